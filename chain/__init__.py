@@ -1,0 +1,1 @@
+"""Run ReAct chains, and let people type while they run."""

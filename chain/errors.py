@@ -1,0 +1,88 @@
+"""The exceptions of this package, split by whose doing each one was.
+
+::
+
+    ChainError
+    ├── UserError            the user can mend it: a file, a key, a flag, a command
+    │   ├── ConfigError      the configuration or a prompt file
+    │   └── SessionError     the session's file or its lock
+    ├── ModelError           the model's service failed, or answered what cannot be used
+    │   └── ParameterRefused the service does not take a parameter that was sent
+    ├── ToolError            a tool could not do what it was asked; the model is told and goes on
+    │   └── PlanError        a plan operation that makes no sense, such as a task number that does not exist
+    ├── JournalError         the disk did not take a record
+    └── ConversationError    our bug: a message that the conversation does not allow here
+
+An exception of any other type that leaves this package is our bug, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class ChainError(Exception):
+    """The root of the tree above."""
+
+
+class UserError(ChainError):
+    """Something that the user can mend, said in one sentence that names the place and what to do.
+
+    ``str()`` gives ``FILE:LINE: message`` with as much of the place as is known; ``message`` is the sentence alone.
+    """
+
+    def __init__(self, message: str, *, file: Path | str | None = None, line: int | None = None) -> None:
+        self.message = message
+        self.file = None if file is None else str(file)
+        self.line = line
+        place = "" if self.file is None else f"{self.file}: " if line is None else f"{self.file}:{line}: "
+        super().__init__(place + message)
+
+
+class ConfigError(UserError):
+    """The configuration, or a file that it names, cannot be used."""
+
+
+class SessionError(UserError):
+    """A session cannot be opened: its folder is not writable, or another process holds it."""
+
+
+class ModelError(ChainError):
+    """A model call failed.
+
+    The message names the cause and what to do about it. ``retryable`` says whether the same request may succeed if it
+    is sent again, ``retry_after`` how many seconds the service asked us to wait first (``None``: it did not say).
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class ParameterRefused(ModelError):
+    """The service refused these request parameters by name (``temperature``, ``effort``, ``max_tokens``)."""
+
+    def __init__(self, message: str, parameters: Sequence[str]) -> None:
+        super().__init__(message)
+        self.parameters = tuple(parameters)
+
+
+class ToolError(ChainError):
+    """Raised by a tool: the message, one clear sentence, becomes its result with ``is_error``."""
+
+
+class PlanError(ToolError):
+    """A plan operation that cannot be carried out."""
+
+
+class JournalError(ChainError):
+    """A record could not be written or brought to disk."""
+
+
+class ConversationError(ChainError):
+    """A message was offered that the conversation does not allow next."""

@@ -1,0 +1,320 @@
+"""What happens in a chain, as a union of frozen events.
+
+Every event names its agent and iteration (0 before the first) and has the wall-clock ``time`` in seconds since the
+epoch. ``to_json`` gives the form that users' scripts read; its field names are a contract.
+"""
+
+from __future__ import annotations
+
+import time as _time
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from chain.messages import JsonObject, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Point: TypeAlias = Literal["start", "A", "B", "C", "D"]
+"""Where a line entered the conversation: as a run's query, or at one of the safe points."""
+
+State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
+"""What became of a line (SPEC section 3)."""
+
+Status: TypeAlias = Literal[
+    "done",
+    "cancelled",
+    "cancelled_with_partial",
+    "cancelled_during_synthesis",
+    "interrupted",
+    "max_iterations",
+    "limit_reached",
+    "truncated",
+    "empty",
+    "refused",
+    "context_full",
+    "error",
+]
+"""How a run ended (SPEC section 7)."""
+
+Phase: TypeAlias = Literal["thinking", "tools", "answering"]
+"""How far a run had come in its iteration when the user stopped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    type: ClassVar[str]
+    agent: str = "main"
+    iteration: int = 0
+    time: float = field(default_factory=_time.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Init(_Event):
+    """The first event of a session that was opened."""
+
+    type: ClassVar[str] = "init"
+    session: str
+    version: str
+    model: str
+    workspace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(_Event):
+    """A run begins. ``id`` is its query's line; both are empty when only carried lines start it."""
+
+    type: ClassVar[str] = "run_started"
+    id: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationStarted(_Event):
+    """A model call is about to be made, the ``iteration``-th of at most ``max_iterations``."""
+
+    type: ClassVar[str] = "iteration_started"
+    max_iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingDelta(_Event):
+    """A piece of the model's reasoning."""
+
+    type: ClassVar[str] = "thinking_delta"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(_Event):
+    """A piece of the reply's text."""
+
+    type: ClassVar[str] = "text_delta"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply(_Event):
+    """A reply was appended to the conversation: its text, and how many tools it asked for."""
+
+    type: ClassVar[str] = "reply"
+    text: str
+    tool_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall(_Event):
+    """A tool starts. ``parent_id`` is the call of the agent that asked for it, or ``root``."""
+
+    type: ClassVar[str] = "tool_call"
+    id: str
+    name: str
+    input: Mapping[str, Any]
+    parent_id: str = "root"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(_Event):
+    """A running tool says something for people to watch."""
+
+    type: ClassVar[str] = "tool_progress"
+    id: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult(_Event):
+    """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did)."""
+
+    type: ClassVar[str] = "tool_result"
+    id: str
+    name: str
+    text: str
+    is_error: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineQueued(_Event):
+    """A line waits for a safe point, and its record is on disk. ``waiting`` counts it and those before it."""
+
+    type: ClassVar[str] = "line_queued"
+    id: str
+    text: str
+    kind: str
+    target_agent: str
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineRefused(_Event):
+    """A line was not accepted; ``reason`` says why and what to do."""
+
+    type: ClassVar[str] = "line_refused"
+    id: str
+    text: str
+    kind: str
+    target_agent: str
+    waiting: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserInterruption(_Event):
+    """Lines entered the conversation as one message.
+
+    ``message`` is what the user typed, ``point`` the safe point, ``waited_s`` how long the first of them waited,
+    ``remaining`` the model calls that the run has left, ``tools_skipped`` the names of the tools that an urgent line
+    kept from starting.
+    """
+
+    type: ClassVar[str] = "user_interruption"
+    ids: tuple[str, ...]
+    message: str
+    point: Point
+    prompt_source: str
+    target_agent: str
+    parent_id: str
+    waited_s: float
+    remaining: int
+    tools_skipped: tuple[str, ...] = ()
+    trace_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(_Event):
+    """What became of one line. ``point`` and ``waited_s`` are ``None`` for a line that was never delivered."""
+
+    type: ClassVar[str] = "receipt"
+    id: str
+    text: str
+    state: State
+    point: Point | None = None
+    waited_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One task of the plan, as events show it; ``n`` counts from 1."""
+
+    n: int
+    text: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChanged(_Event):
+    """The whole plan after a change ``by`` the user or the model."""
+
+    type: ClassVar[str] = "plan_changed"
+    tasks: tuple[TaskView, ...]
+    by: Literal["user", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry(_Event):
+    """The reply in progress is asked for again in ``delay_s`` seconds: forget the text shown since the last reply."""
+
+    type: ClassVar[str] = "retry"
+    attempt: int
+    delay_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(_Event):
+    """Something the user should know that stops nothing."""
+
+    type: ClassVar[str] = "notice"
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error(_Event):
+    """What ended a run with an error; ``kind`` is ``model`` or ``journal``."""
+
+    type: ClassVar[str] = "error"
+    message: str
+    kind: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport(_Event):
+    """What one model call used."""
+
+    type: ClassVar[str] = "usage"
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(_Event):
+    """How a run ended.
+
+    The first eight fields are the run's. ``exit_code``, ``receipts`` (of every line so far) and ``unsent`` (lines whose
+    moment did not come) are the whole process's.
+    """
+
+    type: ClassVar[str] = "result"
+    status: Status
+    result: str
+    replies: tuple[str, ...] = ()
+    iterations: int = 0
+    usage: Usage = field(default_factory=Usage)
+    partial: bool = False
+    phase_reached: Phase | None = None
+    partial_results: tuple[str, ...] = ()
+    termination_reason: str | None = None
+    trace_path: str | None = None
+    exit_code: int = 0
+    receipts: tuple[Receipt, ...] = ()
+    unsent: tuple[str, ...] = ()
+
+
+Event: TypeAlias = (
+    Init
+    | RunStarted
+    | IterationStarted
+    | ThinkingDelta
+    | TextDelta
+    | Reply
+    | ToolCall
+    | ToolProgress
+    | ToolResult
+    | LineQueued
+    | LineRefused
+    | UserInterruption
+    | Receipt
+    | PlanChanged
+    | Retry
+    | Notice
+    | Error
+    | UsageReport
+    | Result
+)
+
+
+def to_json(event: Event) -> JsonObject:
+    """The event as a JSON object, ``type`` first."""
+    return {"type": event.type, **{f.name: _plain(getattr(event, f.name)) for f in fields(event)}}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+    if isinstance(value, Receipt):
+        shown = ("id", "text", "state", "agent", "iteration", "point", "waited_s", "reason")
+        return {name: getattr(value, name) for name in shown}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,206 @@
+"""What a submitted line says: pure, no I/O and no state.
+
+The grammar is SPEC section 3. ``parse_line`` looks for the marks in the order of the table below and takes the first
+that fits; a line that fits none is a redirect.
+
+======================  ===========  ======================================================
+the line                kind         meaning
+======================  ===========  ======================================================
+begins with a space     verbatim     a redirect, whatever it looks like
+``/command``            local        for the program, never for the model
+a stop phrase           stop         the run ends
+``!text``               urgent       tools that have not started are skipped
+``todo:`` ``plan:``     todo         a plan command that code carries out
+``then: text``          follow-up    the query of the next run
+``context: text``       context      something to know, not a change of course
+``focus on X`` ...      guidance     delivered, and a typed adjustment for running tools
+ends in ``?``, status   question     the task goes on after the answer
+======================  ===========  ======================================================
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+MAX_LINE = 100_000
+"""Characters in a line. A pasted file of 25,000 tokens fits; what is longer belongs in a file that a tool reads."""
+
+Kind: TypeAlias = Literal[
+    "blank", "redirect", "verbatim", "urgent", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
+]
+
+ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
+"""Kinds that ask for no change of course: after the answer the task goes on (SPEC section 5)."""
+
+STOP_PHRASES = (
+    "stop",
+    "cancel",
+    "abort",
+    "nevermind",
+    "never mind",
+    "forget it",
+    "don't worry",
+    "actually no",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AddTask:
+    """``todo: add TEXT``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteTask:
+    """``todo: complete N`` or ``done N``."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailTask:
+    """``todo: fail N [REASON]``."""
+
+    n: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTasks:
+    """``todo: list`` or ``show``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearTasks:
+    """``todo: clear``."""
+
+
+PlanCommand: TypeAlias = AddTask | CompleteTask | FailTask | ListTasks | ClearTasks
+
+AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", "drop_criterion", "preference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """Guidance in a form that a running tool can act on."""
+
+    type: AdjustmentType
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A parsed line.
+
+    ``text`` is what was submitted and ``message`` what the model is to read of it: the text without its marker.
+    ``command`` is set for a todo line, ``adjustment`` for guidance, and ``problem`` says how to write a line that is
+    malformed. Urgency is apart from the kind, so that ``!todo: add x`` skips tools and lands on the plan.
+    """
+
+    text: str
+    kind: Kind
+    message: str
+    urgent: bool = False
+    command: PlanCommand | None = None
+    adjustment: Adjustment | None = None
+    problem: str = ""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the task is to go on after the answer to this line."""
+        return self.kind in ASIDES
+
+
+_TODO = re.compile(r"(?:todo|plan):\s*(.*)", re.I | re.S)
+_THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
+_CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
+_GUIDANCE = re.compile(r"(focus on|skip|also check|ignore|prefer)\s+(\S.*)", re.I | re.S)
+_NUMBER = re.compile(r"#?(\d{1,9})(?:\s+(.*))?", re.S)
+
+_ADJUSTMENTS: dict[str, AdjustmentType] = {
+    "focus on": "focus_query",
+    "skip": "skip_source",
+    "also check": "add_source",
+    "ignore": "drop_criterion",
+    "prefer": "preference",
+}
+
+
+def parse_line(text: str, *, urgent: bool = False, local: bool = True) -> Line:
+    """Read one line.
+
+    ``urgent`` is for a line that was marked by its key (Alt-Enter) or by its JSON. ``local=False`` makes a leading
+    ``/`` plain text, as it is in a pipe or a script, where nobody can type a slash command.
+    """
+    if not text.strip():
+        return Line(text, "blank", "")
+    if text.startswith(" "):
+        return Line(text, "verbatim", text.strip(), urgent=urgent)
+    if local and text.startswith("/"):
+        return Line(text, "local", text.strip())
+    if is_stop(text):
+        return Line(text, "stop", text.strip())
+    if text.startswith("!"):
+        return _parse_urgent(text)
+    line = _parse_marked(text)
+    if not urgent or line.kind == "follow-up":
+        return line
+    return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
+
+
+def is_stop(text: str) -> bool:
+    """Whether the whole line is a stop phrase; a ``!`` before it changes nothing, since a stop is stronger."""
+    folded = text.casefold().replace("’", "'").strip().removeprefix("!").strip().rstrip(".!… \t")
+    return folded in STOP_PHRASES
+
+
+def _parse_urgent(text: str) -> Line:
+    inner = text[1:].strip()
+    if not inner:
+        return Line(text, "urgent", "", problem="write the message after the !, for example: !use the other file")
+    return replace(parse_line(inner, urgent=True, local=False), text=text)
+
+
+def _parse_marked(text: str) -> Line:
+    stripped = text.strip()
+    if todo := _TODO.fullmatch(stripped):
+        return _parse_todo(text, stripped, todo[1])
+    if then := _THEN.fullmatch(stripped):
+        problem = "" if then[1] else "write what comes next, for example: then: check the licence"
+        return Line(text, "follow-up", then[1], problem=problem)
+    if context := _CONTEXT.fullmatch(stripped):
+        problem = "" if context[1] else "write what there is to know, for example: context: the SKU is SKU123"
+        return Line(text, "context", f"[USER ADDED] {context[1]}", problem=problem)
+    if guidance := _GUIDANCE.fullmatch(stripped):
+        adjustment = Adjustment(_ADJUSTMENTS[guidance[1].casefold()], guidance[2])
+        return Line(text, "guidance", stripped, adjustment=adjustment)
+    if stripped.endswith("?") or stripped.casefold() == "status":
+        return Line(text, "question", stripped)
+    return Line(text, "redirect", stripped)
+
+
+def _parse_todo(text: str, stripped: str, rest: str) -> Line:
+    verb, _, argument = rest.partition(" ")
+    argument = argument.strip()
+    number = _NUMBER.fullmatch(argument)
+    command: PlanCommand | None = None
+    match verb.casefold():
+        case "add":
+            command, usage = (AddTask(argument) if argument else None), "todo: add <task>"
+        case "complete" | "done":
+            command, usage = (CompleteTask(int(number[1])) if number and not number[2] else None), "todo: complete <N>"
+        case "fail":
+            command = FailTask(int(number[1]), (number[2] or "").strip()) if number else None
+            usage = "todo: fail <N> [reason]"
+        case "list" | "show":
+            command, usage = (None if argument else ListTasks()), "todo: list"
+        case "clear":
+            command, usage = (None if argument else ClearTasks()), "todo: clear"
+        case "":
+            usage = "todo: add <task>, todo: complete <N>, todo: fail <N> [reason], todo: list or todo: clear"
+        case _:
+            return Line(text, "redirect", stripped)
+    return Line(text, "todo", stripped, command=command, problem="" if command else f"write it as {usage}")

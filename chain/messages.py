@@ -1,0 +1,192 @@
+"""Messages, the blocks they are made of, and their JSON form; what a call costs, and what may be set for one call.
+
+The JSON form is that of the Anthropic Messages API, so that a journal can be read next to its documentation. Blocks of
+a type that this version does not know are kept as they came (``Opaque``): dropping them could make a reply unusable as
+history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""
+
+Role: TypeAlias = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Plain text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The model's reasoning, with the signature that the service needs to accept it back."""
+
+    text: str
+    signature: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model asks for a tool."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What became of the tool call with the same id."""
+
+    id: str
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block of a type that this version does not know, exactly as it came."""
+
+    raw: Mapping[str, Any]
+
+
+Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the conversation.
+
+    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand.
+    """
+
+    role: Role
+    blocks: tuple[Block, ...]
+    calls: tuple[ToolCall, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calls", tuple(b for b in self.blocks if isinstance(b, ToolCall)))
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined; empty when there are none."""
+        return "".join(b.text for b in self.blocks if isinstance(b, Text))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The tool results in this message."""
+        return tuple(b for b in self.blocks if isinstance(b, ToolResult))
+
+
+def user_text(text: str) -> Message:
+    """A user message of one text block."""
+    return Message("user", (Text(text),))
+
+
+def tool_results(results: Iterable[ToolResult]) -> Message:
+    """The user message that answers tool calls."""
+    return Message("user", tuple(results))
+
+
+def assistant(blocks: Iterable[Block]) -> Message:
+    """A reply, without the blank text blocks that the API refuses to take back."""
+    return Message("assistant", tuple(b for b in blocks if not (isinstance(b, Text) and not b.text.strip())))
+
+
+def block_to_json(block: Block) -> JsonObject:
+    """The block as the Messages API writes it."""
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Thinking(text, signature):
+            return {"type": "thinking", "thinking": text, "signature": signature}
+        case ToolCall(id, name, input):
+            return {"type": "tool_use", "id": id, "name": name, "input": dict(input)}
+        case ToolResult(id, text, is_error):
+            result: JsonObject = {"type": "tool_result", "tool_use_id": id, "content": text}
+            return {**result, "is_error": True} if is_error else result
+        case Opaque(raw):
+            return dict(raw)
+
+
+def block_from_json(raw: Mapping[str, Any]) -> Block:
+    """The inverse of ``block_to_json``; a block that it cannot read whole becomes ``Opaque``."""
+    match raw:
+        case {"type": "text", "text": str(text), **rest} if not rest:
+            return Text(text)
+        case {"type": "thinking", "thinking": str(text), "signature": str(signature), **rest} if not rest:
+            return Thinking(text, signature)
+        case {"type": "tool_use", "id": str(id), "name": str(name), "input": dict(input), **rest} if not rest:
+            return ToolCall(id, name, input)
+        case {"type": "tool_result", "tool_use_id": str(id), "content": str(text), **rest} if not rest.keys() - {
+            "is_error"
+        }:
+            return ToolResult(id, text, bool(rest.get("is_error", False)))
+        case _:
+            return Opaque(dict(raw))
+
+
+def to_json(message: Message) -> JsonObject:
+    """The message as the Messages API writes it."""
+    return {"role": message.role, "content": [block_to_json(b) for b in message.blocks]}
+
+
+def from_json(raw: Mapping[str, Any]) -> Message:
+    """The inverse of ``to_json``. Raises ``ValueError`` for anything that is not a message."""
+    match raw:
+        case {"role": "user" | "assistant" as role, "content": list(content)}:
+            return Message(role, tuple(block_from_json(b) for b in content))
+        case _:
+            raise ValueError("not a message: it needs a role and a list of content blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.
+
+    ``input_tokens`` are those that no cache held.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [c for c in (self.cost_usd, other.cost_usd) if c is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            sum(costs) if costs else None,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Every token of the calls, cached or not."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a handler prompt changes for one call. ``None`` leaves the model's own setting; 0 is a value."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    effort: str | None = None
+
+    def without(self, *names: str) -> Overrides:
+        """The same, with these parameters left to the model's own settings."""
+        kept = {n: getattr(self, n) for n in ("max_tokens", "temperature", "effort") if n not in names}
+        return Overrides(**kept)

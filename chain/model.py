@@ -1,0 +1,85 @@
+"""The contract between the executor and a model.
+
+A model turns one request into one reply. While it does so it hands over pieces of text as they come; they are for
+people to watch, and only the returned reply counts. It never retries: it says in a ``ModelError`` whether that would
+make sense, and the executor decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from chain.messages import Message, Overrides, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+StopReason: TypeAlias = Literal[
+    "end_turn",
+    "stop_sequence",
+    "tool_use",
+    "max_tokens",
+    "refusal",
+    "model_context_window_exceeded",
+    "pause_turn",
+]
+"""Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model is told of it; ``input_schema`` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call.
+
+    ``messages`` is the conversation, ready to be answered; ``tail`` are texts that this request alone carries after it
+    (SPEC section 5), never blank.
+    """
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    tail: tuple[str, ...] = ()
+    overrides: Overrides = field(default_factory=Overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One whole reply. ``cut_calls`` are the ids of tool calls whose input the token limit cut off."""
+
+    message: Message
+    stop_reason: StopReason
+    usage: Usage = field(default_factory=Usage)
+    cut_calls: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a reply, to be shown while the rest is on its way."""
+
+    kind: Literal["text", "thinking"]
+    text: str
+
+
+class Model(Protocol):
+    """Something that answers requests."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, for people."""
+        ...
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """Answer one request, calling ``on_delta`` for every piece as it comes.
+
+        Raises ``ModelError``. It may be cancelled at any await, and is then usable again at once.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The models: each module turns requests into replies for one service."""

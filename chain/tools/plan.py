@@ -1,0 +1,49 @@
+"""The plan as the model works on it."""
+
+from __future__ import annotations
+
+from chain.tools import Tool, ToolContext, tool
+
+
+@tool
+async def plan_add_task(ctx: ToolContext, task: str) -> str:
+    """Add a task to the end of the plan."""
+    return _told(ctx, ctx.plan.add(task, "model"))
+
+
+@tool
+async def plan_mark_done(ctx: ToolContext, task_number: int) -> str:
+    """Mark a task of the plan as done. Tasks are numbered from 1; done is final."""
+    return _told(ctx, ctx.plan.close(task_number, "DONE", "model"))
+
+
+@tool
+async def plan_mark_failed(ctx: ToolContext, task_number: int, reason: str = "") -> str:
+    """Mark a task of the plan as failed, with the reason. Tasks are numbered from 1; failed is final."""
+    return _told(ctx, ctx.plan.close(task_number, "FAILED", "model", reason))
+
+
+@tool
+async def plan_set_tasks(ctx: ToolContext, tasks: list[str]) -> str:
+    """Replace the whole plan with these tasks."""
+    return _told(ctx, ctx.plan.replace_all(tasks, "model"))
+
+
+@tool
+async def plan_clear(ctx: ToolContext) -> str:
+    """Remove every task from the plan."""
+    return _told(ctx, ctx.plan.clear("model"))
+
+
+@tool(read_only=True)
+async def plan_list(ctx: ToolContext) -> str:
+    """Show the plan."""
+    return ctx.plan.render()
+
+
+def _told(ctx: ToolContext, done: str) -> str:
+    """What was done, then the plan as it is now: the model need not ask for it again."""
+    return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
+
+
+TOOLS: tuple[Tool, ...] = (plan_add_task, plan_mark_done, plan_mark_failed, plan_set_tasks, plan_clear, plan_list)

@@ -1,0 +1,222 @@
+"""YAML read safely, with the place of every value kept, so that a mistake can be told with its line.
+
+Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, which is
+what makes a file of a few hundred bytes with aliases of aliases ("a billion laughs") harmless.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chain.errors import ConfigError
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 128 * 1024
+"""The shipped files have a few kilobytes; this much parses in about half a second."""
+MAX_DEPTH = 20
+MAX_VALUES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value with its place.
+
+    ``value`` is ``None``, a ``str``, ``bool``, ``int`` or ``float``, a list of nodes, or a dict from ``str`` to nodes.
+    ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1.
+    """
+
+    value: Any
+    file: str
+    line: int
+    key: str
+
+    def error(self, message: str) -> ConfigError:
+        """A mistake in this value, ready to be raised."""
+        return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line)
+
+    def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
+        """The values by key. With ``known``, any other key is an error that names the nearest known one."""
+        if self.value is None and known is not None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self.error(f"expected a mapping, found {self._found}")
+        if known is not None:
+            names = list(known)
+            for key, node in self.value.items():
+                if key not in names:
+                    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+                    hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(names)}"
+                    raise ConfigError(f"unknown key {node.key}: {hint}", file=self.file, line=node.line)
+        return dict(self.value)
+
+    def items(self) -> list[Node]:
+        """The values of a list."""
+        if not isinstance(self.value, list):
+            raise self.error(f"expected a list, found {self._found}")
+        return list(self.value)
+
+    def text(self) -> str:
+        """A string."""
+        if not isinstance(self.value, str):
+            raise self.error(f"expected text, found {self._found}")
+        return self.value
+
+    def boolean(self) -> bool:
+        """``true`` or ``false``."""
+        if not isinstance(self.value, bool):
+            raise self.error(f"expected true or false, found {self._found}")
+        return self.value
+
+    def integer(self, *, minimum: int = 0) -> int:
+        """A whole number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise self.error(f"expected a whole number, found {self._found}")
+        if self.value < minimum:
+            raise self.error(f"must be at least {minimum}, found {self.value}")
+        return self.value
+
+    def number(self, *, minimum: float = 0) -> float:
+        """A finite number, whole or not."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.error(f"expected a number, found {self._found}")
+        number = float(self.value)
+        if not minimum <= number < float("inf"):
+            raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
+        return number
+
+    def choice(self, options: Iterable[str]) -> str:
+        """One of a few words."""
+        names = list(options)
+        if self.value not in names:
+            raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
+        return str(self.value)
+
+    def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
+        """The value without its places: what ``json`` would have read."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    @property
+    def _found(self) -> str:
+        match self.value:
+            case None:
+                return "nothing"
+            case dict():
+                return "a mapping"
+            case list():
+                return "a list"
+            case _:
+                shown = repr(self.value)
+                return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+def read(path: Path) -> Node:
+    """Read a file. Raises ``ConfigError``, also when there is no such file or it is not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=path) from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # A file cut by the bound may end inside a character; that it is too large is what matters then.
+        if len(raw) <= MAX_BYTES:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
+        text = raw.decode("utf-8-sig", errors="replace")
+    return parse(text, str(path))
+
+
+def parse(text: str, file: str) -> Node:
+    """Parse YAML text; ``file`` is its name in errors. Raises ``ConfigError``."""
+    import yaml
+
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise ConfigError(f"is larger than {MAX_BYTES // 1024} kB, the limit for a YAML file", file=file)
+    loader = yaml.SafeLoader
+    try:
+        _check_depth(text, file)
+        root = yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        raise ConfigError(f"is not valid YAML: {error.problem or 'cannot be parsed'}", file=file, line=line) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}", file=file) from None
+    if root is None:
+        return Node(None, file, 1, "")
+    return _Builder(file, loader("")).build(root, "", 0)
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse deep nesting before composing, which recurses a Python frame or more a level."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1 if event.start_mark else None
+                raise ConfigError(f"is nested more than {MAX_DEPTH} levels deep", file=file, line=line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+class _Builder:
+    """Turns composed YAML into nodes, counting every value as often as aliases repeat it."""
+
+    def __init__(self, file: str, loader: yaml.SafeLoader) -> None:
+        self._file = file
+        self._loader = loader
+        self._values = 0
+
+    def build(self, node: yaml.Node, key: str, depth: int) -> Node:
+        import yaml
+
+        line = node.start_mark.line + 1
+        self._values += 1
+        if self._values > MAX_VALUES or depth > MAX_DEPTH:
+            raise ConfigError("holds too many values once its aliases are expanded", file=self._file, line=line)
+        value: Any
+        if isinstance(node, yaml.MappingNode):
+            value = {}
+            for key_node, value_node in node.value:
+                name = self._name(key_node)
+                child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
+                if name in value:
+                    at = key_node.start_mark.line + 1
+                    raise ConfigError(f"the key {child.key} is there twice", file=self._file, line=at)
+                # A key's line is what a user looks for, also when its value begins further down.
+                value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
+        elif isinstance(node, yaml.SequenceNode):
+            value = [self.build(item, f"{key}[{n}]", depth + 1) for n, item in enumerate(node.value)]
+        else:
+            value = self._scalar(node)
+        return Node(value, self._file, line, key)
+
+    def _name(self, node: yaml.Node) -> str:
+        if isinstance(node.value, str):
+            return node.value
+        raise ConfigError("a key must be a word", file=self._file, line=node.start_mark.line + 1)
+
+    def _scalar(self, node: yaml.Node) -> str | bool | int | float | None:
+        try:
+            value = self._loader.construct_object(node)
+        except Exception:  # noqa: BLE001 - yaml's constructors raise ValueError, KeyError and their own
+            kind = node.tag.removeprefix("tag:yaml.org,2002:")
+            at = node.start_mark.line + 1
+            raise ConfigError(f"{node.value!r:.60} cannot be read as {kind}", file=self._file, line=at) from None
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        return str(node.value)  # a date or the like: what was written is meant
