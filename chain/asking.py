@@ -1,0 +1,137 @@
+"""One model call, asked for again as often as it makes sense.
+
+What is asked again is the same conversation: nothing partial was appended, so a retry takes back only what was shown.
+These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import trio
+
+from chain import events
+from chain.conversation import Conversation
+from chain.errors import ConversationError, ModelError, ParameterRefused
+from chain.inbox import Emit
+from chain.messages import Overrides, Usage
+from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.run import Run
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+"""Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
+half so that many chains do not come back in step."""
+
+
+class Asker:
+    """Asks a model for the replies of one agent. ``prompt_file()`` names the handler prompt, for notices."""
+
+    def __init__(
+        self,
+        *,
+        agent: str,
+        model: Model,
+        system: str,
+        tools: Sequence[ToolSpec],
+        conversation: Conversation,
+        emit: Emit,
+        max_attempts: int,
+        prompt_file: Callable[[], str],
+    ) -> None:
+        self._agent = agent
+        self._model = model
+        self._system = system
+        self._tools = tools
+        self._conversation = conversation
+        self._emit = emit
+        self._max_attempts = max_attempts
+        self._prompt_file = prompt_file
+
+    async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
+        """One whole reply; ``None`` when a stop cut it. Raises ``ModelError`` after the last attempt."""
+        reply: Reply | None = None
+        overrides, attempt = run.asked.overrides, 1
+        with trio.CancelScope() as run.call_scope:
+            while reply is None:
+                request = Request(self._system, self._conversation.request(), self._tools, tail, overrides)
+                await trio.lowlevel.checkpoint_if_cancelled()
+                try:
+                    reply = await self._model.reply(request, lambda delta: self._show(run, delta))
+                    self._account(run, reply.usage)
+                    self._check(reply)
+                    if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
+                        raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
+                except (ParameterRefused, _HandlerLimit) as error:
+                    reply = None
+                    overrides = self._without(overrides, error)
+                    await self._again(run, attempt, 0.0, str(error))
+                except ModelError as error:
+                    reply = None
+                    if not error.retryable or attempt >= self._max_attempts:
+                        raise
+                    await self._again(run, attempt, _delay(attempt, error.retry_after), str(error))
+                    attempt += 1
+        run.call_scope = None
+        return reply
+
+    def _check(self, reply: Reply) -> None:
+        """A reply that could not be sent back as history is a broken one: ask again."""
+        if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
+            return
+        try:
+            self._conversation.check(reply.message)
+        except ConversationError as error:
+            raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
+
+    def _without(self, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
+        """The handler's settings less those that the service refused, which the user is told."""
+        if isinstance(error, _HandlerLimit):
+            return overrides.without("max_tokens")
+        ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
+        if not ours:
+            raise error
+        source = self._prompt_file()
+        why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
+        self._emit(events.Notice(agent=self._agent, message=why, file=source))
+        return overrides.without(*ours)
+
+    async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        run.step.shown.clear()
+        self._emit(
+            events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
+        )
+        await trio.sleep(delay_s)
+
+    def _show(self, run: Run, delta: Delta) -> None:
+        if delta.kind == "thinking":
+            self._emit(events.ThinkingDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+            return
+        run.step.shown.append(delta.text)
+        self._emit(events.TextDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+
+    def _account(self, run: Run, usage: Usage) -> None:
+        run.usage += usage
+        self._emit(
+            events.UsageReport(
+                agent=self._agent,
+                iteration=run.iteration,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                cost_usd=usage.cost_usd,
+            )
+        )
+
+
+class _HandlerLimit(Exception):
+    """The handler's own max_tokens cut the reply off."""
+
+
+def _delay(attempt: int, retry_after: float | None) -> float:
+    if retry_after is not None:
+        return retry_after
+    longest = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
+    return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,144 @@
+"""The history of a session, as a state machine that cannot hold what the Messages API would refuse.
+
+Four states say what may come next. The API wants a user message first, every ``tool_use`` answered by one
+``tool_result`` in the very next message, ids used once, and a user message last in a request
+(https://docs.anthropic.com/en/api/messages). So a request can be made in one state alone, ASKED, and a tool call that
+nobody answered leaves the history in OPEN, where nothing but its results is accepted:
+
+========  =============  ==================  ==================  ============
+state     user text      reply, no calls     reply with calls    tool results
+========  =============  ==================  ==================  ============
+EMPTY     ASKED
+ASKED     ASKED          REPLIED             OPEN
+OPEN                                                             ASKED
+REPLIED   ASKED
+========  =============  ==================  ==================  ============
+
+Messages are only ever appended, so a prompt cache keeps hitting. The one exception is ``withdraw``, which a refused
+request needs. Several user messages may follow each other: whoever speaks to the service merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from chain.errors import ConversationError
+from chain.messages import Message, Text, ToolCall, ToolResult
+
+SKIPPED = "[Skipped: user interrupted]"
+INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
+
+State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
+Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
+
+_NEXT: dict[tuple[State, Step], State] = {
+    ("EMPTY", "user text"): "ASKED",
+    ("ASKED", "user text"): "ASKED",
+    ("ASKED", "reply"): "REPLIED",
+    ("ASKED", "reply with calls"): "OPEN",
+    ("OPEN", "tool results"): "ASKED",
+    ("REPLIED", "user text"): "ASKED",
+}
+
+
+class Conversation:
+    """The messages so far, and the state that follows from them."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._state: State = "EMPTY"
+        self._ids: set[str] = set()
+        self._open: tuple[ToolCall, ...] = ()
+        for message in messages:
+            self.append(message)
+
+    @property
+    def state(self) -> State:
+        """Which row of the table holds now."""
+        return self._state
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Everything so far, for reading."""
+        return self._messages
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for their results, in order; empty but in OPEN."""
+        return self._open
+
+    def request(self) -> tuple[Message, ...]:
+        """The messages of a model call. Raises ``ConversationError`` when the model has nothing to answer."""
+        if self._state != "ASKED":
+            raise ConversationError(f"no request can be made of a conversation in state {self._state}")
+        return tuple(self._messages)
+
+    def check(self, message: Message) -> State:
+        """The state that the message would lead to. Raises ``ConversationError`` with what is wrong with it."""
+        _check_blocks(message)
+        step = _step(message)
+        after = _NEXT.get((self._state, step))
+        if after is None:
+            raise ConversationError(f"{step} cannot follow in state {self._state}")
+        ids = [call.id for call in message.calls]
+        repeated = sorted({i for i in ids if i in self._ids or ids.count(i) > 1})
+        if repeated:
+            raise ConversationError(f"the tool call id {repeated[0]!r} was used before")
+        if step == "tool results" and [r.id for r in message.results] != [c.id for c in self._open]:
+            raise ConversationError("the results are not those of the open tool calls, in their order")
+        return after
+
+    def append(self, message: Message) -> None:
+        """Take the message. Raises ``ConversationError`` and changes nothing when it may not come next."""
+        self._state = self.check(message)
+        self._messages.append(message)
+        self._open = message.calls
+        self._ids.update(call.id for call in message.calls)
+
+    def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
+        """Stub results for the open calls: those whose id is in ``started`` may have had effects, the others not."""
+        ran = set(started)
+        return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
+
+    def withdraw(self) -> tuple[Message, ...]:
+        """Take back, and return, the messages since the last reply without tool calls.
+
+        What is left is EMPTY or REPLIED. The API refuses the same history again and again, so a refused request has to
+        leave it (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
+        """
+        keep = len(self._messages)
+        while keep and (self._messages[keep - 1].role == "user" or self._messages[keep - 1].calls):
+            keep -= 1
+        taken = tuple(self._messages[keep:])
+        del self._messages[keep:]
+        self._ids.difference_update(call.id for m in taken for call in m.calls)
+        self._open = ()
+        self._state = "REPLIED" if keep else "EMPTY"
+        return taken
+
+
+def _step(message: Message) -> Step:
+    if message.role == "assistant":
+        return "reply with calls" if message.calls else "reply"
+    return "tool results" if message.results else "user text"
+
+
+def _check_blocks(message: Message) -> None:
+    if not message.blocks:
+        raise ConversationError("a message needs content")
+    for block in message.blocks:
+        match block:
+            case Text(text) if not text.strip():
+                raise ConversationError("a text block may not be blank")
+            case ToolCall(id, name):
+                if message.role == "user":
+                    raise ConversationError("a user message may not hold a tool call")
+                if not id or not name:
+                    raise ConversationError("a tool call needs an id and a name")
+            case ToolResult() if message.role == "assistant":
+                raise ConversationError("a reply may not hold a tool result")
+            case Text() if message.results:
+                raise ConversationError("text comes in a message of its own after tool results")
+            case _:
+                pass

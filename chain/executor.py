@@ -1,0 +1,460 @@
+"""The one loop: model call, tool calls, and between them the safe points where the user's lines come in.
+
+::
+
+    append the query
+    A     deliver the lines carried over
+    for each iteration:
+          ask the model              nothing is delivered while it answers
+          append the reply
+          no tool calls?        B    deliver what waits and go on; nothing waits: done
+          for each tool call:   C    an urgent line or a stop waits: skip the rest
+          append the results
+                                D    deliver what waits
+
+A safe point takes the lines and commits them without an ``await`` in between, then the next model call waits once for
+the journal: an ``await`` between taking and committing is where a cancellation would lose lines.
+
+``Run`` (chain.run) is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt
+that comes before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the
+cancelled scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from chain import endings, events
+from chain.asking import Asker
+from chain.conversation import Conversation
+from chain.endings import Found
+from chain.errors import JournalError, ModelError, PlanError, ToolError
+from chain.events import Point
+from chain.inbox import Accepted, Emit, Inbox, Ledger, Record
+from chain.interruption import Arrival, InterruptionPrompt, Situation, compose
+from chain.messages import Message, Text, ToolCall, ToolResult, assistant, to_json, user_text
+from chain.messages import tool_results as results_message
+from chain.model import Model, Reply, ToolSpec
+from chain.plan import Author, Plan
+from chain.run import Asked, Limits, Outcome, Run, Step
+from chain.tools import Guidance, Registry, ToolContext, calling
+
+PLEASE_CONTINUE = "Please continue."
+CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
+
+
+class Flushing(Record, Protocol):
+    """A journal as the loop needs it."""
+
+    async def flush(self) -> None:
+        """Wait until what was queued is on the disk and told. Raises ``JournalError``."""
+        ...
+
+
+class Executor:
+    """Runs one agent's loop. ``prompt()`` gives the handler prompt as it is now; it never fails."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        system: str,
+        registry: Registry,
+        conversation: Conversation,
+        inbox: Inbox,
+        ledger: Ledger,
+        journal: Flushing,
+        emit: Emit,
+        plan: Plan,
+        prompt: Callable[[], InterruptionPrompt],
+        workspace: Path,
+        limits: Limits,
+        tool_rules: calling.Rules,
+        agent: str = "main",
+    ) -> None:
+        self.agent = agent
+        self.conversation = conversation
+        self.inbox = inbox
+        self._asker = Asker(
+            agent=agent,
+            model=model,
+            system=system,
+            tools=[ToolSpec(t.name, t.description, t.input_schema) for t in registry],
+            conversation=conversation,
+            emit=emit,
+            max_attempts=limits.max_attempts,
+            prompt_file=lambda: prompt().source.removeprefix("yaml:"),
+        )
+        self._registry = registry
+        self._ledger = ledger
+        self._journal = journal
+        self._emit = emit
+        self._plan = plan
+        self._prompt = prompt
+        self._workspace = workspace
+        self._limits = limits
+        self._tool_rules = tool_rules
+        self._plan_is_news = False
+        self._since_answer: list[Accepted] = []
+        """The lines delivered since the last reply without tool calls: a refusal gives them back."""
+
+    def plan_changed(self, by: Author) -> None:
+        """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
+        self._plan_is_news = by != "model"
+
+    async def run(self, run: Run) -> Outcome:
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
+        outcome: Outcome | None = None
+        try:
+            self._open(run)
+            run.scope.deadline = trio.current_time() + self._limits.timeout_s
+            with run.scope:
+                outcome = await self._loop(run)
+        except ModelError as error:
+            outcome = self._failed(run, "model", str(error))
+        except JournalError as error:
+            outcome = self._failed(run, "journal", str(error))
+        if outcome is None or run.interrupted:
+            # Also when the interrupt came in the very step that ended the run: the user wanted everything to stop.
+            outcome = self._cut_short(run)
+        # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
+        # next run answers the calls that are open.
+        with suppress(JournalError):
+            self._complete(run, outcome)
+        return outcome
+
+    # ------------------------------------------------------------------------------------------------- the loop
+
+    def _open(self, run: Run) -> None:
+        """Answer what an earlier ending could not write, then append the query."""
+        if self.conversation.open_calls:
+            self._commit(results_message(self.conversation.repair()))
+        if run.query is None:
+            return
+        run.stranded.append(run.query)
+        self._commit(user_text(run.query.line.message), lines=[run.query], point="start")
+        run.stranded.clear()
+        self._entered(run, [run.query], "start")
+
+    async def _loop(self, run: Run) -> Outcome:
+        self._deliver(run, "A")
+        while run.iteration < self._limits.max_iterations:
+            await self._journal.flush()
+            if run.stop_asked:
+                return self._stopped(run)
+            if spent := self._spent(run):
+                return Outcome("limit_reached", run.result or spent)
+            run.iteration += 1
+            run.step = Step()
+            most = self._limits.max_iterations
+            self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
+            reply = await self._asker.reply(run, self._tail(run))
+            outcome = self._stopped(run) if reply is None else await self._take(run, reply)
+            if outcome is not None:
+                return outcome
+        return self._at_limit(run)
+
+    async def _take(self, run: Run, reply: Reply) -> Outcome | None:
+        """Append a reply and do what it asks for. ``None``: the loop goes on."""
+        self._plan_is_news = False
+        message, text = reply.message, reply.message.text.strip()
+        if reply.stop_reason == "refusal":
+            return self._refused(run)
+        if reply.stop_reason == "pause_turn":
+            raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
+        if reply.stop_reason == "model_context_window_exceeded":
+            if text:
+                self._append_reply(run, assistant([Text(message.text)]))
+            return Outcome("context_full", text or "The conversation has outgrown the model; /new starts afresh.")
+        if not text and not message.calls:
+            return self._empty(run)
+        self._append_reply(run, message)
+        if message.calls:
+            skipped = await self._run_tools(run, message.calls, reply.cut_calls)
+            return self._after_tools(run, skipped)
+        if reply.stop_reason == "max_tokens" and not run.stop_asked:
+            return Outcome("truncated", text)
+        return self._after_answer(run)
+
+    def _after_answer(self, run: Run) -> Outcome | None:
+        """Point B, and the way back to the task after an aside."""
+        if run.stop_asked:
+            return self._stopped(run)
+        resume, run.asked = run.asked.resume, Asked()
+        if run.iteration == self._limits.max_iterations:
+            self._settle_todos(run)
+            waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
+            return self._at_limit(run) if waits or resume is not None else self._done(run)
+        if self._deliver(run, "B"):
+            return None
+        if resume is None:
+            return self._done(run)
+        self._commit(user_text(resume))
+        return None
+
+    def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
+        """Point D, reported as C when an urgent line skipped tools."""
+        if run.stop_asked:
+            return self._stopped(run)
+        run.asked = run.asked.after_reply()
+        if run.iteration == self._limits.max_iterations:
+            self._settle_todos(run)
+        else:
+            self._deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
+        return None
+
+    def _tail(self, run: Run) -> tuple[str, ...]:
+        """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
+        plan = self._plan.render() if self._plan_is_news else ""
+        return tuple(text for text in (run.asked.post_prompt, plan) if text)
+
+    def _spent(self, run: Run) -> str:
+        """Which budget the run has used up, or an empty string."""
+        tokens, cost = self._limits.max_tokens, self._limits.max_cost_usd
+        if tokens is not None and run.usage.total_tokens >= tokens:
+            return f"Stopped: the run has used {run.usage.total_tokens:,} tokens, and its budget is {tokens:,}."
+        if cost is not None and run.usage.cost_usd is not None and run.usage.cost_usd >= cost:
+            return f"Stopped: the run has cost ${run.usage.cost_usd:.2f}, and its budget is ${cost:.2f}."
+        return ""
+
+    def _append_reply(self, run: Run, message: Message) -> None:
+        self._commit(message)
+        run.step.appended = True
+        text = message.text.strip()
+        if text:
+            run.replies.append(text)
+        if not message.calls:
+            self._since_answer.clear()
+            run.answer = run.answer if run.asked.asides_only else text
+        self._emit(
+            events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
+        )
+
+    # ------------------------------------------------------------------------------------------------ the tools
+
+    async def _run_tools(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
+        """Run the calls of a reply in turn and append the results. Returns the calls that were skipped."""
+        run.step.in_tools = True
+        skipped: Sequence[ToolCall] = ()
+        for n, call in enumerate(calls):
+            if run.stop_asked or self.inbox.has_urgent:
+                skipped = calls[n:]
+                break
+            await trio.lowlevel.checkpoint_if_cancelled()
+            await self._run_tool(run, call, cut_off=call.id in cut)
+        self._answer_calls(run)
+        run.step.in_tools = False
+        return skipped
+
+    async def _run_tool(self, run: Run, call: ToolCall, *, cut_off: bool) -> None:
+        begun = trio.current_time()
+        self._journal.record("tool_started", {"id": call.id, "name": call.name, "agent": self.agent})
+        run.step.started.add(call.id)
+        self._emit(
+            events.ToolCall(agent=self.agent, iteration=run.iteration, id=call.id, name=call.name, input=call.input)
+        )
+        try:
+            if cut_off:
+                raise ToolError(CUT_OFF)
+            tool = calling.find(self._registry, call, self._tool_rules)
+            result = await calling.run(tool, call, self._context(run, call), self._tool_rules)
+        except ToolError as error:
+            result = calling.failed(call, str(error))
+        self._tool_ended(run, call, result, trio.current_time() - begun)
+
+    def _tool_ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        run.step.answered[call.id] = result
+        if not result.is_error:
+            run.found.append(Found(call.name, result.text))
+        if call.id in run.step.started:
+            fields = {"id": call.id, "agent": self.agent, "is_error": result.is_error, "seconds": seconds}
+            self._journal.record("tool_finished", fields)
+        self._emit(
+            events.ToolResult(
+                agent=self.agent,
+                iteration=run.iteration,
+                id=call.id,
+                name=call.name,
+                text=result.text,
+                is_error=result.is_error,
+                seconds=seconds,
+            )
+        )
+
+    def _answer_calls(self, run: Run) -> None:
+        """Append a result for every open call: its own, or one that says why there is none."""
+        for call, stub in zip(self.conversation.open_calls, self.conversation.repair(run.step.started), strict=True):
+            if call.id not in run.step.answered:
+                run.skipped += call.id not in run.step.started
+                self._tool_ended(run, call, stub, 0.0)
+        self._commit(results_message(run.step.answered[c.id] for c in self.conversation.open_calls))
+
+    def _context(self, run: Run, call: ToolCall) -> ToolContext:
+        def report(text: str) -> None:
+            self._emit(
+                events.ToolProgress(agent=self.agent, iteration=run.iteration, id=call.id, name=call.name, text=text)
+            )
+
+        return ToolContext(self._workspace, self._plan, call.id, _Steering(run, self.inbox), report)
+
+    # ------------------------------------------------------------------------------------------- lines coming in
+
+    def _deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> bool:
+        """Put all waiting lines into the conversation as one message. Whether there were any."""
+        lines = self.inbox.drain()
+        if not lines:
+            return False
+        run.stranded.extend(lines)
+        prompt = self._prompt()
+        remaining = self._limits.max_iterations - run.iteration
+        arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
+        query = run.query.line.message if run.query else ""
+        composed = compose(prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self.agent, query))
+        self._commit(user_text(composed.text), lines=lines, point=point)
+        run.stranded.clear()
+        run.asked = Asked(
+            post_prompt=composed.post_prompt,
+            overrides=composed.overrides,
+            resume=composed.resume if point in ("C", "D") else None,
+            asides_only=all(a.line.is_aside for a in lines),
+            task_was_over=point == "B",
+        )
+        entered = events.UserInterruption(
+            agent=self.agent,
+            iteration=run.iteration,
+            ids=tuple(a.id for a in lines),
+            message="\n\n".join(a.line.text for a in lines),
+            point=point,
+            prompt_source=prompt.source,
+            target_agent=self.agent,
+            parent_id="root",
+            waited_s=trio.current_time() - lines[0].accepted_at,
+            remaining=remaining,
+            tools_skipped=skipped,
+        )
+        self._journal.in_order(lambda: self._emit(entered))
+        self._entered(run, lines, point)
+        return True
+
+    def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
+        self._since_answer.extend(lines)
+        for accepted in lines:
+            self._ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
+
+    def _settle_todos(self, run: Run) -> None:
+        """Carry out the todo lines that no model call is left to read."""
+        for accepted in self.inbox.take_todos():
+            self._carry_out(run, accepted)
+            self._ledger.settle(accepted, "handled", iteration=run.iteration)
+
+    def _carry_out(self, run: Run, accepted: Accepted) -> str:
+        """Do what a todo line says. What was done, for the model; empty for all other lines."""
+        if accepted.line.command is None:
+            return ""
+        run.carried_out.add(accepted.id)
+        try:
+            return f"(Done: {self._plan.carry_out(accepted.line.command)})"
+        except PlanError as error:
+            why = f"{accepted.line.text.strip()}: {error}"
+            notice = events.Notice(agent=self.agent, iteration=run.iteration, message=why)
+            self._journal.in_order(lambda: self._emit(notice))
+            return f"(Not done: {error})"
+
+    def _commit(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
+        """The one door into the conversation: check, journal, append.
+
+        The journal comes before the append, so that the history never holds what the record does not.
+        """
+        self.conversation.check(message)
+        self._journal.record(
+            "message",
+            {
+                "message": to_json(message),
+                "agent": self.agent,
+                "parent_id": "root",
+                "is_interjection": point not in (None, "start"),
+                "line_ids": [a.id for a in lines],
+                "point": point,
+            },
+        )
+        self.conversation.append(message)
+
+    # --------------------------------------------------------------------------------------------------- endings
+
+    def _done(self, run: Run) -> Outcome:
+        return Outcome("done", run.result)
+
+    def _at_limit(self, run: Run) -> Outcome:
+        last = run.replies[-1] if run.replies else ""
+        return Outcome("max_iterations", last or f"Stopped after {run.iteration} iterations without a final answer.")
+
+    def _stopped(self, run: Run) -> Outcome:
+        phase = run.phase_reached or "thinking"
+        ending = endings.stopped(phase, run.found, run.skipped, "".join(run.step.shown))
+        return Outcome(
+            ending.status,
+            ending.text,
+            partial=True,
+            phase_reached=phase,
+            partial_results=tuple(f.text for f in run.found),
+            termination_reason="user_cancelled",
+        )
+
+    def _cut_short(self, run: Run) -> Outcome:
+        """The outcome of a cancelled scope: the user's interrupt, or the time limit."""
+        found = tuple(f.text for f in run.found)
+        if run.interrupted:
+            return Outcome("interrupted", endings.INTERRUPTED_TEXT, True, run.phase_reached, found, "user_interrupted")
+        seconds = f"{self._limits.timeout_s:g} s"
+        return Outcome("limit_reached", run.result or f"Stopped after {seconds}, the time limit, without an answer.")
+
+    def _failed(self, run: Run, kind: str, message: str) -> Outcome:
+        self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
+        return Outcome("error", message)
+
+    def _empty(self, run: Run) -> Outcome | None:
+        """A reply without content: ask once for more, then give up."""
+        if run.nudged or run.stop_asked or run.iteration == self._limits.max_iterations:
+            return self._stopped(run) if run.stop_asked else Outcome("empty", "The model gave an empty reply twice.")
+        run.nudged = True
+        self._commit(user_text(PLEASE_CONTINUE))
+        return None
+
+    def _refused(self, run: Run) -> Outcome:
+        """Take back what the service will not hear, since it would refuse every later request for it too."""
+        taken = self.conversation.withdraw()
+        self._journal.record("withdrawn", {"messages": len(taken), "agent": self.agent})
+        for accepted in self._since_answer:
+            self._ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
+        self._since_answer.clear()
+        return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
+
+    def _complete(self, run: Run, outcome: Outcome) -> None:
+        """Make the history of a run that was cut short valid, and say in it what happened."""
+        if self.conversation.open_calls:
+            self._answer_calls(run)
+        shown = "".join(run.step.shown)
+        was_cut = outcome.status == "limit_reached" or outcome.termination_reason is not None
+        if was_cut and shown.strip() and not run.step.appended:
+            self._append_reply(run, assistant([Text(shown)]))
+        if outcome.termination_reason == "user_cancelled":
+            self._commit(user_text(endings.STOP_NOTE))
+        elif outcome.termination_reason == "user_interrupted":
+            self._commit(user_text(endings.INTERRUPT_NOTE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Steering:
+    """What a running tool is told at its own safe points."""
+
+    run: Run
+    inbox: Inbox
+
+    def take_guidance(self) -> Guidance:
+        return Guidance(self.inbox.adjustments(self.run.step.adjustments_seen), self.run.stop_asked)

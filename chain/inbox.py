@@ -1,0 +1,285 @@
+"""The way of a line into a chain: accepted, queued in a bounded channel, and its receipt.
+
+``Ledger`` keeps what became of every line of a session, ``Inbox`` is the channel of one agent. Accepting a line is one
+synchronous step (SPEC section 3): check for room, give it an id, record it, send it. Nothing can come in between, so a
+line is never half accepted.
+
+What may become of a line is one table. All final states but one stay as they are: the service may refuse a request
+whose messages then have to leave the conversation again, and the lines in them go back to the user::
+
+    queued ──> delivered ──> returned (only by a refusal)
+       ├─────> handled
+       ├─────> returned
+       └─────> dropped
+
+A trio channel cannot be looked into, so what has to be known without receiving (an urgent line waits) is kept beside
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import trio
+
+from chain import events
+from chain.errors import JournalError
+from chain.events import Point, Receipt, State
+from chain.lines import MAX_LINE, Adjustment, Line
+
+FULL = "Interruption channel full, try again"
+
+_NEXT: dict[State, frozenset[State]] = {
+    "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
+    "delivered": frozenset({"returned"}),
+}
+
+
+class Record(Protocol):
+    """What the ledger needs of a journal."""
+
+    def record(self, type: str, fields: dict[str, Any]) -> None:
+        """Append one record. Raises ``JournalError``."""
+        ...
+
+    def acknowledge(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once the records are on the disk."""
+        ...
+
+    def in_order(self, action: Callable[[], None]) -> None:
+        """Call ``action`` after the acknowledgements that wait."""
+        ...
+
+
+Emit: TypeAlias = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A line that has an id and a place to wait; ``accepted_at`` is on trio's clock, in seconds."""
+
+    id: str
+    line: Line
+    agent: str
+    accepted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that was not accepted, and why."""
+
+    reason: str
+    is_full: bool = False
+
+
+class Ledger:
+    """What became of every line, told to the journal and to whoever listens."""
+
+    def __init__(self, journal: Record, emit: Emit) -> None:
+        self._journal = journal
+        self._emit = emit
+        self._receipts: dict[str, Receipt] = {}
+        self._refused: list[Receipt] = []
+        self._number = 0
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """A receipt for each accepted line as things are now, in the order of acceptance, then the refused ones."""
+        return (*self._receipts.values(), *self._refused)
+
+    def problem(self, line: Line, id: str) -> str:
+        """Why a line cannot be accepted whatever the room, or an empty string."""
+        if line.problem:
+            return line.problem
+        if len(line.text) > MAX_LINE:
+            return f"the line has {len(line.text):,} characters, and the limit is {MAX_LINE:,}; put it in a file"
+        if id in self._receipts:
+            return f"the id {id} was used before; give each line its own"
+        return ""
+
+    def accept(self, line: Line, agent: str, *, id: str = "") -> Accepted:
+        """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted."""
+        number = self._number
+        while not id or id in self._receipts:
+            number += 1
+            id = f"L{number}"
+        self._journal.record("line", {"id": id, "text": line.text, "kind": line.kind, "agent": agent})
+        self._number = number
+        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
+        return Accepted(id, line, agent, trio.current_time())
+
+    def settle(
+        self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
+    ) -> None:
+        """Write the line's receipt. Raises ``ValueError`` for a step that the table does not have."""
+        old = self._receipts[accepted.id]
+        if state not in _NEXT.get(old.state, frozenset()):
+            raise ValueError(f"line {accepted.id} cannot go from {old.state} to {state}")
+        waited = None if point is None else trio.current_time() - accepted.accepted_at
+        receipt = Receipt(
+            agent=accepted.agent,
+            iteration=iteration,
+            id=accepted.id,
+            text=accepted.line.text,
+            state=state,
+            point=point,
+            waited_s=waited,
+            reason=reason,
+        )
+        self._receipts[accepted.id] = receipt
+        fields = {"id": receipt.id, "state": state, "agent": receipt.agent, "iteration": iteration, "point": point}
+        self._record_if_possible("receipt", {**fields, "waited_s": waited, "reason": reason})
+        self._journal.in_order(lambda: self._emit(receipt))
+
+    def refuse(self, line: Line, agent: str, waiting: int, reason: str, *, id: str = "", iteration: int = 0) -> Refused:
+        """Tell that a line was not accepted; it has no place in the ledger."""
+        self._emit(
+            events.LineRefused(
+                agent=agent,
+                iteration=iteration,
+                id=id,
+                text=line.text,
+                kind=line.kind,
+                target_agent=agent,
+                waiting=waiting,
+                reason=reason,
+            )
+        )
+        receipt = Receipt(agent=agent, iteration=iteration, id=id, text=line.text, state="refused", reason=reason)
+        self._refused.append(receipt)
+        self._emit(receipt)
+        return Refused(reason, is_full=reason == FULL)
+
+    def _record_if_possible(self, type: str, fields: dict[str, Any]) -> None:
+        # A disk that takes no receipt must not keep a run from ending. The line itself is on record, so a session that
+        # is read back takes it for one that still waits: shown again rather than lost.
+        try:
+            self._journal.record(type, fields)
+        except JournalError:
+            return
+
+
+class Inbox:
+    """The bounded channel of one agent."""
+
+    def __init__(self, ledger: Ledger, journal: Record, emit: Emit, *, agent: str = "main", size: int = 10) -> None:
+        self.agent = agent
+        self.size = size
+        self._ledger = ledger
+        self._journal = journal
+        self._emit = emit
+        self._send, self._receive = trio.open_memory_channel[Accepted](size)
+        self._urgent = 0
+        self._adjusted: set[str] = set()
+        self._on_room: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return self._receive.statistics().current_buffer_used
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next line would be refused."""
+        return len(self) >= self.size
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether an urgent line waits."""
+        return self._urgent > 0
+
+    def when_room(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called whenever lines have left the channel."""
+        self._on_room = action
+
+    def put(self, line: Line, *, id: str = "", iteration: int = 0) -> Accepted | Refused:
+        """Accept a line for this agent, or refuse it; one step, without an await."""
+        if problem := self._ledger.problem(line, id):
+            return self._ledger.refuse(line, self.agent, len(self), problem, id=id, iteration=iteration)
+        if self.is_full:
+            return self._ledger.refuse(line, self.agent, len(self), FULL, id=id, iteration=iteration)
+        try:
+            accepted = self._ledger.accept(line, self.agent, id=id)
+        except JournalError as error:
+            return self._ledger.refuse(line, self.agent, len(self), str(error), id=id, iteration=iteration)
+        self._send.send_nowait(accepted)
+        self._urgent += line.urgent
+        queued = events.LineQueued(
+            agent=self.agent,
+            iteration=iteration,
+            id=accepted.id,
+            text=line.text,
+            kind=line.kind,
+            target_agent=self.agent,
+            waiting=len(self),
+        )
+        self._journal.acknowledge(lambda: self._emit(queued))
+        return accepted
+
+    def drain(self) -> tuple[Accepted, ...]:
+        """Take all waiting lines but the follow-ups, in the order of acceptance."""
+        return self._take(lambda a: a.line.kind != "follow-up")
+
+    def next_follow_up(self) -> Accepted | None:
+        """Take the oldest follow-up, if one waits."""
+        found = False
+
+        def is_oldest(accepted: Accepted) -> bool:
+            nonlocal found
+            wanted = not found and accepted.line.kind == "follow-up"
+            found = found or wanted
+            return wanted
+
+        taken = self._take(is_oldest)
+        return taken[0] if taken else None
+
+    def take_todos(self) -> tuple[Accepted, ...]:
+        """Take the todo lines, which need no model call."""
+        return self._take(lambda a: a.line.kind == "todo")
+
+    def take_all(self) -> tuple[Accepted, ...]:
+        """Take everything that waits."""
+        return self._take(lambda _: True)
+
+    def waiting(self) -> tuple[Accepted, ...]:
+        """What waits, in order, without taking it."""
+        every = self._receive_all()
+        self._send_back(every)
+        return every
+
+    def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
+        """The adjustments of the waiting lines whose ids are not in ``seen``, which gains them.
+
+        The lines stay: the model is still to read them. But a tool has acted on them, so from now on ``was_used`` is
+        true of each.
+        """
+        new = [a for a in self.waiting() if a.line.adjustment is not None and a.id not in seen]
+        seen.update(a.id for a in new)
+        self._adjusted.update(a.id for a in new)
+        return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
+
+    def was_used(self, accepted: Accepted) -> bool:
+        """Whether a running tool has taken the line's adjustment."""
+        return accepted.id in self._adjusted
+
+    def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+        every = self._receive_all()
+        chosen = [wanted(a) for a in every]
+        self._send_back(a for a, take in zip(every, chosen, strict=True) if not take)
+        taken = tuple(a for a, take in zip(every, chosen, strict=True) if take)
+        if taken:
+            self._urgent -= sum(a.line.urgent for a in taken)
+            self._on_room()
+        return taken
+
+    def _receive_all(self) -> tuple[Accepted, ...]:
+        every = []
+        while True:
+            try:
+                every.append(self._receive.receive_nowait())
+            except trio.WouldBlock:
+                return tuple(every)
+
+    def _send_back(self, lines: Iterable[Accepted]) -> None:
+        for accepted in lines:
+            self._send.send_nowait(accepted)

@@ -1,0 +1,106 @@
+"""The handler prompt's file, read again when it changed, so that it can be edited while a chain runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TypeAlias
+
+from chain import interruption, yamlfile
+from chain.errors import ConfigError
+from chain.interruption import BUILT_IN, InterruptionPrompt
+from chain.yamlfile import MAX_BYTES
+
+_State: TypeAlias = tuple[int, ...] | str
+"""What tells two states of a file apart: numbers of its inode, or why there are none."""
+
+
+class PromptFile:
+    """Gives the handler prompt as its file has it now, or the built-in one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._state: _State | None = None
+        self._prompt = BUILT_IN
+
+    def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
+        """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
+
+        The error is given once for each state of the file: not again while nothing changes, but again when the file
+        breaks anew. Blocks for one ``stat``, and after a change for as long as it takes to read a file of bounded size.
+        """
+        state = self._look()
+        if state == self._state:
+            return self._prompt, None
+        # The state was taken before the reading: a write in between makes the next call read again.
+        self._state = state
+        try:
+            self._prompt = self._load(state)
+        except ConfigError as error:
+            self._prompt = BUILT_IN
+            return self._prompt, error
+        return self._prompt, None
+
+    def _look(self) -> _State:
+        if self._path is None:
+            return "no file is configured for the handler prompt, so the built-in one is used"
+        try:
+            found = self._path.stat()
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            return _reason(error)
+        # The change time is the only one that tells when a file became readable, or was put back with its old times.
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
+
+    def _load(self, state: _State) -> InterruptionPrompt:
+        if self._path is None or isinstance(state, str):
+            raise ConfigError(str(state), file=self._path)
+        try:
+            raw = _read(self._path)
+        except OSError as error:
+            raise ConfigError(_reason(error), file=self._path) from None
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            if len(raw) <= MAX_BYTES:
+                line = raw.count(b"\n", 0, error.start) + 1
+                raise ConfigError("is not UTF-8 text; save it as UTF-8", file=self._path, line=line) from None
+            text = raw.decode("utf-8-sig", errors="replace")  # cut inside a character; parse refuses the size
+        return interruption.parse(text, str(self._path))
+
+
+def _read(path: Path) -> bytes:
+    """At most a byte more than a YAML file may have."""
+    # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError("is not a file of text", file=path)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return f"cannot be read: {(error.strerror if isinstance(error, OSError) else None) or error}"
+
+
+def read_system_prompt(path: Path) -> str:
+    """The text of a system prompt file: its ``system`` messages, joined. Raises ``ConfigError``."""
+    root = yamlfile.read(path)
+    keys = root.mapping(("version", "description", "messages"))
+    if "messages" not in keys:
+        raise ConfigError("has no messages; give it one with role: system and content", file=path, line=root.line)
+    parts = []
+    for node in keys["messages"].items():
+        message = node.mapping(("role", "content"))
+        for key in ("role", "content"):
+            if key not in message:
+                raise node.error(f"a message needs a {key}")
+        message["role"].choice(["system"])
+        parts.append(message["content"].text().strip())
+    text = "\n\n".join(part for part in parts if part)
+    if not text:
+        raise keys["messages"].error("the system prompt is empty")
+    return text

@@ -1,0 +1,459 @@
+r"""The language of rule files: YAML read into frozen rules, for ``chain.providers.scripted``.
+
+::
+
+    name: offline                  # shown to people; default: the file's name
+    pace: {chunk: 40, delay_s: 0}  # text comes in pieces of so many characters, each after a delay
+    rules:                         # tried from the top; the first whose conditions all hold is used
+      - when:                      # no condition: always
+          user: REGEX              # the latest query. Alone it answers the query itself; beside result, tool, is_error,
+                                   # aside, turn, step or interruption it says which query they belong to
+          interruption: REGEX      # a line that came while the task ran; several are answered one by one
+          result: REGEX            # the text of one of the latest tool results,
+          tool: REGEX              # the whole name of the tool that gave it,
+          is_error: true           # and whether it is an error
+          aside: true              # whether those tools were called in answer to an interruption
+          turn: 3                  # the number of this model call in the conversation, from 1
+          step: 2                  # the same since the latest query
+          tail: REGEX              # the request tail: the post-prompt and the plan
+          system: REGEX            # the system prompt
+          overrides: [effort]      # what the request sets for this call alone: max_tokens, temperature, effort
+        times: 1                   # the rule is used so often and then passed over
+        collect:                   # lists of matches, for text and tools
+          NAME:
+            match: REGEX           # each match is an item
+            from: results          # results (all since the query), latest, query, interruption, tail
+            tool: REGEX            # only results of these tools; with is_error: true only their errors
+            within: REGEX          # only texts in which this is found
+            unique: GROUP          # of the items in which this group is the same only the first
+            row: "${1}"            # how an item is shown; default the whole match
+            join: "\n"             # what stands between rows
+            limit: 20              # items shown or used at most; the rows then say how many were left out
+            empty: none            # shown when there is no item
+        thinking: TEMPLATE
+        text: TEMPLATE
+        tools:
+          - {name: read_file, input: {path: "${path}"}, for_each: NAME}    # for_each: a call for each item of a list
+          - {name: shell, input: {}, id: call_x, cut: true}                # cut: the input was cut off by max_tokens
+        and: continue              # then also apply the rule for what this came in the middle of
+        stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
+        usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
+        pace: {delay_s: 1}
+        error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
+
+Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
+``\Z`` those of the text. Templates: ``${name}``, ``${name:-instead}`` for an empty value, ``${name|6}`` right-aligned
+in 6 columns, ``${name|number}`` as a number in a tool's input, and ``$$`` for a dollar sign. The names are
+
+- ``0``, ``1``, ... and the named groups of the conditions (the numbers are those of the first of interruption, result,
+  user, tail, system that the rule has), and of the item in a ``row`` or a ``for_each``;
+- ``NAME`` for the rows of a list, ``NAME.count``, ``NAME.GROUP`` (of its first item), ``NAME.GROUP.sum``;
+- ``query  interruption  turn  step  tool  used  result  tail  file  offered``: ``tool`` gave the latest results,
+  ``used`` counts the tools called since the query, ``result`` is the result that matched, ``offered`` names the
+  chain's tools;
+- ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
+
+An error strikes each time, or the first ``times``, when ``after`` characters of text have come. With ``refuses`` it
+strikes only a request that sets one of those parameters.
+
+``and: continue`` in a rule for an interruption applies the rule for the latest results, or for the query, and puts its
+output behind; in a rule for results it applies the one for what came before them. If the first of the two calls tools
+and the other does not, the other waits: its turn comes when the results are there. A message that only asks to go on
+stands for the latest results, or query, before it.
+
+How messages are told apart can be set under ``marks``: ``interruption`` is what stands before a line; ``redirect`` is a
+regular expression for lines that take the place of the query (without it none do), ``resume`` one for messages that
+only ask to go on, and ``note`` one for those to be passed over.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from chain import yamlfile
+from chain.model import StopReason
+
+Source: TypeAlias = Literal["results", "latest", "query", "interruption", "tail"]
+
+NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
+PARAMETERS = ("max_tokens", "temperature", "effort")
+
+MAX_SEARCHED = 40_000
+"""Characters of a text that a rule's expressions look at: Python's can take time that grows with the square of it."""
+
+_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|\d{1,3}))?(?::-([^}]*))?\})?")
+NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place in a template that a value fills."""
+
+    name: str
+    default: str = ""
+    form: str = ""
+
+    def fill(self, names: Mapping[str, str]) -> str:
+        """The value as text; a name without one counts as empty."""
+        value = names.get(self.name, "") or self.default
+        return value.rjust(int(self.form)) if self.form.isdecimal() else value
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text with slots."""
+
+    parts: tuple[str | Slot, ...] = ()
+
+    def fill(self, names: Mapping[str, str]) -> str:
+        """The text."""
+        return "".join(part if isinstance(part, str) else part.fill(names) for part in self.parts)
+
+    def value(self, names: Mapping[str, str]) -> str | int | float:
+        """The text, or the number that a lone ``${name|number}`` stands for; what is no number stays text."""
+        text = self.fill(names)
+        match self.parts:
+            case (Slot(form="number"),) if number := NUMBER.fullmatch(text.strip()):
+                return float(text) if number[1] else int(text)
+            case _:
+                return text
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How text comes: pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end."""
+
+    chunk: int = 200
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How the user messages that are no queries are told from those that are."""
+
+    interruption: str = "USER INTERRUPTION: "
+    redirect: re.Pattern[str] | None = None
+    resume: re.Pattern[str] = re.compile(r"\AYour reply was shown to the user\.|\APlease continue\.\Z")
+    note: re.Pattern[str] = re.compile(r"\A\[The user (stopped|interrupted) the run here\]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The conditions of a rule; ``None`` asks for nothing."""
+
+    user: re.Pattern[str] | None = None
+    interruption: re.Pattern[str] | None = None
+    result: re.Pattern[str] | None = None
+    tool: re.Pattern[str] | None = None
+    is_error: bool | None = None
+    aside: bool | None = None
+    turn: int | None = None
+    step: int | None = None
+    tail: re.Pattern[str] | None = None
+    system: re.Pattern[str] | None = None
+    overrides: frozenset[str] | None = None
+
+    @property
+    def wants_results(self) -> bool:
+        """Whether tool results must have come."""
+        return not (self.result is None and self.tool is None and self.is_error is None and self.aside is None)
+
+    @property
+    def wants_query(self) -> bool:
+        """Whether the query itself must be what is to be answered."""
+        later = self.wants_results or (self.interruption, self.turn, self.step) != (None, None, None)
+        return self.user is not None and not later
+
+    @property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """The expressions whose groups fill templates, the one that owns the numbers first."""
+        found = (self.interruption, self.result, self.user, self.tail, self.system)
+        return tuple(p for p in found if p is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A list of matches."""
+
+    match: re.Pattern[str]
+    source: Source = "results"
+    tool: re.Pattern[str] | None = None
+    is_error: bool = False
+    within: re.Pattern[str] | None = None
+    unique: str | None = None
+    row: Template = Template((Slot("0"),))
+    join: str = "\n"
+    limit: int = 20
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call to make; ``input`` is JSON with templates for its texts."""
+
+    name: str
+    input: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    cut: bool = False
+    for_each: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error to raise."""
+
+    message: str = "the rule file says that this call fails"
+    retryable: bool = False
+    retry_after: float | None = None
+    times: int | None = None
+    after: int = 0
+    refuses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; ``index`` counts from 0 in its file."""
+
+    index: int
+    when: When = When()
+    times: int | None = None
+    collect: Mapping[str, Collection] = field(default_factory=dict)
+    thinking: Template = Template()
+    text: Template = Template()
+    calls: tuple[Call, ...] = ()
+    go_on: bool = False
+    stop_reason: StopReason | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    pace: Pace | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A rule file; ``file`` is its path as it was given."""
+
+    file: str
+    name: str
+    rules: tuple[Rule, ...] = ()
+    marks: Marks = Marks()
+    pace: Pace = Pace()
+
+
+def load(path: Path) -> RuleFile:
+    """Read a rule file. Raises ``ConfigError`` with file, line and key."""
+    return _read(yamlfile.read(path))
+
+
+def parse(text: str, file: str) -> RuleFile:
+    """Read rules from text; ``file`` is its name in errors. Raises ``ConfigError``."""
+    return _read(yamlfile.parse(text, file))
+
+
+def _read(top: yamlfile.Node) -> RuleFile:
+    keys = top.mapping(("version", "description", "name", "marks", "pace", "rules"))
+    if "rules" not in keys:
+        raise top.error("there is no list of rules; write rules: and the rules under it")
+    pace = _pace(keys["pace"], Pace()) if "pace" in keys else Pace()
+    return RuleFile(
+        file=top.file,
+        name=keys["name"].text() if "name" in keys else Path(top.file).stem,
+        rules=tuple(_rule(node, index, pace) for index, node in enumerate(keys["rules"].items())),
+        marks=_marks(keys["marks"]) if "marks" in keys else Marks(),
+        pace=pace,
+    )
+
+
+def _marks(node: yamlfile.Node) -> Marks:
+    keys = node.mapping(("interruption", "redirect", "resume", "note"))
+    given: dict[str, Any] = {name: _regex(keys[name]) for name in ("redirect", "resume", "note") if name in keys}
+    if "interruption" in keys:
+        given["interruption"] = keys["interruption"].text()
+        if not given["interruption"].strip():
+            raise keys["interruption"].error("must not be blank, or every message would be an interruption")
+    return Marks(**given)
+
+
+def _pace(node: yamlfile.Node, default: Pace) -> Pace:
+    keys = node.mapping(("chunk", "delay_s"))
+    return Pace(
+        keys["chunk"].integer(minimum=1) if "chunk" in keys else default.chunk,
+        keys["delay_s"].number() if "delay_s" in keys else default.delay_s,
+    )
+
+
+_ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
+
+
+def _rule(node: yamlfile.Node, index: int, pace: Pace) -> Rule:
+    keys = node.mapping(("when", "times", "collect", "pace", *_ACTIONS))
+    if not keys.keys() & set(_ACTIONS):
+        raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
+    when = _when(keys["when"]) if "when" in keys else When()
+    known = {*NAMES, *groups(*when.patterns)}
+    collect: dict[str, Collection] = {}
+    for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
+        if name in known:
+            raise each.error("this name is taken; call the list something else")
+        collect[name] = _collection(each)
+    for name, collection in collect.items():
+        own = groups(collection.match)
+        known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
+
+    def template(key: str) -> Template:
+        return _template(keys[key], known) if key in keys else Template()
+
+    return Rule(
+        index=index,
+        when=when,
+        times=keys["times"].integer(minimum=1) if "times" in keys else None,
+        collect=collect,
+        thinking=template("thinking"),
+        text=template("text"),
+        calls=tuple(_call(n, known, collect) for n in keys["tools"].items()) if "tools" in keys else (),
+        go_on="and" in keys and keys["and"].choice(("continue",)) == "continue",
+        stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
+        usage=_usage(keys["usage"]) if "usage" in keys else {},
+        pace=_pace(keys["pace"], pace) if "pace" in keys else None,
+        failure=_failure(keys["error"]) if "error" in keys else None,
+    )
+
+
+def _when(node: yamlfile.Node) -> When:
+    regexes = ("user", "interruption", "result", "tool", "tail", "system")
+    keys = node.mapping((*regexes, "is_error", "aside", "turn", "step", "overrides"))
+    given: dict[str, Any] = {name: _regex(keys[name]) for name in regexes if name in keys}
+    given |= {name: keys[name].boolean() for name in ("is_error", "aside") if name in keys}
+    given |= {name: keys[name].integer(minimum=1) for name in ("turn", "step") if name in keys}
+    if "overrides" in keys:
+        given["overrides"] = frozenset(item.choice(PARAMETERS) for item in keys["overrides"].items())
+    when = When(**given)
+    names = [name for pattern in when.patterns for name in pattern.groupindex]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise node.error(f"the group {twice[0]} is in two of the expressions; give one of them another name")
+    return when
+
+
+def _collection(node: yamlfile.Node) -> Collection:
+    keys = node.mapping(("match", "from", "tool", "is_error", "within", "unique", "row", "join", "limit", "empty"))
+    if "match" not in keys:
+        raise node.error("a list needs match, the regular expression of its items")
+    match = _regex(keys["match"])
+    given: dict[str, Any] = {}
+    if "from" in keys:
+        given["source"] = keys["from"].choice(get_args(Source))
+    given |= {name: _regex(keys[name]) for name in ("tool", "within") if name in keys}
+    if "is_error" in keys:
+        given["is_error"] = keys["is_error"].boolean()
+    if "unique" in keys:
+        # YAML reads the group 1 as a number
+        group = yamlfile.Node(str(keys["unique"].value), node.file, keys["unique"].line, keys["unique"].key)
+        given["unique"] = group.choice(sorted(groups(match)))
+    if "row" in keys:
+        given["row"] = _template(keys["row"], groups(match))
+    given |= {name: keys[name].text() for name in ("join", "empty") if name in keys}
+    if "limit" in keys:
+        given["limit"] = keys["limit"].integer(minimum=1)
+    return Collection(match, **given)
+
+
+def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection]) -> Call:
+    keys = node.mapping(("name", "input", "id", "cut", "for_each"))
+    if "name" not in keys:
+        raise node.error("a tool call needs the name of the tool")
+    for_each = keys["for_each"].choice(collect or ("a list under collect",)) if "for_each" in keys else None
+    names = known | groups(collect[for_each].match) if for_each else known
+    if "input" in keys:
+        keys["input"].mapping()
+    return Call(
+        name=keys["name"].text(),
+        input=_input(keys["input"], names) if "input" in keys else {},
+        id=keys["id"].text() if "id" in keys else None,
+        cut="cut" in keys and keys["cut"].boolean(),
+        for_each=for_each,
+    )
+
+
+def _input(node: yamlfile.Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON with templates in it
+    match node.value:
+        case dict():
+            return {key: _input(item, known) for key, item in node.value.items()}
+        case list():
+            return [_input(item, known) for item in node.value]
+        case str():
+            return _template(node, known)
+        case _:
+            return node.value
+
+
+def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - as above
+    """A tool's input with its templates filled."""
+    match value:
+        case dict():
+            return {key: fill_input(item, names) for key, item in value.items()}
+        case list():
+            return [fill_input(item, names) for item in value]
+        case Template():
+            return value.value(names)
+        case _:
+            return value
+
+
+def _stop_reason(node: yamlfile.Node) -> StopReason:
+    options: dict[str, StopReason] = {name: name for name in get_args(StopReason)}
+    return options[node.choice(options)]
+
+
+def _usage(node: yamlfile.Node) -> dict[str, int]:
+    keys = node.mapping(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"))
+    return {name: value.integer() for name, value in keys.items()}
+
+
+def _failure(node: yamlfile.Node) -> Failure:
+    readers: dict[str, Callable[[yamlfile.Node], Any]] = {
+        "message": yamlfile.Node.text,
+        "retryable": yamlfile.Node.boolean,
+        "retry_after": yamlfile.Node.number,
+        "times": lambda n: n.integer(minimum=1),
+        "after": yamlfile.Node.integer,
+        "refuses": lambda n: tuple(item.choice(PARAMETERS) for item in n.items()),
+    }
+    return Failure(**{name: readers[name](value) for name, value in node.mapping(readers).items()})
+
+
+def _regex(node: yamlfile.Node) -> re.Pattern[str]:
+    try:
+        return re.compile(node.text(), re.IGNORECASE | re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise node.error(f"is not a regular expression: {error}") from None
+
+
+def groups(*patterns: re.Pattern[str]) -> set[str]:
+    """The names that the groups of these expressions give; the first owns the numbers."""
+    numbers = {str(n) for pattern in patterns[:1] for n in range(pattern.groups + 1)}
+    return numbers | {name for pattern in patterns for name in pattern.groupindex}
+
+
+def _template(node: yamlfile.Node, known: set[str]) -> Template:
+    text, parts, end = node.text(), list[str | Slot](), 0
+    for slot in _SLOT.finditer(text):
+        dollar, name, form, default = slot.groups()
+        parts.append(text[end : slot.start()] + ("$" if dollar else ""))
+        end = slot.end()
+        if dollar:
+            continue
+        if not name:
+            raise node.error("a $ must be written $$, or be part of ${name}")
+        if name not in known and not name.startswith("input."):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            names = ", ".join(sorted(known, key=lambda n: (n.isdecimal(), n)))
+            raise node.error(
+                f"unknown name ${{{name}}}: " + (f"did you mean {near[0]}?" if near else f"here are {names}")
+            )
+        parts.append(Slot(name, default or "", form or ""))
+    parts.append(text[end:])
+    return Template(tuple(part for part in parts if part))

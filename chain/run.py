@@ -1,0 +1,113 @@
+"""One run: what bounds it, what it has come to so far, and the handle that stops it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import trio
+
+from chain.endings import Found
+from chain.events import Phase, Status
+from chain.inbox import Accepted
+from chain.messages import Overrides, ToolResult, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a run. ``None`` is no bound; ``max_attempts`` counts the first attempt of a model call too."""
+
+    max_iterations: int = 20
+    timeout_s: float = 1800.0
+    max_attempts: int = 4
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended; the waiting lines are still where they were."""
+
+    status: Status
+    result: str
+    partial: bool = False
+    phase_reached: Phase | None = None
+    partial_results: tuple[str, ...] = ()
+    termination_reason: str | None = None
+
+
+@dataclass(eq=False)
+class Step:
+    """The iteration under way: what of its reply was shown, and which of its tools have started or been answered."""
+
+    shown: list[str] = field(default_factory=list)
+    appended: bool = False
+    in_tools: bool = False
+    started: set[str] = field(default_factory=set)
+    answered: dict[str, ToolResult] = field(default_factory=dict)
+    adjustments_seen: set[str] = field(default_factory=set)
+
+    @property
+    def phase(self) -> Phase:
+        """How far the iteration has come."""
+        return "tools" if self.in_tools else "answering" if self.shown else "thinking"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the last delivery wants of the reply to it."""
+
+    post_prompt: str = ""
+    overrides: Overrides = field(default_factory=Overrides)
+    resume: str | None = None
+    asides_only: bool = False
+    task_was_over: bool = False
+    """Delivered at B: what the model does next, tools included, is for these lines alone."""
+
+    def after_reply(self) -> Asked:
+        """What is left of it once the one call that it was for is over and the tools have run."""
+        return Asked(asides_only=self.asides_only, task_was_over=True) if self.task_was_over else Asked()
+
+
+@dataclass(eq=False)
+class Run:
+    """The handle on one run. ``query`` is ``None`` when only carried lines start it."""
+
+    query: Accepted | None
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    iteration: int = 0
+    replies: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    stop_asked: bool = False
+    interrupted: bool = False
+    phase_reached: Phase | None = None
+    call_scope: trio.CancelScope | None = None
+    step: Step = field(default_factory=Step)
+    asked: Asked = field(default_factory=Asked)
+    answer: str = ""
+    found: list[Found] = field(default_factory=list)
+    skipped: int = 0
+    nudged: bool = False
+    stranded: list[Accepted] = field(default_factory=list)
+    """Lines that were taken from the inbox and have not entered the conversation: the disk did not take them."""
+    carried_out: set[str] = field(default_factory=set)
+    """Ids of the todo lines that code has done."""
+
+    def stop(self) -> None:
+        """End the run at the next safe point; a reply that streams is cut, a running tool finishes."""
+        if not self.stop_asked:
+            self.stop_asked = True
+            self.phase_reached = self.step.phase
+        if self.call_scope is not None:
+            self.call_scope.cancel()
+
+    @property
+    def result(self) -> str:
+        """The last reply that answered more than asides, or else the last reply."""
+        return self.answer or (self.replies[-1] if self.replies else "")
+
+    def interrupt(self) -> None:
+        """Cancel the work in hand."""
+        if not self.interrupted:
+            self.interrupted = True
+            self.phase_reached = self.step.phase
+        self.scope.cancel()

@@ -1,0 +1,204 @@
+"""The journal of a session: one append-only file of JSON lines, written as things happen.
+
+Two promises are kept here. A record that was taken is in the file, whole, before ``record`` returns: a process that is
+killed loses nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line of which
+the user was told survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that
+come up meanwhile share the next wait, which makes a pasted burst cost one.
+
+Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
+queued, so nobody hears of a delivery before the line itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import trio
+
+from chain.errors import JournalError, SessionError
+
+Action: TypeAlias = Callable[[], None]
+
+
+class JournalFile(Protocol):
+    """The file layer under a journal."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of ``data`` at the end, or nothing. Raises ``OSError``."""
+        ...
+
+    def sync(self) -> None:
+        """Bring all that was appended to the disk; runs in a worker thread. Raises ``OSError``."""
+        ...
+
+
+class DiskFile:
+    """A journal file on a disk, locked against a second writer for as long as it is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise
+        self._size = os.fstat(self._fd).st_size
+
+    def append(self, data: bytes) -> None:
+        """Write all of ``data``, or cut the file back to what it was."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+    def sync(self) -> None:
+        """Bring the file to the disk."""
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close the file, which also gives up the lock."""
+        os.close(self._fd)
+
+
+class Journal:
+    """Writes records, and acknowledges them once they are on the disk."""
+
+    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None) -> None:
+        self.id = id
+        self.path = path
+        self._file = file
+        self._seq = 0
+        self._queue: deque[tuple[Action, bool]] = deque()
+        self._queued = 0
+        self._done = 0
+        self._wanted = trio.Event()
+        self._waiters = trio.lowlevel.ParkingLot()
+        self._failure: str | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
+        return self._failure
+
+    def record(self, type: str, fields: dict[str, Any]) -> None:
+        """Append one record. Raises ``JournalError``, and the file is then as it was."""
+        if self._failure is not None:
+            raise JournalError(self._failure)
+        raw = {"type": type, "seq": self._seq + 1, "time": time.time(), **fields}
+        # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
+        data = json.dumps(raw, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
+        try:
+            self._file.append(data)
+        except OSError as error:
+            raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+        self._seq += 1
+
+    def acknowledge(self, action: Action) -> None:
+        """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""
+        if self._failure is None:
+            self._enqueue(action, needs_sync=True)
+
+    def in_order(self, action: Action) -> None:
+        """Call ``action`` after the acknowledgements that wait; at once when none does."""
+        self._enqueue(action, needs_sync=False)
+        self._release(syncs=0)
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
+        target = self._queued
+        while self._done < target and self._failure is None:
+            await self._waiters.park()
+        if self._failure is not None:
+            raise JournalError(self._failure)
+
+    async def run(self) -> None:
+        """Sync whenever it is asked for; the task that does this outlives every run."""
+        while True:
+            await self._wanted.wait()
+            await self.sync()
+
+    async def sync(self) -> None:
+        """Sync once, for all that was recorded before the call."""
+        self._wanted = trio.Event()
+        covered = sum(needs_sync for _, needs_sync in self._queue)
+        try:
+            # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
+            await trio.to_thread.run_sync(self._file.sync)
+        except OSError as error:
+            self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
+        else:
+            self._release(syncs=covered)
+
+    def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
+        self._queue.append((action, needs_sync))
+        self._queued += 1
+        if needs_sync:
+            self._wanted.set()
+
+    def _release(self, *, syncs: int) -> None:
+        """Call the actions at the head of the queue, as far as ``syncs`` acknowledgements allow."""
+        while self._queue and (syncs or not self._queue[0][1]):
+            action, needs_sync = self._queue.popleft()
+            syncs -= needs_sync
+            self._done += 1
+            action()
+        self._waiters.unpark_all()
+
+    def _fail(self, why: str) -> None:
+        self._failure = why
+        pending, self._queue = self._queue, deque()
+        self._done += len(pending)
+        for action, needs_sync in pending:
+            if not needs_sync:
+                action()
+        self._waiters.unpark_all()
+
+    @property
+    def _name(self) -> str:
+        return str(self.path) if self.path else "its journal"
+
+
+def sessions_folder(state: Path) -> Path:
+    """The folder of the journals below the state folder, made with access for nobody else. Raises ``SessionError``."""
+    folder = state / "sessions"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise SessionError(
+            f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME", file=folder
+        ) from None
+    return folder
+
+
+@contextmanager
+def new_journal(folder: Path) -> Iterator[Journal]:
+    """A journal with a new id in ``folder``. Raises ``SessionError``."""
+    id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    path = folder / f"{id}.jsonl"
+    try:
+        file = DiskFile(path)
+    except OSError as error:
+        raise SessionError(
+            f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
+            file=path,
+        ) from None
+    try:
+        yield Journal(file, id=id, path=path)
+    finally:
+        file.close()

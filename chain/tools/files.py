@@ -1,0 +1,404 @@
+"""Looking at the files of the workspace: list, read, search.
+
+No path leads out of the workspace: ``..`` and absolute paths are refused as they stand, and a link by where it really
+ends. Rows have one form, ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text``, for models and rule files alike.
+
+Files are read in worker threads, which are left behind when the run is interrupted and end at their next look at it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from io import BufferedReader
+from pathlib import Path, PurePath
+
+import trio
+
+from chain.errors import ToolError
+from chain.messages import JsonObject
+from chain.tools import Tool, ToolContext, grep, tool
+
+LEFT_OUT = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".tox",
+    }
+)
+"""Folders that hold what programs made: thousands of files that nobody asks about."""
+
+MAX_FOUND = 20_000
+"""Files of a tree that are looked at; it takes about a second to find so many."""
+
+MAX_ROWS = 300
+"""Rows in a list: with usual paths they just fit the default limit of a tool result."""
+
+MAX_MATCHES = 200
+"""Rows of a search; who needs more needs a better pattern."""
+
+MAX_WHOLE = 5 * 1024 * 1024
+"""Bytes of a file that is read whole, to count its lines and words. Of a larger one a part can be asked for."""
+
+MAX_COUNTED = 64 * 1024 * 1024
+"""Bytes of all the files that one list counts lines and words of; it takes about a second."""
+
+MAX_SHOWN = 24_000
+"""Characters of a file in one result: below the default limit of a tool result, so that it ends where it says."""
+
+MAX_PATTERN = 1_000
+
+MAX_NAMES = 2_000
+"""Names of a folder that are compared with one that does not exist."""
+
+BATCH = 1_000
+"""Files that one search process gets; progress is told between them."""
+
+SEARCH_S = 20
+"""Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
+
+
+@tool(read_only=True)
+async def list_files(ctx: ToolContext, path: str = ".") -> str:
+    """List the files under a folder of the workspace, each with its lines, words and bytes.
+
+    `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out.
+    """
+    return await trio.to_thread.run_sync(partial(_list, ctx.workspace, path), abandon_on_cancel=True)
+
+
+@tool(read_only=True)
+async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0) -> str:
+    """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
+
+    `path` is relative to the workspace. `offset` is the first line to show, counted from 1, and `limit` the number of
+    lines; 0 shows as many as fit. A result that does not reach the end says how to read on.
+    """
+    if offset < 1 or limit < 0:
+        raise ToolError("offset counts lines from 1, and limit must not be negative.")
+    return await trio.to_thread.run_sync(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+
+
+@tool(read_only=True)
+async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
+    """Search the text files under a folder of the workspace, or one file, line by line.
+
+    `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is relative to the workspace.
+    The result has a row PATH:LINE: text for each matching line, and the counts at the end.
+    """
+    if not pattern or len(pattern) > MAX_PATTERN:
+        raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
+    tree = await trio.to_thread.run_sync(partial(_tree, ctx.workspace, path), abandon_on_cancel=True)
+    with trio.move_on_after(SEARCH_S) as patience:
+        return await _search(ctx, pattern, path, tree)
+    assert patience.cancelled_caught
+    raise ToolError(
+        f"The search took longer than {SEARCH_S} s and was ended: make the pattern simpler, or search a smaller folder."
+    )
+
+
+def inside(workspace: Path, path: str) -> Path:
+    """The real path of a file or folder in the workspace, whether it exists or not.
+
+    Raises ``ToolError`` for a path that leads out of it. It looks at the disk, so it belongs in a worker thread.
+    """
+    given = PurePath(path)
+    if "\0" in path or not path.strip():
+        raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
+    if given.is_absolute() or path.startswith("~"):
+        raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
+    if ".." in given.parts:
+        raise ToolError(f"{path} is refused: a path must not contain .. and stays inside the workspace.")
+    root = workspace.resolve()
+    try:
+        real = (root / given).resolve()
+    except (OSError, RuntimeError):  # a RuntimeError is how Python 3.11 tells of links that go round in circles
+        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.") from None
+    if not real.is_relative_to(root):
+        raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
+    return real
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A file as it is shown, and where it really is; without a real place, ``note`` says why."""
+
+    shown: str
+    real: Path | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The files under a folder in their order, and what was passed over."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    folders: int = 0
+    left_out: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    complete: bool = True
+
+    def notes(self) -> list[str]:
+        """What was passed over, a sentence each."""
+        notes = []
+        if self.left_out:
+            notes.append(f"Left out: {_some(self.left_out)}.")
+        if self.unreadable:
+            notes.append(f"Not readable: {_some(self.unreadable)}.")
+        if not self.complete:
+            notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
+        return notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _list(workspace: Path, path: str) -> str:
+    tree = _tree(workspace, path)
+    rows, budget = list[str](), MAX_COUNTED
+    for entry in tree.entries[:MAX_ROWS]:
+        trio.from_thread.check_cancelled()
+        row, used = _row(entry, budget)
+        budget -= used
+        rows.append(row)
+    shown = _shown(PurePath(path))
+    more = len(tree.entries) - len(rows)
+    if more:
+        rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
+    count = f"{len(tree.entries)} file{'' if len(tree.entries) == 1 else 's'}"
+    folders = f" in {tree.folders + 1} folders" if tree.folders else ""
+    return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
+
+
+def _row(entry: _Entry, budget: int) -> tuple[str, int]:
+    """A file's row, and how many bytes were read for it."""
+    if entry.real is None:
+        return f"{entry.shown}: {entry.note}", 0
+    try:
+        with _open(entry.real, entry.shown) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > min(MAX_WHOLE, budget):
+                return f"{entry.shown}: {size} bytes, not counted", 0
+            raw = file.read(MAX_WHOLE)
+    except (ToolError, OSError):
+        return f"{entry.shown}: not readable", 0
+    if b"\0" in raw:
+        return f"{entry.shown}: {len(raw)} bytes, binary", len(raw)
+    return f"{entry.shown}: {_counts(raw, _text(raw))}", len(raw)
+
+
+def _counts(raw: bytes, text: str) -> str:
+    return f"{len(_lines(text))} lines, {len(text.split())} words, {len(raw)} bytes"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as editors count them: an end of line ends one and begins none."""
+    lines = text.split("\n")
+    return lines[:-1] if not lines[-1] else lines
+
+
+def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
+    real, shown = _existing(workspace, path), _shown(PurePath(path))
+    if real.is_dir():
+        raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
+    with _open(real, shown) as file:
+        size = os.fstat(file.fileno()).st_size
+        if b"\0" in file.peek():
+            raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
+        if size > MAX_WHOLE:
+            if offset == 1 and not limit:
+                raise ToolError(
+                    f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
+                    "offset (the first line, from 1) and limit (the number of lines)."
+                )
+            return _part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit)
+        raw = file.read(MAX_WHOLE)
+    if b"\0" in raw:
+        raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
+    text = _text(raw)
+    head = f"{shown}: {_counts(raw, text)}"
+    if "\ufffd" in text and "\ufffd".encode() not in raw:
+        head += "; it is not UTF-8, and \ufffd stands for what could not be read"
+    return _part(head, iter(_lines(text)[offset - 1 :]), offset, limit)
+
+
+def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
+    """The lines of a file too large to be held, from ``offset``; of a very long line only the beginning."""
+    n, begins = 1, True
+    for count in itertools.count():
+        piece = file.readline(MAX_SHOWN)
+        if not piece:
+            return
+        if count % 1_000 == 0:
+            trio.from_thread.check_cancelled()
+        if begins and n >= offset:
+            yield _text(piece).rstrip("\n")
+        begins = piece.endswith(b"\n")
+        n += begins
+
+
+def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
+    """As many of the lines as fit, below a row that says which they are unless they are all."""
+    shown: list[str] = []
+    chars, more = 0, False
+    for line in lines:
+        chars += len(line) + 1
+        if (limit and len(shown) == limit) or (chars > MAX_SHOWN and shown):
+            more = True
+            break
+        shown.append(line if chars <= MAX_SHOWN else f"{line[:MAX_SHOWN]}… (the rest of this line is not shown)")
+    if not shown and offset > 1:
+        raise ToolError(f"There is no line {offset}. {head}.")
+    if more or offset > 1:
+        last = offset + len(shown) - 1
+        head += f"; lines {offset} to {last} are shown" + (f", read on with offset={last + 1}" if more else "")
+    return "\n".join([head, *shown])
+
+
+def _tree(workspace: Path, path: str) -> _Tree:
+    base, given, root = _existing(workspace, path), PurePath(path), workspace.resolve()
+    if not base.is_dir():
+        return _Tree([_Entry(_shown(given), base)])
+    tree = _Tree()
+
+    def fail(error: OSError) -> None:
+        tree.unreadable.append(_shown(given / Path(error.filename).relative_to(base)))
+
+    for folder, folders, names in os.walk(base, onerror=fail):
+        trio.from_thread.check_cancelled()
+        here = given / Path(folder).relative_to(base)
+        tree.folders += Path(folder) != base
+        tree.left_out += sorted(f"{_shown(here / name)}/" for name in folders if name in LEFT_OUT)
+        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            if len(tree.entries) == MAX_FOUND:
+                tree.complete = False
+                return tree
+            tree.entries.append(_entry(root, Path(folder, name), _shown(here / name)))
+    return tree
+
+
+def _entry(root: Path, path: Path, shown: str) -> _Entry:
+    if not path.is_symlink():
+        return _Entry(shown, path)
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return _Entry(shown, note="a broken link")
+    if not real.is_relative_to(root):
+        return _Entry(shown, note="a link that leads out of the workspace")
+    return _Entry(shown, note="a link to a folder, not followed") if real.is_dir() else _Entry(shown, real)
+
+
+async def _search(ctx: ToolContext, pattern: str, path: str, tree: _Tree) -> str:
+    files = [(entry.shown, str(entry.real)) for entry in tree.entries if entry.real is not None]
+    rows: list[str] = []
+    matches = matching = skipped = 0
+    for start in range(0, len(files), BATCH):
+        if start:
+            ctx.progress(f"searched {start} of {len(files)} files, {matches} matches")
+        found = await _grep(pattern, files[start : start + BATCH], MAX_MATCHES - len(rows))
+        rows += found["rows"]
+        matches += found["matches"]
+        matching += found["files"]
+        skipped += found["skipped"]
+    if matches > len(rows):
+        rows.append(f"({matches - len(rows)} more matching lines are not shown.)")
+    lines, s = "line" if matches == 1 else "lines", "" if len(files) == 1 else "s"
+    rows.append(f"{matches} matching {lines} in {matching} of {len(files)} file{s} searched.")
+    if skipped:
+        rows.append(f"Not searched: {skipped} that are binary, not readable or larger than {grep.MAX_FILE} bytes.")
+    return "\n".join([*rows, *tree.notes()])
+
+
+async def _grep(pattern: str, files: list[tuple[str, str]], rows: int) -> JsonObject:
+    request = json.dumps({"pattern": pattern, "files": files, "rows": rows})
+    # A session of its own: Ctrl-C in the terminal is for the chain, which ends the search itself.
+    done = await trio.run_process(
+        [sys.executable, "-I", "-S", grep.__file__],
+        stdin=request.encode(),
+        capture_stdout=True,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise ToolError(f"The search for {pattern!r} failed (its process ended with {done.returncode}); simplify it.")
+    answer: JsonObject = json.loads(done.stdout)
+    if "error" in answer:
+        raise ToolError(f"{pattern!r} is not a regular expression: {answer['error']}.")
+    return answer
+
+
+def _existing(workspace: Path, path: str) -> Path:
+    """The real path of something that exists; else a ``ToolError`` that says what is there instead."""
+    real = inside(workspace, path)
+    try:
+        real.stat()
+    except FileNotFoundError:
+        raise ToolError(f"There is no {_shown(PurePath(path))}{_nearest(workspace, PurePath(path))}") from None
+    except NotADirectoryError:
+        raise ToolError(f"There is no {_shown(PurePath(path))}: a part of this path is a file.") from None
+    except OSError as error:
+        raise ToolError(f"{_shown(PurePath(path))} cannot be read: {error.strerror}.") from None
+    return real
+
+
+def _nearest(workspace: Path, path: PurePath) -> str:
+    """The path with its first missing part put right, if something like it is there."""
+    here = PurePath()
+    for n, part in enumerate(path.parts):
+        if (workspace / here / part).exists():
+            here /= part
+            continue
+        try:
+            names = sorted(entry.name for entry in itertools.islice(os.scandir(workspace / here), MAX_NAMES))
+        except OSError:
+            return "."
+        near = difflib.get_close_matches(part, names, n=1)
+        return f"; did you mean {_shown(here.joinpath(near[0], *path.parts[n + 1 :]))}?" if near else "."
+    return "."
+
+
+def _open(real: Path, shown: str) -> BufferedReader:
+    """Open a regular file. It never waits: a pipe without a writer would otherwise hold a thread for ever."""
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.")
+    return file
+
+
+def _shown(path: PurePath) -> str:
+    """A path on one line, also when its name is not meant for that."""
+    text = path.as_posix().encode("utf-8", "replace").decode()
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+TOOLS: tuple[Tool, ...] = (list_files, read_file, search_files)

@@ -1,0 +1,5 @@
+"""``python -m cli`` is the ``chain`` command."""
+
+from cli.main import console
+
+console()

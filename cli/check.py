@@ -1,0 +1,133 @@
+"""`chain check`: every value with where it is from, then what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from chain import yamlfile
+from chain.config import Price, require_trust
+from chain.errors import ConfigError
+from chain.promptfile import PromptFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chain.config import ChainSettings, ModelSettings, Settings
+
+_SCRIPTED = ("provider", "script")
+_ANTHROPIC = (
+    *("provider", "model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
+    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
+)
+_CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
+_SECRET = ("api_key", "extra_headers", "extra_body")
+"""Shown as set or not set. ``extra_body`` is one of them because some servers take their key there."""
+
+
+def check(settings: Settings, read_system_prompt: Callable[[Path], object] | None = None) -> tuple[list[str], bool]:
+    """Check the configuration, its prompts and its models; returns lines to show, and whether all is well.
+
+    ``read_system_prompt`` reads a system prompt and raises ``ConfigError`` if it cannot be used; without it the file
+    only has to be YAML. Nothing of a file that is not trusted yet is shown: its values may hold any variable.
+    """
+    lines = [f"config: {settings.file or 'built in'}"]
+    problems: list[str] = []
+    try:
+        require_trust(settings)
+    except ConfigError as error:
+        return [*lines, f"problem: {error}"], False
+    lines += [
+        _line(settings, "models.default", settings.default_model),
+        _line(settings, "chain", settings.default_chain),
+    ]
+    for name in settings.model_names:
+        try:
+            model = settings.model(name)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        lines += _model_lines(settings, model)
+        if model.script is not None:
+            problems += _problem(yamlfile.read, model.script)
+    for name in settings.chain_names:
+        try:
+            chain = settings.chain(name)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        lines += _chain_lines(settings, chain)
+        problems += _chain_problems(settings, chain, read_system_prompt or yamlfile.read)
+    lines += [
+        _line(settings, "inbox.size", settings.inbox_size),
+        _line(settings, "tools.timeout_s", settings.tool_timeout_s),
+        _line(settings, "tools.result_limit", settings.tool_result_limit),
+        _line(settings, "tools.allow", settings.allow),
+    ]
+    # Chains share models and prompts: a problem is told once.
+    return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
+
+
+def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:
+    keys = _SCRIPTED if model.provider == "scripted" else _ANTHROPIC
+    return [_line(settings, f"models.definitions.{model.name}.{key}", getattr(model, key)) for key in keys]
+
+
+def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
+    prefix = f"chains.{chain.name}"
+    lines = [_line(settings, f"{prefix}.{key}", getattr(chain, key)) for key in _CHAIN]
+    limits = {"max_tokens": chain.budget.max_tokens, "max_cost_usd": chain.budget.max_cost_usd}
+    return lines + [_line(settings, f"{prefix}.budget.{key}", limit) for key, limit in limits.items()]
+
+
+def _chain_problems(
+    settings: Settings, chain: ChainSettings, read_system_prompt: Callable[[Path], object]
+) -> list[str]:
+    problems = []
+    if chain.system_prompt is not None:
+        problems += _problem(read_system_prompt, chain.system_prompt)
+    if chain.interruption_prompt is not None:
+        _, error = PromptFile(chain.interruption_prompt).current()
+        problems += [] if error is None else [str(error)]
+    try:
+        model = settings.model(chain.model)
+    except ConfigError as error:
+        return [*problems, str(error)]
+    if model.lacks_key and chain.name == settings.default_chain:
+        problems += _problem(model.require_key)
+    if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
+        place = f"chains.{chain.name}.budget.max_cost_usd"
+        problems.append(f"{place} cannot hold without a price: give models.definitions.{model.name} a price")
+    return problems
+
+
+def _problem(attempt: Callable[..., object], *arguments: object) -> list[str]:
+    try:
+        attempt(*arguments)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _line(settings: Settings, key: str, value: object) -> str:
+    return f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+
+
+def _shown(name: str, value: object) -> str:
+    if name in _SECRET:
+        return "set" if value else "not set"
+    if value is None:
+        return "not set"
+    if name == "base_url":
+        # Without a user, a password or a query, any of which may be a key.
+        url = urlsplit(str(value))
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    if isinstance(value, Price):
+        return ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(value).items())
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

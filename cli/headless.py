@@ -1,0 +1,175 @@
+"""A chain without a terminal: lines from arguments, scripts, pipes and JSON go in, answers and events come out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import trio
+
+from chain import events
+from chain.app import Chain, Submitted
+from cli.moments import Say, parse_moment
+from cli.output import Format, Output
+from cli.render import Renderer
+from cli.sender import Outgoing, Sender
+from cli.stdin import Lines, RawLine
+
+AHEAD = 1_000
+"""Lines that a pipe is read ahead of the channel: far enough to see a stop, and bounded."""
+
+WRONG_USAGE = 2
+
+NO_QUERY = "there is no query; give one as an argument or on standard input"
+AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too."""
+
+    query: str | None = None
+    says: tuple[Say, ...] = ()
+    reads_stdin: bool = False
+    output: Format = "text"
+    input: Literal["text", "stream-json"] = "text"
+
+
+async def run(chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
+    """Do the job and return the exit code."""
+    return await _Headless(
+        chain, job, Lines(stdin), Output(chain, job.output, renderer, stdout=stdout, stderr=stderr)
+    ).run()
+
+
+class _Headless:
+    def __init__(self, chain: Chain, job: Job, stdin: Lines, output: Output) -> None:
+        self._chain = chain
+        self._job = job
+        self._stdin = stdin
+        self._output = output
+        self._sender = Sender(chain, self._on_answer)
+        self._leaving = trio.CancelScope()
+        self._signal: int | None = None
+        self._was_answered = False
+        self._problem = NO_QUERY
+
+    async def run(self) -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._output.run)
+            await nursery.start(self._watch_signals)
+            with self._leaving:
+                await self._work()
+            # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
+            await self._chain.wait_idle()
+            code = self._chain.exit_code(
+                unsent=bool(self._sender.unsent),
+                interrupted=self._signal is not None,
+                terminated=self._signal not in (None, signal.SIGINT),
+            )
+            problem = "" if self._was_answered or self._signal is not None else self._problem
+            code = WRONG_USAGE if problem else code
+            await self._output.finish(code, self._sender.unsent, problem)
+            nursery.cancel_scope.cancel()
+        return code
+
+    async def _work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._sender.run)
+            if self._job.query is not None:
+                self._note(self._chain.start(self._job.query))
+            if self._job.query is None or self._chain.is_running:
+                for say in self._job.says:
+                    self._sender.take(Outgoing(say.moment, say.text, say.written))
+                if self._job.reads_stdin:
+                    await self._read()
+                await self._settle()
+            nursery.cancel_scope.cancel()
+
+    async def _settle(self) -> None:
+        """Wait until nothing is under way: no run, no line held back, none that the last result set off."""
+        while True:
+            await self._chain.wait_idle()
+            if self._sender.held:
+                await self._sender.drain()
+            elif not self._chain.is_running:
+                return
+
+    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        # The second signal finds the default action again, in case something does not let go.
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                self._signal = number
+                break
+        self._chain.interrupt()
+        self._leaving.cancel()
+
+    async def _read(self) -> None:
+        while (raw := await self._stdin.next()) is not None:
+            if raw.replaced:
+                self._say(f"line {raw.number} of the input is not UTF-8; the bytes that are not were replaced")
+            if self._job.input == "stream-json":
+                self._take_json(raw)
+            else:
+                say = parse_moment(raw.text, strict=False)
+                self._sender.take(Outgoing(say.moment, say.text, raw.text))
+            if self._sender.held >= AHEAD:
+                await self._sender.drain()
+
+    def _take_json(self, raw: RawLine) -> None:
+        if not raw.text.strip():
+            return
+        match _object(raw.text):
+            case {"type": "interrupt"}:
+                self._chain.interrupt()
+            case {"type": "line", "text": str(text), **rest} if _fits(rest):
+                say = parse_moment(text, strict=False)
+                urgent, own_id = bool(rest.get("urgent")), str(rest.get("id", ""))
+                self._sender.take(Outgoing(say.moment, say.text, text, urgent, own_id))
+            case other:
+                why = f"line {raw.number} of the input was not understood; write {AS_JSON}"
+                self._say(why)
+                id = other.get("id")
+                if isinstance(id, str):
+                    self._output.put(
+                        events.Receipt(id=id, text=str(other.get("text", "")), state="refused", reason=why)
+                    )
+
+    def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
+        self._note(answer)
+
+    def _note(self, answer: Submitted) -> None:
+        """Take note of what became of a line at once; a run tells its own story in events."""
+        match answer.what:
+            case "started":
+                self._was_answered = True
+            case "handled":
+                self._was_answered = True
+                self._output.answer(answer.message)
+            case "refused" if not self._was_answered:
+                self._problem = answer.message
+            case "nothing" if answer.message:
+                self._was_answered = True
+                self._say(answer.message)
+            case _:
+                pass
+
+    def _say(self, message: str) -> None:
+        self._output.put(events.Notice(message=message))
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _fits(rest: Mapping[str, Any]) -> bool:
+    """Whether the optional keys of a line have the right types; keys that we do not know are not ours to refuse."""
+    return isinstance(rest.get("id", ""), str) and isinstance(rest.get("urgent", False), bool)

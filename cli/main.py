@@ -1,0 +1,188 @@
+"""The ``chain`` command: arguments in, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+
+from chain import config
+from chain.app import open_chain
+from chain.errors import UserError
+from chain.lines import MAX_LINE
+from chain.tools import Tool
+from chain.version import VERSION
+from cli import headless
+from cli.headless import WRONG_USAGE, Job
+from cli.moments import Say, parse_moment, read_script
+from cli.render import Renderer
+
+COMMANDS = ("check", "init", "demo")
+
+USAGE = """\
+chain [QUERY]                     QUERY starts a run; lines on standard input are interruptions
+chain -p QUERY                    one run; standard input is not read
+chain < lines                     the first line starts the run
+chain check | init [DIR] | demo   look at the configuration, write one, see it work"""
+
+
+def console() -> None:
+    """The entry point of the installed command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
+    """Run the command and return its exit code; ``tools`` are added to the configured ones."""
+    verbose = "-v" in argv or "--verbose" in argv
+    try:
+        return _run(_parser().parse_args(argv), tuple(tools))
+    except UserError as error:
+        if verbose:
+            traceback.print_exc()
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
+    command, words = (args.words[0], args.words[1:]) if args.words[:1] in [[c] for c in COMMANDS] else ("", args.words)
+    if args.print:
+        command, words = "", args.words
+    if len(words) > 1:
+        raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes")
+    word = words[0] if words else None
+    if command == "init":
+        from cli.initialize import init
+
+        return _show(init(Path(word or ".")))
+    if command == "demo":
+        from cli.demo import demo
+
+        return demo(_renderer(args))
+    settings = _settings(args)
+    if command == "check":
+        from cli.check import check
+
+        rows, is_good = check(settings)
+        return _show(rows) or (0 if is_good else WRONG_USAGE)
+    return _headless(args, word, settings, tools)
+
+
+def _headless(args: argparse.Namespace, query: str | None, settings: config.Settings, tools: tuple[Tool, ...]) -> int:
+    job = _job(args, query)
+    config.require_trust(settings)
+    state = config.state_folder(os.environ)
+    workspace = Path(args.workspace or ".")
+
+    async def work() -> int:
+        async with open_chain(settings, workspace=workspace, state=state, tools=tools) as chain:
+            return await headless.run(chain, job, _renderer(args))
+
+    return trio.run(work)
+
+
+def _job(args: argparse.Namespace, query: str | None) -> Job:
+    is_live = args.input_format == "stream-json"
+    if args.print and query is None:
+        raise UserError("-p needs a query, for example: chain -p 'List the files'")
+    if query is not None and not query.strip():
+        raise UserError("the query is empty; write what the chain is to do")
+    if args.stdin:
+        if is_live or query is None:
+            raise UserError("--stdin needs a query and --input-format text: it appends what stdin holds to the query")
+        query = f"{query}\n\n<stdin>\n{_all_of_stdin()}\n</stdin>"
+    says = tuple(_says(args))
+    reads_stdin = not (args.print and not is_live) and not args.stdin and not sys.stdin.isatty()
+    if query is None and not reads_stdin and not says:
+        raise UserError("there is no query; give one, for example: chain -p 'List the files'")
+    return Job(query, says, reads_stdin, args.output_format, args.input_format)
+
+
+def _says(args: argparse.Namespace) -> list[Say]:
+    says = []
+    if args.script:
+        path = Path(args.script)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", file=path) from None
+        except UnicodeDecodeError:
+            raise UserError("is not UTF-8 text; save it as UTF-8", file=path) from None
+        says += read_script(text, str(path))
+    for text in args.say:
+        says.append(parse_moment(text, strict=True))
+    return says
+
+
+def _all_of_stdin() -> str:
+    raw = sys.stdin.buffer.read(4 * MAX_LINE + 1)
+    return raw.decode(errors="replace").rstrip("\n")
+
+
+def _settings(args: argparse.Namespace) -> config.Settings:
+    flags = {
+        "model": args.model,
+        "chain": args.chain,
+        "max_iterations": args.max_iterations,
+        "allow": [name for names in args.allow for name in names.split(",") if name],
+    }
+    named = Path(args.config) if args.config else None
+    return config.load(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
+
+
+def _renderer(args: argparse.Namespace) -> Renderer:
+    is_tty = sys.stderr.isatty()
+    plain = args.no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
+    width = 100
+    if is_tty:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or width
+    return Renderer(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
+
+
+def _show(rows: Iterable[str]) -> int:
+    sys.stdout.write("".join(f"{row}\n" for row in rows))
+    return 0
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"chain: {message}\n")
+    return WRONG_USAGE
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see chain --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="chain", usage=USAGE, add_help=True, allow_abbrev=False)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="QUERY", help="what the chain is to do, or check, init, demo")
+    add("-p", "--print", action="store_true", help="one run; standard input is not read")
+    add("--stdin", action="store_true", help="append what standard input holds to the query")
+    add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
+    add("--script", metavar="FILE", help="many of them, one a line")
+    add("--output-format", choices=["text", "json", "stream-json"], default="text")
+    add("--input-format", choices=["text", "stream-json"], default="text")
+    add("--config", metavar="FILE", help="the configuration; see the README for where it is looked for")
+    add("--model", metavar="NAME", help="a model of the configuration")
+    add("--chain", metavar="NAME", help="a chain of the configuration")
+    add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")
+    add("--allow", action="append", default=[], metavar="TOOL[,TOOL]", help="tools that need no approval")
+    add("--max-iterations", metavar="N", help="model calls in a run at most")
+    add("--no-color", action="store_true")
+    add("--ascii", action="store_true", help="no signs beyond ASCII")
+    add("-v", "--verbose", action="store_true", help="show the traceback of an error")
+    add("--version", action="version", version=f"chain {VERSION}")
+    return parser
+
+
+if __name__ == "__main__":
+    console()

@@ -1,0 +1,142 @@
+"""`chain check`: every value with where it is from, no secret among them, and every problem."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from chain.config import Settings, load
+from chain.errors import ConfigError
+from cli.check import check
+
+KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
+
+CONFIG = """\
+models:
+  definitions:
+    offline: {script: rules.yaml}
+chains:
+  default:
+    system_prompt: system.yaml
+    interruption_prompt: handler.yaml
+    max_iterations: 7
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which all is well."""
+    (tmp_path / "rules.yaml").write_text("rules: []\n")
+    (tmp_path / "system.yaml").write_text("messages: [{role: system, content: Be brief.}]\n")
+    (tmp_path / "handler.yaml").write_text("messages: [{role: system, content: Go on.}]\n")
+    return tmp_path
+
+
+def read(
+    folder: Path, text: str = CONFIG, environ: Mapping[str, str] = KEY, *, named: bool = True, **flags: object
+) -> Settings:
+    (folder / "config.yaml").write_text(text)
+    config = Path("config.yaml") if named else None
+    return load(config=config, environ={"HOME": str(folder), **environ}, cwd=folder, flags=flags)
+
+
+def problems(lines: list[str]) -> list[str]:
+    return [line.removeprefix("problem: ") for line in lines if line.startswith("problem: ")]
+
+
+def test_a_good_configuration_has_no_problems(folder: Path) -> None:
+    lines, ok = check(read(folder))
+    assert ok
+    assert problems(lines) == []
+
+
+def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
+    lines, _ = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "shell"}, model="offline"))
+    assert lines[0] == f"config: {folder / 'config.yaml'}"
+    assert "models.default: offline  (flag --model)" in lines
+    assert "chains.default.model: offline  (flag --model)" in lines
+    assert "chains.default.max_iterations: 7  (config.yaml:8)" in lines
+    assert "chains.default.tools: todo, files  (default)" in lines
+    assert "chains.default.budget.max_cost_usd: not set  (default)" in lines
+    assert "tools.allow: shell  (CHAIN_ALLOW)" in lines
+    assert f"models.definitions.offline.script: {folder / 'rules.yaml'}  (config.yaml:3)" in lines
+
+
+def test_secrets_are_only_said_to_be_set(folder: Path) -> None:
+    mine = (
+        "    mine: {provider: anthropic, model: m, api_key: sk-secret, extra_headers: {Authorization: sk-secret},"
+        " base_url: 'https://me:sk-secret@e.example/v1?k=sk-secret', extra_body: {token: sk-secret}}\n"
+    )
+    text = CONFIG.replace("    offline:", f"{mine}    offline:")
+    lines, ok = check(read(folder, text))
+    assert ok
+    assert "sk-secret" not in "\n".join(lines)
+    assert "models.definitions.mine.api_key: set  (config.yaml:3)" in lines
+    assert "models.definitions.mine.extra_headers: set  (config.yaml:3)" in lines
+    assert "models.definitions.mine.base_url: https://e.example/v1  (config.yaml:3)" in lines
+    assert "models.definitions.claude.api_key: set  (default, ANTHROPIC_API_KEY)" in lines
+
+
+def test_a_missing_key_is_a_problem_of_the_model_that_would_run(folder: Path) -> None:
+    lines, ok = check(read(folder, environ={}))
+    assert not ok
+    assert problems(lines) == ["no API key: set ANTHROPIC_API_KEY or use --model offline"]
+    assert "models.definitions.claude.api_key: not set  (default, ANTHROPIC_API_KEY)" in lines
+    assert check(read(folder, environ={}, model="offline"))[1]
+
+
+@pytest.mark.parametrize("name", ["rules.yaml", "system.yaml", "handler.yaml"])
+def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str) -> None:
+    (folder / name).write_text("a: [\n")
+    lines, ok = check(read(folder))
+    assert not ok
+    assert problems(lines) == [f"{folder / name}:2: " + problems(lines)[0].split(": ", 1)[1]]
+    (folder / name).unlink()
+    lines, ok = check(read(folder))
+    assert not ok
+    assert problems(lines) == [f"{folder / name}: cannot be read: No such file or directory"]
+
+
+def test_a_handler_prompt_is_checked_as_it_will_be_read(folder: Path) -> None:
+    (folder / "handler.yaml").write_text("messages:\n  - role: user\n    content: ${mesage}\n")
+    lines, ok = check(read(folder))
+    assert not ok
+    assert problems(lines)[0].startswith(f"{folder / 'handler.yaml'}:3: ")
+
+
+def test_system_prompts_are_read_by_the_function_that_is_given(folder: Path) -> None:
+    def refuse(path: Path) -> str:
+        raise ConfigError("has no system message", file=path)
+
+    lines, ok = check(read(folder), refuse)
+    assert not ok
+    assert problems(lines) == [f"{folder / 'system.yaml'}: has no system message"]
+
+
+def test_a_missing_variable_is_a_problem_also_of_a_model_that_no_chain_uses(folder: Path) -> None:
+    text = CONFIG.replace("    offline:", "    other: {provider: anthropic, model: '${NONE_SUCH}'}\n    offline:")
+    lines, ok = check(read(folder, text))
+    assert not ok
+    assert "NONE_SUCH is not set" in problems(lines)[0]
+    assert any(line.startswith("models.definitions.claude.model: ") for line in lines)
+
+
+def test_a_cost_limit_without_a_price_is_a_problem(folder: Path) -> None:
+    text = CONFIG + "    budget: {max_cost_usd: 1}\n"
+    lines, ok = check(read(folder, text))
+    assert not ok
+    assert "chains.default.budget.max_cost_usd cannot hold without a price" in problems(lines)[0]
+    priced = text.replace("    offline:", "    claude: {price: {input: 3, output: 15}}\n    offline:")
+    lines, ok = check(read(folder, priced))
+    assert ok
+    assert any("input 3, output 15, cache_read 0.3" in line for line in lines)
+
+
+def test_nothing_of_an_untrusted_file_is_shown(folder: Path) -> None:
+    text = CONFIG.replace("    offline:", "    claude: {model: '${PASSWORD}'}\n    offline:")
+    settings = read(folder, text, {**KEY, "PASSWORD": "hunter2"}, named=False)
+    lines, ok = check(settings)
+    assert not ok
+    assert "models.definitions.claude.model" in problems(lines)[0]
+    assert "--config" in problems(lines)[0]
+    assert "hunter2" not in "\n".join(lines)

@@ -1,0 +1,660 @@
+"""The configuration: which file, which value, from where, and what a file from a stranger may not do."""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chain.config import (
+    Budget,
+    ModelSettings,
+    Price,
+    Settings,
+    defaults_folder,
+    is_trusted,
+    load,
+    remember_trust,
+    require_trust,
+    state_folder,
+)
+from chain.errors import ConfigError, UserError
+
+KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+class Setting:
+    """A home, a folder to work in, and a way to load what is in them."""
+
+    def __init__(self, home: Path, work: Path) -> None:
+        self.home, self.work = home, work
+
+    def load(self, config: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        return load(
+            config=None if config is None else Path(config),
+            environ={"HOME": str(self.home), **(environ or {})},
+            cwd=self.work,
+            flags=flags,
+        )
+
+    def named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        """Load a file that is named, so trusted."""
+        (self.work / "mine.yaml").write_text(text)
+        return self.load("mine.yaml", environ, **flags)
+
+    def found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        """Load a file that lies in the folder."""
+        (self.work / "config.yaml").write_text(text)
+        return self.load(None, environ, **flags)
+
+    def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            self.named(text, environ, **flags)
+        return caught.value
+
+
+@pytest.fixture
+def at(home: Path, work: Path) -> Setting:
+    return Setting(home, work)
+
+
+def chain_with(iterations: int) -> str:
+    return f"chains: {{default: {{max_iterations: {iterations}}}}}\n"
+
+
+def definition(text: str, name: str = "mine") -> str:
+    return f"models:\n  definitions:\n    {name}: {{{text}}}\n"
+
+
+def test_the_built_in_values_are_those_of_the_shipped_file(at: Setting) -> None:
+    built_in = at.load(environ=KEY)
+    shipped = at.load(str(defaults_folder() / "config.yaml"), KEY)
+    assert built_in.file is None
+    assert built_in.chain() == shipped.chain()
+    assert built_in.model() == shipped.model()
+    assert built_in.model_names == ("claude", "offline")
+    assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
+    chain = built_in.chain()
+    assert (chain.name, chain.model, chain.tools) == ("default", "claude", ("todo", "files"))
+    assert (chain.max_iterations, chain.timeout_s, chain.budget) == (20, 1800.0, Budget())
+
+
+def test_the_limits_in_the_comments_of_the_shipped_file_are_the_real_ones() -> None:
+    text = (defaults_folder() / "config.yaml").read_text()
+    model = ModelSettings("m", "anthropic", "m")
+    for key in ("timeout_s", "idle_timeout_s", "max_attempts"):
+        assert f"# {key}: {getattr(model, key):g} " in text
+
+
+def test_files_are_looked_for_in_order(at: Setting) -> None:
+    xdg = at.home / ".config" / "chain"
+    xdg.mkdir(parents=True)
+    elsewhere = at.work / "elsewhere.yaml"
+    (xdg / "config.yaml").write_text(chain_with(4))
+    assert at.load().chain().max_iterations == 4
+    at.found(chain_with(3))
+    assert at.load().chain().max_iterations == 3
+    elsewhere.write_text(chain_with(2))
+    assert at.load(environ={"CHAIN_CONFIG": str(elsewhere)}).chain().max_iterations == 2
+    (at.work / "named.yaml").write_text(chain_with(1))
+    assert at.load("named.yaml", {"CHAIN_CONFIG": str(elsewhere)}).chain().max_iterations == 1
+
+
+def test_xdg_config_home_is_used_unless_it_is_relative(at: Setting) -> None:
+    for folder in (at.home / "xdg", at.work / "relative"):
+        (folder / "chain").mkdir(parents=True)
+        (folder / "chain" / "config.yaml").write_text(chain_with(7))
+    assert at.load(environ={"XDG_CONFIG_HOME": str(at.home / "xdg")}).chain().max_iterations == 7
+    assert at.load(environ={"XDG_CONFIG_HOME": "relative"}).file is None
+
+
+@pytest.mark.parametrize("environ", [{}, {"CHAIN_CONFIG": "none.yaml"}])
+def test_a_named_file_that_does_not_exist_is_an_error(at: Setting, environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file, which (--config|CHAIN_CONFIG) names"):
+        at.load(None if environ else "none.yaml", environ)
+
+
+@pytest.mark.parametrize("text", ["services: {web: {}}", "- a list", "{{ a template }}\nb: [", "", "a: !!int x"])
+def test_the_config_file_of_another_program_is_passed_over(at: Setting, text: str) -> None:
+    assert at.found(text).file is None
+
+
+def test_a_broken_file_that_was_meant_for_us_is_an_error(at: Setting) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml:3: is not valid YAML"):
+        at.found("chains:\n  default: [\n")
+
+
+def test_a_named_file_needs_no_chains(at: Setting) -> None:
+    assert at.named("inbox: {size: 3}").inbox_size == 3
+    assert at.named("").inbox_size == 10
+
+
+def test_what_a_file_leaves_out_is_as_shipped(at: Setting) -> None:
+    got = at.named(chain_with(5), KEY)
+    assert got.chain().max_iterations == 5
+    assert got.chain().system_prompt == defaults_folder() / "prompts/system.yaml"
+    assert got.model().model == at.load(environ=KEY).model().model
+
+
+def test_a_definition_of_a_shipped_name_is_merged_key_by_key(at: Setting) -> None:
+    model = at.named(definition("max_tokens: 99", "claude"), KEY).model("claude")
+    assert (model.max_tokens, model.provider, model.api_key) == (99, "anthropic", "sk-secret")
+
+
+def test_a_definition_with_another_provider_replaces_the_shipped_one(at: Setting) -> None:
+    model = at.named(definition("provider: anthropic, model: m", "offline"), KEY).model("offline")
+    assert (model.model, model.script) == ("m", None)
+    assert at.refusal(definition("provider: scripted", "claude")).line == 3  # its script is not there to be inherited
+
+
+def test_a_key_never_goes_to_an_address_that_it_was_not_written_for(at: Setting) -> None:
+    model = at.named(definition("base_url: 'http://localhost:8080'", "claude"), KEY).model("claude")
+    assert (model.base_url, model.api_key) == ("http://localhost:8080", None)
+    assert not model.lacks_key
+
+
+def test_a_chain_of_a_new_name_takes_the_rest_from_the_shipped_default(at: Setting) -> None:
+    got = at.named("chains: {review: {tools: [files]}, other: {}}")
+    assert got.chain("review").tools == ("files",)
+    assert got.chain("review").max_iterations == 20
+    assert set(got.chain_names) == {"default", "review", "other"}
+
+
+def test_the_default_chain_is_the_only_one_of_the_file_or_default(at: Setting) -> None:
+    assert at.named("chains: {review: {}}").chain().name == "review"
+    assert at.named("chains: {review: {}, other: {}}").chain().name == "default"
+    assert at.named("chains: {review: {}, default: {}}").chain().name == "default"
+
+
+def test_a_default_model_is_meant_for_chains_that_name_none(at: Setting) -> None:
+    got = at.named("models: {default: offline}\nchains: {a: {}, b: {model: claude}, default: {}}")
+    assert [got.chain(name).model for name in ("a", "b", "default")] == ["offline", "claude", "offline"]
+
+
+def test_no_prompt_is_a_choice(at: Setting) -> None:
+    chain = at.named("chains: {default: {system_prompt: null, interruption_prompt: ''}}").chain()
+    assert (chain.system_prompt, chain.interruption_prompt) == (None, None)
+
+
+def test_paths_are_relative_to_the_file_that_names_them(at: Setting) -> None:
+    folder = at.work / "deep"
+    folder.mkdir()
+    (folder / "c.yaml").write_text(
+        "chains: {default: {system_prompt: p/s.yaml, interruption_prompt: ~/i.yaml}}\n"
+        "models: {definitions: {s: {provider: scripted, script: /abs/rules.yaml}}}"
+    )
+    got = at.load("deep/c.yaml")
+    assert got.chain().system_prompt == folder / "p/s.yaml"
+    assert got.chain().interruption_prompt == at.home / "i.yaml"
+    assert got.model("s").script == Path("/abs/rules.yaml")
+
+
+def test_every_setting_of_a_model_is_read(at: Setting) -> None:
+    text = """
+models:
+  definitions:
+    full:
+      provider: anthropic
+      model: m-1
+      api_key: k
+      base_url: https://example.org/v1
+      max_tokens: 10
+      effort: low
+      temperature: 0
+      thinking: {type: enabled, budget_tokens: 1024}
+      stop_sequences: ["END", "\\n\\nHuman:"]
+      timeout_s: 30
+      idle_timeout_s: 5.5
+      max_attempts: 1
+      system_messages: true
+      extra_body: {top_k: 3, metadata: {user_id: "${WHO}", tags: ["${WHO}", 1]}}
+      extra_headers: {X-Team: "${WHO}"}
+      price: {input: 3, output: 15, cache_write: 4}
+"""
+    model = at.named(text, {"WHO": "me"}).model("full")
+    assert model == ModelSettings(
+        name="full",
+        provider="anthropic",
+        model="m-1",
+        api_key="k",
+        base_url="https://example.org/v1",
+        max_tokens=10,
+        effort="low",
+        temperature=0.0,
+        thinking={"type": "enabled", "budget_tokens": 1024},
+        stop_sequences=("END", "\n\nHuman:"),
+        timeout_s=30.0,
+        idle_timeout_s=5.5,
+        max_attempts=1,
+        system_messages=True,
+        extra_body={"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
+        extra_headers={"X-Team": "me"},
+        price=Price(input=3.0, output=15.0, cache_read=pytest.approx(0.3), cache_write=4.0),
+    )
+
+
+def test_a_budget_is_read(at: Setting) -> None:
+    got = at.named("chains: {default: {budget: {max_tokens: 1000, max_cost_usd: 0.5}}}")
+    assert got.chain().budget == Budget(max_tokens=1000, max_cost_usd=0.5)
+
+
+# Variables
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "model"),
+    [
+        ("${M}", {"M": "m"}, "m"),
+        ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
+        ("${M:-d}", {}, "d"),
+        ("${M:-d}", {"M": ""}, "d"),
+        ("${M:-d}", {"M": "m"}, "m"),
+        ("x${M:-}", {}, "x"),
+        ("$M", {"M": "m"}, "$M"),
+        ("$${M}", {"M": "m"}, "${M}"),
+        ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
+    ],
+)
+def test_variables_are_filled_in(at: Setting, text: str, environ: dict[str, str], model: str) -> None:
+    assert at.named(definition(f"provider: anthropic, model: '{text}'"), environ).model("mine").model == model
+
+
+def test_variables_are_filled_in_where_numbers_are_meant(at: Setting) -> None:
+    text = definition(
+        "provider: anthropic, model: m, max_tokens: '${N}', timeout_s: '${T:-2.5}', system_messages: '${S}'"
+    )
+    model = at.named(text, {"N": "7", "S": "true"}).model("mine")
+    assert (model.max_tokens, model.timeout_s, model.system_messages) == (7, 2.5, True)
+
+
+def test_a_missing_variable_is_an_error_only_when_its_value_is_needed(at: Setting) -> None:
+    got = at.named(definition("provider: anthropic, model: '${NONE_SUCH}'"), KEY)
+    assert got.model("claude").api_key == "sk-secret"
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml:3: .*\.mine\.model: the environment variable NONE_SUCH is not set"
+    ):
+        got.model("mine")
+
+
+def test_what_begins_like_a_variable_and_is_none_is_refused(at: Setting) -> None:
+    assert at.refusal(definition("provider: anthropic, model: 'a ${1}'")).line == 3
+
+
+def test_an_error_shows_a_value_as_it_was_written(at: Setting) -> None:
+    for text in ("base_url: '${SECRET}'", "max_tokens: '${SECRET}'", "api_key: '${SECRET}\n\n  x'"):
+        error = at.refusal(definition(f"provider: anthropic, model: m, {text}"), {"SECRET": "hunter2"})
+        assert "hunter2" not in str(error)
+    error = at.refusal("models: {default: '${SECRET}'}", {"SECRET": "hunter2"})
+    assert "hunter2" not in str(error)
+
+
+# Keys
+
+
+@pytest.mark.parametrize("environ", [{}, {"ANTHROPIC_API_KEY": ""}, {"ANTHROPIC_API_KEY": " \n"}])
+def test_a_missing_key_is_told_when_it_is_asked_for(at: Setting, environ: dict[str, str]) -> None:
+    model = at.load(environ=environ).model()
+    assert model.lacks_key
+    with pytest.raises(ConfigError) as caught:
+        model.require_key()
+    assert str(caught.value) == "no API key: set ANTHROPIC_API_KEY or use --model offline"
+
+
+def test_the_sentence_names_the_variable_that_the_file_names(at: Setting) -> None:
+    model = at.named(definition("provider: anthropic, model: m, api_key: '${TEAM_KEY}'"), KEY).model("mine")
+    with pytest.raises(ConfigError, match="set TEAM_KEY or use"):
+        model.require_key()
+
+
+def test_a_definition_without_key_and_address_uses_the_usual_variable(at: Setting) -> None:
+    assert at.named(definition("provider: anthropic, model: m"), KEY).model("mine").api_key == "sk-secret"
+
+
+def test_no_key_is_needed_offline_or_with_an_address(at: Setting) -> None:
+    at.load().model("offline").require_key()
+    local = at.named(definition("provider: anthropic, model: m, base_url: 'http://localhost:1'")).model("mine")
+    local.require_key()
+    assert local.api_key is None
+
+
+def test_a_key_for_an_address_of_its_own_is_needed(at: Setting) -> None:
+    got = at.named(definition("provider: anthropic, model: m, base_url: 'http://localhost:1', api_key: '${K}'"))
+    with pytest.raises(ConfigError, match="variable K is not set"):
+        got.model("mine")
+
+
+def test_secrets_are_not_in_a_repr(at: Setting) -> None:
+    text = definition("provider: anthropic, model: m, api_key: sk-secret, extra_headers: {Authorization: sk-secret}")
+    got = at.named(text, {"OTHER": "sk-secret"})
+    assert got.model("mine").api_key == "sk-secret"
+    assert "sk-secret" not in repr(got) + repr(got.model("mine"))
+
+
+# Flags and environment
+
+
+def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
+    text = "models: {default: offline}\nchains: {default: {max_iterations: 3}, other: {}}\ntools: {allow: [a]}"
+    environ = {"CHAIN_MODEL": "claude", "CHAIN_CHAIN": "other", "CHAIN_MAX_ITERATIONS": "4", "CHAIN_ALLOW": "b, c"}
+    assert at.named("").chain().max_iterations == 20
+
+    def seen(got: Settings) -> tuple[object, ...]:
+        return got.chain().model, got.chain().name, got.chain().max_iterations, got.allow
+
+    assert seen(at.named(text)) == ("offline", "default", 3, ("a",))
+    assert seen(at.named(text, environ)) == ("claude", "other", 4, ("b", "c"))
+    flags = {"model": "offline", "chain": "default", "max_iterations": 5, "allow": ["d", "e,f"]}
+    assert seen(at.named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"))
+    nothing = {"model": None, "chain": None, "max_iterations": None, "allow": []}
+    assert seen(at.named(text, environ, **nothing)) == ("claude", "other", 4, ("b", "c"))
+
+
+def test_a_flag_for_the_model_beats_what_a_chain_names(at: Setting) -> None:
+    got = at.named("chains: {a: {model: claude}}", model="offline")
+    assert got.chain("a").model == "offline"
+    assert got.model().provider == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "message"),
+    [
+        ({"model": "cluade"}, {}, "flag --model: there is no model 'cluade': did you mean claude?"),
+        ({"model": "zzz"}, {}, "flag --model: there is no model 'zzz': the models are claude, offline"),
+        ({"chain": "zzz"}, {}, "flag --chain: there is no chain 'zzz': the chains are default"),
+        ({}, {"CHAIN_MODEL": "ofline"}, "CHAIN_MODEL: there is no model 'ofline': did you mean offline?"),
+        ({"max_iterations": 0}, {}, "flag --max-iterations: must be a whole number of at least 1, found '0'"),
+        ({}, {"CHAIN_MAX_ITERATIONS": "x"}, "CHAIN_MAX_ITERATIONS: must be a whole number of at least 1, found 'x'"),
+    ],
+)
+def test_a_wrong_flag_or_variable_is_told(
+    at: Setting, flags: dict[str, object], environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        at.load(environ=environ, **flags)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_name_is_told_with_the_nearest(at: Setting) -> None:
+    with pytest.raises(ConfigError, match="did you mean claude"):
+        at.load().model("clade")
+    with pytest.raises(ConfigError, match="the chains are default"):
+        at.load().chain("xyz")
+
+
+def test_the_source_of_a_value_is_told(at: Setting) -> None:
+    text = "models:\n  definitions:\n    claude:\n      model: '${M}'\nchains:\n  default:\n    tools: [todo]\n"
+    got = at.named(text, {"CHAIN_MAX_ITERATIONS": "3", "M": "m"}, model="offline", allow=["shell"])
+    assert got.source("models.default") == "flag --model"
+    assert got.source("chains.default.model") == "flag --model"
+    assert got.source("tools.allow") == "flag --allow"
+    assert got.source("chains.default.max_iterations") == "CHAIN_MAX_ITERATIONS"
+    assert got.source("chains.default.tools") == "mine.yaml:7"
+    assert got.source("models.definitions.claude.model") == "mine.yaml:4, M"
+    assert got.source("models.definitions.claude.max_tokens") == "default"
+    assert got.source("models.definitions.claude.effort") == "default"
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("chains:\n  default:\n    max_iterations: 0\n", 3, "chains.default.max_iterations: must be at least 1"),
+        ("chains:\n  default:\n    max_iterations: many\n", 3, "expected a whole number"),
+        ("chains:\n  default:\n    max_iteration: 3\n", 3, "did you mean max_iterations?"),
+        ("chains:\n  default:\n    tools: todo\n", 3, "chains.default.tools: expected a list"),
+        ("chains:\n  default:\n    tools:\n      - todo\n      - 3\n", 5, "chains.default.tools[1]: expected text"),
+        ("chains:\n  default:\n    timeout_s: 0\n", 3, "chains.default.timeout_s: must be"),
+        ("chains:\n  default:\n    model: cluade\n", 3, "did you mean claude?"),
+        ("chains:\n  default:\n    budget: {max_tokens: 0}\n", 3, "budget.max_tokens: must be at least 1"),
+        ("chains:\n  default: 3\n", 2, "chains.default: expected a mapping"),
+        ("chains: [a]\n", 1, "chains: expected a mapping"),
+        ("\nchain: {}\n", 2, "unknown key chain: did you mean chains?"),
+        ("inbox:\n  size: 0\n", 2, "inbox.size: must be at least 1"),
+        ("tools:\n  result_limit: -1\n", 2, "tools.result_limit: must be at least 1"),
+        ("models:\n  default: cluade\n", 2, "models.default: there is no model 'cluade': did you mean claude?"),
+        ("models:\n  definitions: [a]\n", 2, "models.definitions: expected a mapping"),
+        (definition("model: m"), 3, "models.definitions.mine: needs a provider"),
+        (definition("provider: openai, model: m"), 3, "provider: must be one of anthropic, scripted"),
+        (definition("provider: anthropic"), 3, "needs a model"),
+        (definition("provider: scripted"), 3, "needs a script"),
+        (definition("provider: anthropic, model: m, basurl: x"), 3, "did you mean base_url?"),
+        (definition("provider: anthropic, model: m, base_url: 'ftp://x'"), 3, "base_url: must be an address"),
+        (definition("provider: anthropic, model: m, base_url: 'localhost:80'"), 3, "base_url: must be an address"),
+        (definition("provider: anthropic, model: m, base_url: 'http://['"), 3, "base_url: must be an address"),
+        (definition("provider: anthropic, model: m, base_url: 'http://'"), 3, "base_url: must be an address"),
+        (definition("provider: anthropic, model: m, max_attempts: 0"), 3, "max_attempts: must be at least 1"),
+        (definition("provider: anthropic, model: m, thinking: true"), 3, "thinking: expected a mapping"),
+        (definition("provider: anthropic, model: m, price: {input: 1}"), 3, "price: needs input and output"),
+        (definition("provider: anthropic, model: m, extra_headers: {A: 1}"), 3, "extra_headers.A: expected text"),
+        (definition('provider: anthropic, model: m, extra_headers: {A: "b\\r\\nC: d"}'), 3, "cannot be in a header"),
+        (definition("provider: anthropic, model: m", '"\\e[2J"'), 3, "cannot be a name"),
+        (definition('provider: scripted, script: "a\\0b"'), 3, "script: is not a path"),
+    ],
+)
+def test_a_mistake_is_told_with_its_file_and_line(at: Setting, text: str, line: int, words: str) -> None:
+    error = at.refusal(text)
+    assert (error.file, error.line) == (str(at.work / "mine.yaml"), line)
+    assert words in error.message
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown(at: Setting) -> None:
+    for text in ("api_key: {sk-secret: 1}", "api_key: 1234567", "extra_headers: sk-secret"):
+        error = at.refusal(definition(f"provider: anthropic, model: m, {text}"))
+        assert "sk-secret" not in str(error)
+        assert "1234567" not in str(error)
+
+
+# Trust
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (definition("base_url: 'https://evil.example'", "claude"), ["models.definitions.claude.base_url"]),
+        (
+            definition("provider: anthropic, model: m, base_url: 'https://e.example'"),
+            ["models.definitions.mine.base_url"],
+        ),
+        (definition("api_key: stolen", "claude"), ["models.definitions.claude.api_key"]),
+        (definition("api_key: '${AWS_SECRET:-x}'", "claude"), ["models.definitions.claude.api_key"]),
+        (definition("extra_headers: {X-Key: a}", "claude"), ["models.definitions.claude.extra_headers"]),
+        (definition("extra_body: {mcp_servers: []}", "claude"), ["models.definitions.claude.extra_body"]),
+        (definition("provider: anthropic, model: m", "offline"), ["models.definitions.offline.provider"]),
+        (definition("model: '${ANTHROPIC_API_KEY}'", "claude"), ["models.definitions.claude.model"]),
+        (definition("model: 'a-${HOME:-x}'", "claude"), ["models.definitions.claude.model"]),
+        (definition("thinking: {a: {b: '${HOME}'}}", "claude"), ["models.definitions.claude.thinking"]),
+        (definition("stop_sequences: ['${HOME}']", "claude"), ["models.definitions.claude.stop_sequences"]),
+        (definition("provider: scripted, script: ../rules.yaml"), ["models.definitions.mine.script"]),
+        ("chains: {default: {tools: [todo, shell]}}", ["chains.default.tools"]),
+        ("chains: {other: {tools: [research]}}", ["chains.other.tools"]),
+        ("chains: {default: {system_prompt: /etc/passwd}}", ["chains.default.system_prompt"]),
+        ("chains: {default: {system_prompt: ~/.ssh/id_rsa}}", ["chains.default.system_prompt"]),
+        ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
+        ("tools: {allow: [write_file]}", ["tools.allow"]),
+        (
+            definition("base_url: 'https://e.example'", "claude") + "tools: {allow: [shell]}",
+            ["models.definitions.claude.base_url", "tools.allow"],
+        ),
+    ],
+)
+def test_a_found_file_may_not_send_a_key_or_run_anything(at: Setting, text: str, keys: list[str]) -> None:
+    text = text if "chains:" in text else f"{text}\nchains: {{}}\n"
+    environ = {**KEY, "AWS_SECRET": "s"}
+    got = at.found(text, environ)
+    assert list(got.untrusted) == keys
+    with pytest.raises(ConfigError) as caught:
+        require_trust(got)
+    assert all(key in str(caught.value) for key in keys)
+    assert f"--config {at.work / 'config.yaml'}" in str(caught.value)
+    with pytest.raises(ConfigError):
+        got.model("claude")
+    with pytest.raises(ConfigError):
+        got.model("offline")
+    named = at.load("config.yaml", environ)
+    assert named.untrusted == ()
+    assert named.model("claude").provider == "anthropic"
+    assert at.load(environ={**environ, "CHAIN_CONFIG": "config.yaml"}).untrusted == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        chain_with(5),
+        "chains: {default: {tools: [todo, files, ask, edit, agents], system_prompt: prompts/mine.yaml}}",
+        "chains: {}\n" + definition("provider: anthropic, model: m, api_key: '${ANTHROPIC_API_KEY}'"),
+        "chains: {}\n" + definition("model: other, max_tokens: 5, temperature: 1, extra_body: {}", "claude"),
+        "chains: {}\ntools: {allow: [], timeout_s: 5}\nmodels: {default: offline}",
+    ],
+)
+def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
+    got = at.found(text, KEY)
+    assert got.untrusted == ()
+    assert got.model("claude").api_key == "sk-secret"
+    require_trust(got)
+
+
+def test_the_shipped_file_is_trusted_wherever_it_is_found(at: Setting) -> None:
+    assert at.found((defaults_folder() / "config.yaml").read_text()).untrusted == ()
+
+
+def test_a_link_that_leads_out_of_the_folder_needs_trust(at: Setting) -> None:
+    (at.home / "id_rsa").write_text("private")
+    (at.work / "prompt.yaml").symlink_to(at.home / "id_rsa")
+    assert at.found("chains: {default: {system_prompt: prompt.yaml}}").untrusted == ("chains.default.system_prompt",)
+
+
+def test_a_key_of_the_file_cannot_steer_the_terminal_in_the_question(at: Setting) -> None:
+    text = "chains: {}\n" + definition('thinking: {"\\e[2J": "${HOME}"}', "claude")
+    assert at.found(text).untrusted == ("models.definitions.claude.thinking",)
+
+
+def test_the_users_own_file_needs_no_trust(at: Setting) -> None:
+    folder = at.home / ".config" / "chain"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("tools: {allow: [shell]}")
+    assert at.load().untrusted == ()
+    assert at.load().allow == ("shell",)
+
+
+ALLOWING = "chains: {}\ntools: {allow: [shell]}\n"
+
+
+def test_trust_is_remembered_by_content(at: Setting, tmp_path: Path) -> None:
+    state = state_folder({"HOME": str(at.home)})
+    got = at.found(ALLOWING)
+    trusted = remember_trust(got, state)
+    assert trusted.untrusted == ()
+    assert trusted.model("offline").provider == "scripted"
+    assert at.load().untrusted == ()
+    assert at.found(f"# the same\n{ALLOWING}").untrusted == ()
+    assert at.found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)
+    (tmp_path / "copy").mkdir()
+    assert Setting(at.home, tmp_path / "copy").found(ALLOWING).untrusted == ()
+
+
+def test_trust_does_not_extend_to_a_link_that_the_trusted_folder_did_not_have(at: Setting, tmp_path: Path) -> None:
+    text = "chains: {default: {system_prompt: p.yaml}}\ntools: {allow: [shell]}\n"
+    remember_trust(at.found(text), state_folder({"HOME": str(at.home)}))
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (clone / "p.yaml").symlink_to(at.home / "secret")
+    assert Setting(at.home, clone).found(text).untrusted == ("tools.allow", "chains.default.system_prompt")
+
+
+def test_the_record_of_trust_is_for_its_owner_alone(at: Setting) -> None:
+    state = at.home / "state" / "chain"
+    got = at.found(ALLOWING, {"XDG_STATE_HOME": str(at.home / "state")})
+    assert not is_trusted(got.digest, state)
+    old = os.umask(0)
+    try:
+        remember_trust(got, state)
+    finally:
+        os.umask(old)
+    assert is_trusted(got.digest, state)
+    assert stat.S_IMODE((state / "trusted").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert at.load(environ={"XDG_STATE_HOME": str(at.home / "state")}).untrusted == ()
+    assert at.load().untrusted == ("tools.allow",)
+
+
+def test_a_relative_state_folder_from_the_environment_is_ignored(at: Setting) -> None:
+    got = at.found(ALLOWING)
+    remember_trust(got, at.work / "planted" / "chain")
+    assert at.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
+
+
+def test_trust_that_cannot_be_noted_is_told(at: Setting) -> None:
+    (at.work / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be noted"):
+        remember_trust(at.found(ALLOWING), at.work / "file" / "state")
+    with pytest.raises(ConfigError, match="set HOME"):
+        state_folder({})
+
+
+# Anything at all
+
+words = [
+    *["models", "chains", "inbox", "tools", "default", "definitions", "claude", "offline", "provider", "model"],
+    *["script", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"],
+    *["timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"],
+    *["input", "output", "system_prompt", "interruption_prompt", "max_iterations", "budget", "max_cost_usd"],
+    *["size", "result_limit", "allow", "review"],
+]
+names = st.sampled_from(words)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["${A}", "${A:-1}", "${", "anthropic", "scripted", "http://x", "http://[", "claude", "../x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.text(max_size=4), inner, max_size=4),
+    max_leaves=25,
+)
+
+
+@st.composite
+def near_valid(draw: st.DrawFn) -> object:
+    """A file that is right but for some of its values."""
+    model = draw(st.dictionaries(names, values, max_size=3))
+    chain = draw(st.dictionaries(names, values, max_size=3))
+    whole: dict[str, object] = {
+        "models": {"definitions": {"m": {"provider": "anthropic", "model": "m", **model}}},
+        "chains": {"default": chain},
+    }
+    return {**whole, **draw(st.dictionaries(names, values, max_size=2))}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(values | near_valid(), st.dictionaries(st.sampled_from(["A", "HOME"]), st.text(max_size=5), max_size=2))
+def test_any_yaml_is_read_or_refused_as_a_mistake_of_the_user(
+    at: Setting, content: object, environ: dict[str, str]
+) -> None:
+    text = yaml.safe_dump(content)
+    for read in (at.named, at.found):
+        try:
+            got = read(text, environ)
+            for name in got.chain_names:
+                got.chain(name)
+            for name in got.model_names:
+                got.model(name)
+        except ConfigError:
+            continue  # any other exception fails the test

@@ -1,0 +1,171 @@
+"""The JSON form of events: its field names are a contract with users' scripts (SPEC section 12)."""
+
+import json
+from typing import Any, get_args
+
+import pytest
+
+from chain import events
+from chain.events import Event, TaskView, to_json
+from chain.messages import Usage
+
+RECEIPT = events.Receipt(
+    agent="explore", iteration=2, id="L1", text="use B", state="delivered", point="D", waited_s=1.5, reason=""
+)
+
+EXAMPLES: list[tuple[Event, str]] = [
+    (events.Init(session="s", version="0.1.0", model="m", workspace="/w"), "init: session version model workspace"),
+    (events.RunStarted(id="L1", query="q"), "run_started: id query"),
+    (events.IterationStarted(max_iterations=20), "iteration_started: max_iterations"),
+    (events.ThinkingDelta(text="t"), "thinking_delta: text"),
+    (events.TextDelta(text="t"), "text_delta: text"),
+    (events.Reply(text="t", tool_calls=1), "reply: text tool_calls"),
+    (events.ToolCall(id="t1", name="shell", input={"a": [1]}), "tool_call: id name input parent_id"),
+    (events.ToolProgress(id="t1", name="shell", text="t"), "tool_progress: id name text"),
+    (
+        events.ToolResult(id="t1", name="shell", text="t", is_error=False, seconds=0.5),
+        "tool_result: id name text is_error seconds",
+    ),
+    (
+        events.LineQueued(id="L1", text="t", kind="redirect", target_agent="main", waiting=1),
+        "line_queued: id text kind target_agent waiting",
+    ),
+    (
+        events.LineRefused(id="L1", text="t", kind="redirect", target_agent="main", waiting=1, reason="r"),
+        "line_refused: id text kind target_agent waiting reason",
+    ),
+    (
+        events.UserInterruption(
+            ids=("L1",),
+            message="use B",
+            point="D",
+            prompt_source="default",
+            target_agent="main",
+            parent_id="root",
+            waited_s=1.5,
+            remaining=3,
+            tools_skipped=("shell",),
+        ),
+        "user_interruption: ids message point prompt_source target_agent parent_id waited_s remaining tools_skipped "
+        "trace_path",
+    ),
+    (RECEIPT, "receipt: id text state point waited_s reason"),
+    (events.PlanChanged(tasks=(TaskView(1, "t", "DONE"),), by="user"), "plan_changed: tasks by"),
+    (events.Retry(attempt=1, delay_s=0.5, reason="r"), "retry: attempt delay_s reason"),
+    (events.Notice(message="m"), "notice: message file line"),
+    (events.Error(message="m", kind="model"), "error: message kind file line"),
+    (
+        events.UsageReport(
+            input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_usd=None
+        ),
+        "usage: input_tokens output_tokens cache_read_tokens cache_write_tokens cost_usd",
+    ),
+    (
+        events.Result(status="done", result="r"),
+        "result: status result replies iterations usage partial phase_reached partial_results termination_reason "
+        "trace_path exit_code receipts unsent",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "contract"), EXAMPLES, ids=[contract.split(":")[0] for _, contract in EXAMPLES])
+def test_an_event_has_exactly_the_fields_of_the_contract(event: Event, contract: str) -> None:
+    type, _, names = contract.partition(": ")
+
+    raw = to_json(event)
+
+    assert raw["type"] == type
+    assert next(iter(raw)) == "type"
+    assert set(raw) == {"type", "agent", "iteration", "time", *names.split()}
+
+
+def test_the_contract_covers_every_event() -> None:
+    assert {type(event) for event, _ in EXAMPLES} == set(get_args(Event))
+    assert len({event.type for event, _ in EXAMPLES}) == len(EXAMPLES)
+
+
+@pytest.mark.parametrize("event", [event for event, _ in EXAMPLES], ids=lambda event: event.type)
+def test_an_event_is_one_line_of_json(event: Event) -> None:
+    written = json.dumps(to_json(event))
+
+    assert "\n" not in written
+    assert written.startswith(f'{{"type": "{event.type}"')
+
+
+def test_what_is_nested_in_an_event_is_plain() -> None:
+    result = events.Result(
+        iteration=3,
+        time=5.0,
+        status="cancelled_with_partial",
+        result="r",
+        replies=("a", "r"),
+        iterations=3,
+        usage=Usage(1, 2, 3, 4, 0.5),
+        partial=True,
+        phase_reached="tools",
+        partial_results=("x",),
+        termination_reason="user_cancelled",
+        exit_code=3,
+        receipts=(RECEIPT,),
+        unsent=("later",),
+    )
+
+    assert to_json(result) == {
+        "type": "result",
+        "agent": "main",
+        "iteration": 3,
+        "time": 5.0,
+        "status": "cancelled_with_partial",
+        "result": "r",
+        "replies": ["a", "r"],
+        "iterations": 3,
+        "usage": {
+            "input_tokens": 1,
+            "output_tokens": 2,
+            "cache_read_tokens": 3,
+            "cache_write_tokens": 4,
+            "cost_usd": 0.5,
+        },
+        "partial": True,
+        "phase_reached": "tools",
+        "partial_results": ["x"],
+        "termination_reason": "user_cancelled",
+        "trace_path": None,
+        "exit_code": 3,
+        "receipts": [
+            {
+                "id": "L1",
+                "text": "use B",
+                "state": "delivered",
+                "agent": "explore",
+                "iteration": 2,
+                "point": "D",
+                "waited_s": 1.5,
+                "reason": "",
+            }
+        ],
+        "unsent": ["later"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "value"),
+    [
+        (events.PlanChanged(tasks=(TaskView(1, "t", "FAILED", "why"),), by="user"), "tasks",
+         [{"n": 1, "text": "t", "state": "FAILED", "reason": "why"}]),
+        (events.ToolCall(id="t1", name="shell", input={"a": [1, {"b": None}]}), "input", {"a": [1, {"b": None}]}),
+        (events.ToolCall(id="t1", name="shell", input={}), "parent_id", "root"),
+        (EXAMPLES[11][0], "ids", ["L1"]),
+        (EXAMPLES[11][0], "tools_skipped", ["shell"]),
+        (EXAMPLES[11][0], "trace_path", None),
+    ],
+)  # fmt: skip
+def test_the_value_of_a_field(event: Event, field: str, value: Any) -> None:
+    assert to_json(event)[field] == value
+
+
+def test_an_event_is_of_the_main_agent_and_of_now_unless_it_says_otherwise() -> None:
+    first, second = events.Notice(message="a"), events.Notice(message="b")
+
+    assert (first.agent, first.iteration) == ("main", 0)
+    assert 1_600_000_000 < first.time <= second.time

@@ -1,0 +1,339 @@
+"""Handler prompts: what a file may say, what is wrong with it, and what the model is told about waiting lines."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.errors import ConfigError
+from chain.interruption import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose, parse
+from chain.lines import parse_line
+from chain.messages import Overrides
+
+FILE = "prompts/handler.yaml"
+
+AT_D = Situation(iteration=3, point="D", remaining=4, skipped=("shell", "read_file"), agent="main", query="count SKUs")
+
+
+def told(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
+    return compose(prompt, [Arrival(parse_line(text)) for text in texts], situation)
+
+
+def user_entry(template: str) -> str:
+    return f"messages:\n  - role: user\n    content: |\n      {template}\n"
+
+
+def mistake(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, FILE)
+    return caught.value
+
+
+# The file of seed 001 in its shape: a post-prompt and two settings, nothing else.
+ONLY_SYSTEM = """\
+version: "1.0"
+description: "Handles user interruptions"
+
+config:
+  temperature: 0.3
+  max_tokens: 1500
+
+messages:
+  - role: system
+    content: |
+      Deal with the user's words first.
+
+      Then go on.
+"""
+
+
+def test_a_file_with_a_system_message_and_a_config_is_complete() -> None:
+    prompt = parse(ONLY_SYSTEM, FILE)
+
+    assert prompt == InterruptionPrompt(
+        source=f"yaml:{FILE}",
+        user_template="USER INTERRUPTION: ${message}",
+        post_prompt="Deal with the user's words first.\n\nThen go on.",
+        overrides=Overrides(max_tokens=1500, temperature=0.3),
+        resume=BUILT_IN.resume,
+        todo_direct=True,
+    )
+
+
+def test_every_key_is_read() -> None:
+    prompt = parse(
+        "version: 1.0\n"
+        "config: {max_tokens: 1, temperature: 0, effort: low}\n"
+        "messages:\n"
+        "  - {role: system, content: Be brief.}\n"
+        "  - {role: user, content: 'They say: ${message}'}\n"
+        "resume: Back to work.\n"
+        "commands: {todo: model}\n",
+        FILE,
+    )
+
+    assert prompt == InterruptionPrompt(
+        source=f"yaml:{FILE}",
+        user_template="They say: ${message}",
+        post_prompt="Be brief.",
+        overrides=Overrides(max_tokens=1, temperature=0.0, effort="low"),
+        resume="Back to work.",
+        todo_direct=False,
+    )
+
+
+def test_zero_is_a_temperature_and_not_the_lack_of_one() -> None:
+    assert told(parse("config: {temperature: 0}", FILE), "x").overrides.temperature == 0.0
+
+
+def test_a_file_without_a_system_message_has_no_post_prompt() -> None:
+    assert parse("config: {effort: high}", FILE).post_prompt == ""
+
+
+def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None:
+    assert BUILT_IN.source == "default"
+    assert BUILT_IN.user_template == "USER INTERRUPTION: ${message}"
+    assert BUILT_IN.resume == (
+        "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
+        "If it is already complete, give the final answer."
+    )
+    assert "plan tools" in told(BUILT_IN, "todo: add x").post_prompt
+
+
+def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
+    prompt = parse(
+        "messages:\n"
+        "  - {role: system, content: One.}\n"
+        "  - {role: user, content: '${message}'}\n"
+        "  - {role: system, content: Two.}\n"
+        "  - {role: user, content: Please.}\n",
+        FILE,
+    )
+
+    assert prompt.post_prompt == "One.\n\nTwo."
+    assert told(prompt, "hurry").text == "hurry\n\nPlease."
+
+
+@pytest.mark.parametrize(("written", "meant"), [("false", None), ("true", BUILT_IN.resume), ("Go on.", "Go on.")])
+def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
+    assert parse(f"resume: {written}", FILE).resume == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "is empty"),
+        ("# only a comment\n", 1, "is empty"),
+        ("just words", 1, "expected a mapping"),
+        ("- role: user", 1, "expected a mapping"),
+        ("messages: [", 1, "not valid YAML"),
+        ("version: '1.0'\nmesages: []", 2, "did you mean messages?"),
+        ("rules: []", 1, "unknown key rules"),
+        ("version: [1]", 1, "version: expected a version"),
+        ("description: {a: b}", 1, "description: expected text"),
+        ("config: 3", 1, "config: expected a mapping"),
+        ("config:\n  top_p: 1", 2, "unknown key config.top_p"),
+        ("config:\n  max_tokens: 0", 2, "config.max_tokens: must be at least 1"),
+        ("config:\n  max_tokens: 1.5", 2, "config.max_tokens: expected a whole number"),
+        ("config:\n  max_tokens: true", 2, "config.max_tokens: expected a whole number"),
+        ("config:\n  max_tokens:", 2, "config.max_tokens: expected a whole number, found nothing"),
+        ("config:\n  temperature: -1", 2, "config.temperature: must be"),
+        ("config:\n  temperature: .nan", 2, "config.temperature: must be"),
+        ("config:\n  temperature: warm", 2, "config.temperature: expected a number, found 'warm'"),
+        ("config:\n  effort: 3", 2, "config.effort: expected text"),
+        ("config:\n  effort: ' '", 2, "config.effort: is empty"),
+        ("messages:", 1, "messages: expected a list, found nothing"),
+        ("messages: []", 1, "messages: is empty"),
+        ("messages: {role: user}", 1, "messages: expected a list"),
+        ("messages:\n  - hello", 2, "messages[0]: expected a mapping"),
+        ("messages:\n  - role: user", 2, "messages[0]: has no content"),
+        ("messages:\n  - content: x", 2, "messages[0]: has no role"),
+        ("messages:\n  - role: assistant\n    content: x", 2, "messages[0].role: expected one of user, system"),
+        ("messages:\n  - role: [user]\n    content: x", 2, "messages[0].role: expected one of user, system"),
+        ("messages:\n  - role: user\n    text: x", 3, "unknown key messages[0].text"),
+        ("messages:\n  - role: user\n    content:", 3, "messages[0].content: expected text, found nothing"),
+        ("messages:\n  - role: user\n    content: 5", 3, "messages[0].content: expected text, found 5"),
+        ("messages:\n  - role: user\n    content: |\n\n\nversion: '1'", 3, "messages[0].content: is empty"),
+        ("resume:", 1, "resume: expected a text, or false"),
+        ("resume: 0", 1, "resume: expected a text, or false"),
+        ("resume: ' '", 1, "resume: is empty"),
+        ("resume: ${mesage}", 1, "unknown name ${mesage}"),
+        ("commands: direct", 1, "commands: expected a mapping"),
+        ("commands:\n  todo: both", 2, "commands.todo: expected one of direct, model"),
+        ("commands:\n  plan: direct", 2, "unknown key commands.plan"),
+        ("version: '1'\nversion: '1'", 2, "version is there twice"),
+    ],
+)
+def test_a_mistake_is_told_with_file_line_and_key(text: str, line: int, words: str) -> None:
+    error = mistake(text)
+
+    assert (error.file, error.line) == (FILE, line)
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("${mesage}", "unknown name ${mesage}"),
+        ("$Message", "unknown name $Message"),
+        ("it costs $5", "write $$ for a dollar sign"),
+        ("an end $", "write $$ for a dollar sign"),
+        ("${message", "write $$ for a dollar sign"),
+        ("${}", "write $$ for a dollar sign"),
+    ],
+)
+def test_a_bad_template_is_told_with_the_very_line(template: str, words: str) -> None:
+    error = mistake(
+        f"messages:\n  - role: system\n    content: |\n      Good: $${{x}} ${{count}}\n\n      Bad: {template}\n"
+    )
+
+    assert error.line == 6
+    assert error.message.startswith("messages[0].content: ")
+    assert words in error.message
+
+
+def test_a_bad_name_is_not_looked_for_before_the_key_that_it_stands_under() -> None:
+    assert mistake("# never ${bad}\nresume: ${bad}\n").line == 2
+
+
+def test_a_bad_name_in_folded_text_is_told_with_the_very_line() -> None:
+    assert mistake("resume: >\n  one $$ two\n  three ${bad} four\n").line == 3
+
+
+def test_a_bad_template_whose_piece_is_written_otherwise_is_told_with_the_line_of_its_key() -> None:
+    assert mistake('messages:\n  - role: user\n    content: "a\\n\\x24{b}"').line == 3
+
+
+def test_every_name_can_be_used() -> None:
+    template = " ".join(f"{name}=${{{name}}}" for name in NAMES)
+
+    composed = compose(parse(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
+
+    assert composed.text == (
+        "message=go iteration=3 point=D count=1 remaining=4 skipped=shell, read_file "
+        "outcome=(Done) agent=main query=count SKUs"
+    )
+
+
+def test_two_dollars_are_one() -> None:
+    assert told(parse(user_entry("$$5 for ${message}"), FILE), "tea").text == "$5 for tea"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("!use the other file", "use the other file"),
+        (" stop", "stop"),
+        ("context: the SKU is 5", "[USER ADDED] the SKU is 5"),
+        ("focus on Docs", "focus on Docs"),
+        ("todo: add Check it", "todo: add Check it"),
+    ],
+)
+def test_the_message_is_the_line_without_its_marker(line: str, message: str) -> None:
+    assert told(BUILT_IN, line).text == f"USER INTERRUPTION: {message}"
+
+
+def test_a_template_without_the_message_gets_it_after_a_blank_line() -> None:
+    assert told(parse(user_entry("The user wrote:"), FILE), "use B").text == "The user wrote:\n\nuse B"
+
+
+def test_an_escaped_name_does_not_pass_for_the_message() -> None:
+    assert told(parse(user_entry("$${message}"), FILE), "use B").text == "${message}\n\nuse B"
+
+
+def test_all_lines_of_a_safe_point_are_one_text_in_their_order() -> None:
+    prompt = parse(user_entry("${count}: ${message}"), FILE)
+
+    assert told(prompt, "first", "!second", "third?").text == "3: first\n\n3: second\n\n3: third?"
+
+
+def test_an_outcome_is_appended_on_the_same_row_or_below_several() -> None:
+    added = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
+    listed = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
+
+    text = compose(BUILT_IN, [added, listed], AT_D).text
+
+    assert text == (
+        "USER INTERRUPTION: todo: add x (Done: task 4 added: x)\n\n"
+        "USER INTERRUPTION: todo: list\n(Done: the plan:\n[ ] 1. x)"
+    )
+
+
+def test_an_outcome_stands_once_where_the_template_puts_it() -> None:
+    prompt = parse(user_entry("${outcome} <- ${message}"), FILE)
+
+    composed = compose(prompt, [Arrival(parse_line("todo: clear"), "(Done)"), Arrival(parse_line("hi"))], AT_D)
+
+    assert composed.text == "(Done) <- todo: clear\n\n<- hi"
+
+
+def test_the_post_prompt_is_a_template_and_stands_once_for_all_lines() -> None:
+    prompt = parse("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
+
+    assert told(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("lines", "comes_back"),
+    [
+        (["what now?"], True),
+        (["status", "todo: add x", "context: y"], True),
+        (["!why?"], True),
+        (["what now?", "use B"], False),
+        (["use B"], False),
+        (["!use B"], False),
+        (["focus on B"], False),
+        ([" why?"], False),
+    ],
+)
+def test_the_model_is_brought_back_only_from_asides(lines: list[str], comes_back: bool) -> None:
+    assert told(BUILT_IN, *lines).resume == (BUILT_IN.resume if comes_back else None)
+
+
+def test_nothing_brings_the_model_back_when_the_prompt_forbids_it() -> None:
+    assert told(parse("resume: false", FILE), "what now?").resume is None
+
+
+def test_a_resume_text_that_renders_blank_is_replaced_by_the_built_in_one() -> None:
+    assert told(parse("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN.resume
+
+
+def test_no_lines_make_no_message() -> None:
+    with pytest.raises(ValueError, match="at least one line"):
+        compose(BUILT_IN, [], AT_D)
+
+
+anything = st.text(st.characters(codec="utf-8"), min_size=1)
+
+
+@given(texts=st.lists(anything.filter(lambda t: t.strip()), min_size=1, max_size=4))
+def test_what_was_typed_comes_through_untouched_and_in_order(texts: list[str]) -> None:
+    verbatim = [" " + text for text in texts]
+
+    text = told(BUILT_IN, *verbatim).text
+
+    assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
+
+
+@given(
+    typed=anything,
+    outcome=st.text(),
+    query=st.text(),
+    template=st.sampled_from(["", "${message}", "${outcome}${message}", "${query}", "${skipped}"]),
+)
+def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template: str) -> None:
+    prompt = parse(user_entry(template) if template else "version: '1.0'", FILE)
+    situation = Situation(1, "D", 0, (), "main", query)
+
+    composed = compose(prompt, [Arrival(parse_line(typed), outcome)], situation)
+
+    assert composed.text.strip()
+    assert composed.resume is None or composed.resume.strip()
+
+
+@given(st.text())
+def test_parsing_gives_a_prompt_or_a_config_error(text: str) -> None:
+    try:
+        prompt = parse(text, FILE)
+    except ConfigError:
+        return
+    assert told(prompt, "x").text

@@ -1,0 +1,266 @@
+"""What a line says: the grammar of SPEC section 3 as tables, and what holds for every text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.lines import (
+    MAX_LINE,
+    STOP_PHRASES,
+    AddTask,
+    Adjustment,
+    AdjustmentType,
+    ClearTasks,
+    CompleteTask,
+    FailTask,
+    Kind,
+    Line,
+    ListTasks,
+    PlanCommand,
+    is_stop,
+    parse_line,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("", "blank", ""),
+        (" \t\n", "blank", ""),
+        ("use B instead", "redirect", "use B instead"),
+        ("use B \n", "redirect", "use B"),
+        ("Use the File Docs.MD", "redirect", "Use the File Docs.MD"),
+        (" todo: add x", "verbatim", "todo: add x"),
+        (" stop", "verbatim", "stop"),
+        (" !now", "verbatim", "!now"),
+        (" /help", "verbatim", "/help"),
+        ("/help", "local", "/help"),
+        ("/to explore look there", "local", "/to explore look there"),
+        ("!use B", "urgent", "use B"),
+        ("!  use B ", "urgent", "use B"),
+        ("!/etc/hosts is wrong", "urgent", "/etc/hosts is wrong"),
+        ("stop using grep", "redirect", "stop using grep"),
+        ("please stop", "redirect", "please stop"),
+        ("then: check the Licence", "follow-up", "check the Licence"),
+        ("THEN:check", "follow-up", "check"),
+        ("then check", "redirect", "then check"),
+        ("context: the SKU is SKU123", "context", "[USER ADDED] the SKU is SKU123"),
+        ("Context:two\nrows", "context", "[USER ADDED] two\nrows"),
+        ("what are you doing?", "question", "what are you doing?"),
+        ("Status", "question", "Status"),
+        ("status report", "redirect", "status report"),
+        ("is it B? use C", "redirect", "is it B? use C"),
+        ("todo: buy milk", "redirect", "todo: buy milk"),
+        ("plan: let us think", "redirect", "plan: let us think"),
+        ("focus", "redirect", "focus"),
+        ("focus on", "redirect", "focus on"),
+        ("skipping is fine", "redirect", "skipping is fine"),
+        ("@iteration 2 x", "redirect", "@iteration 2 x"),
+        ("continue", "redirect", "continue"),
+    ],
+)
+def test_the_kind_of_a_line_and_what_the_model_reads_of_it(text: str, kind: Kind, message: str) -> None:
+    line = parse_line(text)
+
+    assert (line.kind, line.message) == (kind, message)
+    assert (line.command, line.adjustment, line.problem) == (None, None, "")
+
+
+@pytest.mark.parametrize("phrase", STOP_PHRASES)
+@pytest.mark.parametrize("written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !"])
+def test_a_stop_phrase_is_the_whole_line(phrase: str, written: str) -> None:
+    for text in (phrase, phrase.upper(), phrase.replace("'", "’")):
+        assert parse_line(written.format(text)).kind == "stop"
+    assert parse_line(written.format(f"{phrase} that tool")).kind != "stop"
+    assert parse_line(written.format(f"do not {phrase}")).kind != "stop"
+
+
+def test_the_stop_phrases_are_the_specified_ones() -> None:
+    assert set(STOP_PHRASES) == {
+        "stop", "cancel", "abort", "nevermind", "never mind", "forget it", "don't worry", "actually no",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["stop?", "stop,", "stopp", "stop it", "no", "quit", "never  mind", ""])
+def test_what_is_nearly_a_stop_phrase_is_none(text: str) -> None:
+    assert not is_stop(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("todo: add verify SKU Data", AddTask("verify SKU Data")),
+        ("todo:add x", AddTask("x")),
+        ("TODO: Add   x ", AddTask("x")),
+        ("plan: add x", AddTask("x")),
+        ("todo: add 2", AddTask("2")),
+        ("todo: complete 2", CompleteTask(2)),
+        ("todo: done 2", CompleteTask(2)),
+        ("plan: DONE #12", CompleteTask(12)),
+        ("todo: fail 3", FailTask(3)),
+        ("todo: fail 3 no Network", FailTask(3, "no Network")),
+        ("todo: complete 0", CompleteTask(0)),
+        ("todo: complete 99", CompleteTask(99)),
+        ("todo: list", ListTasks()),
+        ("todo: show", ListTasks()),
+        ("Plan: Clear", ClearTasks()),
+        ("!todo: add x", AddTask("x")),
+    ],
+)
+def test_a_plan_command(text: str, command: PlanCommand) -> None:
+    line = parse_line(text)
+
+    assert (line.kind, line.command, line.problem) == ("todo", command, "")
+    assert line.message == text.removeprefix("!").strip()
+    assert line.urgent == text.startswith("!")
+
+
+@pytest.mark.parametrize(
+    ("text", "usage"),
+    [
+        ("todo:", "todo: add <task>"),
+        ("todo: add", "todo: add <task>"),
+        ("todo: complete", "todo: complete <N>"),
+        ("todo: complete x", "todo: complete <N>"),
+        ("todo: complete -1", "todo: complete <N>"),
+        ("todo: complete 1 2", "todo: complete <N>"),
+        ("todo: done soon", "todo: complete <N>"),
+        ("todo: fail", "todo: fail <N> [reason]"),
+        ("todo: fail because", "todo: fail <N> [reason]"),
+        ("todo: list all", "todo: list"),
+        ("todo: clear 1", "todo: clear"),
+        ("!todo: add", "todo: add <task>"),
+    ],
+)
+def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) -> None:
+    line = parse_line(text)
+
+    assert (line.kind, line.command) == ("todo", None)
+    assert usage in line.problem
+
+
+@pytest.mark.parametrize("text", ["!", "!!", "! !", "then:", "then: ", "context:", "!context: "])
+def test_a_marker_without_a_text_says_what_is_missing(text: str) -> None:
+    assert parse_line(text).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "value"),
+    [
+        ("focus on SKU Data", "focus_query", "SKU Data"),
+        ("skip wikipedia", "skip_source", "wikipedia"),
+        ("also check the Wiki", "add_source", "the Wiki"),
+        ("ignore prices", "drop_criterion", "prices"),
+        ("prefer short names", "preference", "short names"),
+        ("FOCUS ON X", "focus_query", "X"),
+        ("Also Check   x ", "add_source", "x"),
+    ],
+)
+def test_guidance_carries_an_adjustment_and_is_delivered_as_it_stands(
+    text: str, type: AdjustmentType, value: str
+) -> None:
+    line = parse_line(text)
+
+    assert line == Line(text, "guidance", text.strip(), adjustment=Adjustment(type, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("use B", "urgent"),
+        ("focus on B", "guidance"),
+        ("why?", "question"),
+        ("todo: add x", "todo"),
+        ("context: x", "context"),
+        (" use B", "verbatim"),
+    ],
+)
+def test_a_line_can_be_made_urgent_by_its_key(text: str, kind: Kind) -> None:
+    line = parse_line(text, urgent=True)
+
+    assert (line.kind, line.urgent) == (kind, True)
+    assert parse_line(text).urgent is False
+
+
+def test_a_bang_makes_a_line_urgent_and_keeps_what_it_says() -> None:
+    line = parse_line("!focus on B")
+
+    assert line == Line("!focus on B", "guidance", "focus on B", urgent=True, adjustment=Adjustment("focus_query", "B"))
+
+
+@pytest.mark.parametrize("text", ["then: x", "!then: x"])
+def test_a_follow_up_is_never_urgent(text: str) -> None:
+    assert parse_line(text, urgent=True).urgent is False
+
+
+@pytest.mark.parametrize("text", ["stop", "!stop", "/stop"])
+def test_what_does_not_use_the_channel_is_not_urgent(text: str) -> None:
+    assert parse_line(text, urgent=True).urgent is False
+
+
+def test_where_nobody_can_type_a_command_a_slash_is_text() -> None:
+    assert parse_line("/etc/hosts is wrong", local=False).kind == "redirect"
+    assert parse_line("/is it?", local=False).kind == "question"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_aside"),
+    [("why?", True), ("todo: add x", True), ("context: x", True), ("!why?", True), ("use B", False), ("skip B", False)],
+)
+def test_asides_change_no_course(text: str, is_aside: bool) -> None:
+    assert parse_line(text).is_aside is is_aside
+
+
+PIECES = [
+    "!", "/", " ", "todo:", "plan:", "add", "complete", "fail", "1", "then:", "context:", "focus on", "skip", "stop",
+    "status", "?", ".", "\n", "\t", "\u2003", "\ud800", "\x00", "İ", "ß", "$",
+]  # fmt: skip
+lines = st.one_of(
+    st.text(), st.lists(st.sampled_from(PIECES)).map("".join), st.lists(st.sampled_from(PIECES)).map(" ".join)
+)
+
+
+@given(text=lines, urgent=st.booleans(), local=st.booleans())
+def test_every_text_is_some_line_that_keeps_it(text: str, urgent: bool, local: bool) -> None:
+    line = parse_line(text, urgent=urgent, local=local)
+
+    assert line.text == text
+    assert (line.kind == "blank") == (not text.strip())
+    assert line.message.removeprefix("[USER ADDED] ") in text
+    assert line.message.strip() or line.problem or line.kind == "blank"
+    assert (line.command is not None) <= (line.kind == "todo")
+    assert (line.kind == "todo") <= ((line.command is None) == bool(line.problem))
+    assert (line.adjustment is not None) == (line.kind == "guidance")
+
+
+@given(lines)
+def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
+    line = parse_line(" " + text)
+
+    assert line.kind == ("verbatim" if text.strip() else "blank")
+    assert line.message == text.strip()
+
+
+@given(
+    st.sampled_from(["TODO: ADD ", "then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip())
+)
+def test_the_case_of_what_follows_a_keyword_is_kept(keyword: str, text: str) -> None:
+    line = parse_line(keyword + text)
+
+    carried = (
+        line.command.text if isinstance(line.command, AddTask)
+        else line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
+    )  # fmt: skip
+    assert carried == text.strip()
+
+
+@pytest.mark.parametrize("piece", ["!", "! ", "a", " ", "todo:", "skip ", "\n", "1", "/", "?"])
+def test_the_longest_line_is_read(piece: str) -> None:
+    text = (piece * MAX_LINE)[:MAX_LINE]
+
+    assert parse_line(text).text == text
+
+
+@pytest.mark.parametrize("space", [" ", "  ", "\t", "\n", "\u2003"])
+def test_any_space_parts_a_verb_from_its_task(space: str) -> None:
+    assert parse_line(f"todo: add{space}x").command == AddTask("x")

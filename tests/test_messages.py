@@ -1,0 +1,158 @@
+"""Messages and their JSON form; usage; overrides."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.messages import (
+    Block,
+    Message,
+    Opaque,
+    Overrides,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    block_from_json,
+    block_to_json,
+    from_json,
+    to_json,
+    tool_results,
+    user_text,
+)
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text()),
+    lambda children: st.one_of(st.lists(children, max_size=3), st.dictionaries(st.text(), children, max_size=3)),
+    max_leaves=8,
+)
+json_objects = st.dictionaries(st.text(), json_values, max_size=4)
+blocks = st.one_of(
+    st.builds(Text, st.text()),
+    st.builds(Thinking, st.text(), st.text()),
+    st.builds(ToolCall, st.text(), st.text(), json_objects),
+    st.builds(ToolResult, st.text(), st.text(), st.booleans()),
+    st.builds(Opaque, json_objects.map(lambda raw: {**raw, "type": "redacted_thinking"})),
+)
+messages = st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=4).map(tuple))
+
+
+@pytest.mark.parametrize(
+    ("block", "raw"),
+    [
+        (Text("hi"), {"type": "text", "text": "hi"}),
+        (Thinking("hm", "sig"), {"type": "thinking", "thinking": "hm", "signature": "sig"}),
+        (ToolCall("t1", "shell", {"a": [1]}), {"type": "tool_use", "id": "t1", "name": "shell", "input": {"a": [1]}}),
+        (ToolResult("t1", "ok"), {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}),
+        (
+            ToolResult("t1", "no", is_error=True),
+            {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True},
+        ),
+        (Opaque({"type": "redacted_thinking", "data": "x"}), {"type": "redacted_thinking", "data": "x"}),
+    ],
+)
+def test_a_block_has_the_form_of_the_messages_api(block: Block, raw: dict[str, Any]) -> None:
+    assert block_to_json(block) == raw
+    assert block_from_json(raw) == block
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"type": "image", "source": {}},
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        {"type": "text", "text": "hi", "citations": [1]},
+        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "tool_use", "id": "t1", "name": "shell", "input": "x"},
+        {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": "x"},
+        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
+    ],
+)
+def test_a_block_that_is_not_known_whole_is_kept_as_it_came(raw: dict[str, Any]) -> None:
+    block = block_from_json(raw)
+
+    assert block == Opaque(raw)
+    assert block_to_json(block) == raw
+
+
+@given(messages)
+def test_a_message_survives_its_json(message: Message) -> None:
+    assert from_json(json.loads(json.dumps(to_json(message)))) == message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"role": "system", "content": []},
+        {"role": "user"},
+        {"role": "user", "content": "text"},
+        {"content": []},
+        {"role": "user", "content": ["text"]},
+        {"role": "user", "content": [5]},
+        {"role": "user", "content": [None]},
+    ],
+)
+def test_what_is_no_message_is_refused(raw: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the type is the contract
+        from_json(raw)
+
+
+def test_a_message_knows_its_text_calls_and_results() -> None:
+    call, result = ToolCall("t1", "shell", {}), ToolResult("t0", "ok")
+    message = Message("assistant", (Thinking("hm"), Text("Let me "), call, result, Text("look.")))
+
+    assert message.text == "Let me look."
+    assert message.calls == (call,)
+    assert message.results == (result,)
+
+
+def test_a_message_without_text_has_an_empty_one() -> None:
+    assert Message("assistant", (Thinking("hm"),)).text == ""
+
+
+def test_user_messages_are_made_of_a_text_or_of_results() -> None:
+    results = (ToolResult("t1", "ok"), ToolResult("t2", "no", is_error=True))
+
+    assert to_json(user_text("hi")) == {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    assert tool_results(iter(results)) == Message("user", results)
+
+
+@given(st.lists(blocks))
+def test_a_reply_keeps_every_block_but_blank_text(given_blocks: list[Block]) -> None:
+    kept = list(assistant(given_blocks).blocks)
+
+    assert kept == [b for b in given_blocks if not isinstance(b, Text) or b.text.strip()]
+
+
+def test_usage_adds_up() -> None:
+    total = Usage(1, 2, 3, 4, 0.5) + Usage(10, 20, 30, 40, 0.25)
+
+    assert total == Usage(11, 22, 33, 44, 0.75)
+    assert total.total_tokens == 110
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [(None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5), (0.0, None, 0.0), (0.5, 0.5, 1.0)],
+)
+def test_a_cost_that_is_not_known_does_not_hide_one_that_is(
+    one: float | None, other: float | None, both: float | None
+) -> None:
+    assert (Usage(cost_usd=one) + Usage(cost_usd=other)).cost_usd == both
+
+
+def test_parameters_are_left_out_by_name() -> None:
+    every = Overrides(max_tokens=5, temperature=0.0, effort="low")
+
+    assert every.without() == every
+    assert every.without("temperature") == Overrides(max_tokens=5, effort="low")
+    assert every.without("max_tokens", "effort") == Overrides(temperature=0.0)

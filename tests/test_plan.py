@@ -1,0 +1,192 @@
+"""The plan: what its operations do, say and refuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from chain.errors import PlanError
+from chain.lines import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
+from chain.plan import MAX_TASKS, Author, Plan, Task
+
+
+def plan_of(*texts: str) -> Plan:
+    plan = Plan()
+    plan.restore(Task(text) for text in texts)
+    return plan
+
+
+def test_a_new_plan_is_empty() -> None:
+    assert Plan().tasks == ()
+    assert Plan().counts == (0, 0)
+    assert Plan().render() == "The plan is empty."
+
+
+def test_tasks_are_added_at_the_end() -> None:
+    plan = plan_of("find")
+
+    assert plan.add("  fetch\n it ", "user") == "task 2 added: fetch it"
+    assert plan.tasks == (Task("find"), Task("fetch it"))
+
+
+def test_a_task_is_completed_or_failed() -> None:
+    plan = plan_of("find", "fetch", "count")
+
+    assert plan.close(1, "DONE", "model") == "task 1 completed: find"
+    assert plan.close(3, "FAILED", "user", "no\nnetwork") == "task 3 failed: count (no network)"
+    assert plan.tasks == (Task("find", "DONE"), Task("fetch"), Task("count", "FAILED", "no network"))
+    assert plan.counts == (2, 3)
+
+
+def test_the_plan_is_rendered_with_marks_and_counts() -> None:
+    plan = plan_of("find", "fetch", "count")
+    plan.close(1, "DONE", "model")
+    plan.close(2, "FAILED", "model", "no network")
+
+    assert plan.render() == "[✓] 1. find\n[✗] 2. fetch (no network)\n[ ] 3. count\n1 done, 1 failed, 1 pending"
+
+
+@pytest.mark.parametrize("state", ["DONE", "FAILED"])
+@pytest.mark.parametrize("again", ["DONE", "FAILED"])
+def test_done_and_failed_are_final(state: str, again: str) -> None:
+    plan = plan_of("find")
+    plan.close(1, "DONE" if state == "DONE" else "FAILED", "user")
+    before = plan.tasks
+
+    with pytest.raises(PlanError, match=f"task 1 is already {state}"):
+        plan.close(1, "DONE" if again == "DONE" else "FAILED", "user")
+
+    assert plan.tasks == before
+
+
+@pytest.mark.parametrize(
+    ("n", "words"), [(0, "there is no task 0; the plan has 2"), (3, "no task 3"), (-1, "no task -1")]
+)
+def test_a_number_that_does_not_exist_is_refused(n: int, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        plan_of("find", "fetch").close(n, "DONE", "user")
+
+
+def test_an_empty_plan_has_no_task_to_close() -> None:
+    with pytest.raises(PlanError, match="the plan is empty"):
+        Plan().close(1, "DONE", "user")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_a_task_needs_a_text(text: str) -> None:
+    plan = plan_of("find")
+
+    with pytest.raises(PlanError, match="needs a text"):
+        plan.add(text, "user")
+    with pytest.raises(PlanError, match="needs a text"):
+        plan.replace_all(["a", text], "model")
+
+    assert plan.tasks == (Task("find"),)
+
+
+def test_a_plan_has_a_bound() -> None:
+    plan = plan_of(*["x"] * MAX_TASKS)
+
+    with pytest.raises(PlanError, match="full"):
+        plan.add("one more", "user")
+    with pytest.raises(PlanError, match="too many"):
+        plan.replace_all(["x"] * (MAX_TASKS + 1), "model")
+
+    assert len(plan.tasks) == MAX_TASKS
+
+
+def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
+    plan = plan_of("find")
+
+    plan.replace_all(["a", "b"], "model")
+    assert plan.tasks == (Task("a"), Task("b"))
+
+    plan.clear("user")
+    assert plan.tasks == ()
+
+
+def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
+    authors: list[tuple[Author, int]] = []
+    plan = Plan(lambda by: authors.append((by, len(plan.tasks))))
+
+    plan.restore([Task("a")])
+    plan.render()
+    plan.carry_out(ListTasks())
+    with pytest.raises(PlanError):
+        plan.close(5, "DONE", "user")
+    assert authors == []
+
+    plan.add("b", "user")
+    plan.close(1, "DONE", "model")
+    plan.replace_all(["c"], "model")
+    plan.clear("user")
+    assert authors == [("user", 2), ("model", 2), ("model", 1), ("user", 0)]
+
+
+def test_a_plan_command_is_carried_out_and_told() -> None:
+    plan = Plan()
+
+    assert plan.carry_out(ListTasks()) == "the plan is empty"
+    assert plan.carry_out(AddTask("verify SKU data")) == "task 1 added: verify SKU data"
+    assert plan.carry_out(AddTask("b")) == "task 2 added: b"
+    assert plan.carry_out(CompleteTask(1)) == "task 1 completed: verify SKU data"
+    assert plan.carry_out(FailTask(2, "why")) == "task 2 failed: b (why)"
+    assert plan.carry_out(ListTasks()) == f"the plan:\n{plan.render()}"
+    plan.carry_out(ClearTasks())
+    assert plan.tasks == ()
+
+
+class AnyPlan(RuleBasedStateMachine):
+    """Random operations against a list of states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plan = Plan()
+        self.states: list[str] = []
+
+    @rule(text=st.text(st.characters(categories=["L", "Z", "C"])))
+    def add(self, text: str) -> None:
+        try:
+            self.plan.add(text, "user")
+        except PlanError:
+            assert not text.split() or len(self.states) == MAX_TASKS
+        else:
+            self.states.append("PENDING")
+
+    @rule(n=st.integers(-1, 6), done=st.booleans(), reason=st.text())
+    def close(self, n: int, done: bool, reason: str) -> None:
+        possible = 1 <= n <= len(self.states) and self.states[n - 1] == "PENDING"
+        try:
+            self.plan.close(n, "DONE" if done else "FAILED", "model", reason)
+        except PlanError:
+            assert not possible
+        else:
+            assert possible
+            self.states[n - 1] = "DONE" if done else "FAILED"
+
+    @rule()
+    def clear(self) -> None:
+        self.plan.clear("user")
+        self.states = []
+
+    @invariant()
+    def states_and_rendering_agree(self) -> None:
+        assert [task.state for task in self.plan.tasks] == self.states
+        assert self.plan.counts == (len(self.states) - self.states.count("PENDING"), len(self.states))
+        rows = self.plan.render().splitlines()
+        assert len(rows) == len(self.states) + 1
+        assert [row[:3] for row in rows[:-1]] == [
+            {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}[state] for state in self.states
+        ]
+
+
+TestAnyPlan = AnyPlan.TestCase
+
+
+@given(st.lists(st.text(min_size=1, max_size=5).filter(lambda t: t.split()), max_size=5))
+def test_replacing_keeps_the_order(texts: list[str]) -> None:
+    plan = plan_of("old")
+
+    plan.replace_all(texts, "model")
+
+    assert [task.text for task in plan.tasks] == [" ".join(text.split()) for text in texts]

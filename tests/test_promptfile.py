@@ -1,0 +1,196 @@
+"""The handler prompt's file while it is edited, broken, mended, replaced and taken away."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from chain.interruption import BUILT_IN
+from chain.promptfile import PromptFile
+
+GOOD = "messages: [{role: system, content: 'Be brief.'}]\n"
+BROKEN = "version: '1.0'\nmesages: []\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "handler.yaml"
+
+
+def save(path: Path, text: str) -> None:
+    """Replace the file as an editor does, so that its state differs however coarse the clock of the disk is."""
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def test_a_good_file_is_used_and_named(path: Path) -> None:
+    save(path, GOOD)
+
+    prompt, error = PromptFile(path).current()
+
+    assert error is None
+    assert prompt.source == f"yaml:{path}"
+    assert prompt.post_prompt == "Be brief."
+
+
+def test_no_path_is_told_once(path: Path) -> None:
+    file = PromptFile(None)
+
+    prompt, error = file.current()
+
+    assert prompt is BUILT_IN
+    assert error is not None
+    assert "no file is configured" in error.message
+    assert error.file is None
+    assert file.current() == (BUILT_IN, None)
+
+
+def test_an_edit_is_seen_at_the_next_call(path: Path) -> None:
+    save(path, GOOD)
+    file = PromptFile(path)
+    file.current()
+
+    save(path, GOOD.replace("brief", "quick"))
+
+    assert file.current()[0].post_prompt == "Be quick."
+
+
+def test_an_edit_in_place_that_keeps_size_and_time_is_seen(path: Path) -> None:
+    save(path, GOOD)
+    file = PromptFile(path)
+    file.current()
+    before = path.stat()
+
+    # The change time cannot be set back. A coarse clock may give the same one again, so write until it moves on.
+    while path.stat().st_ctime_ns == before.st_ctime_ns:
+        path.write_text(GOOD.replace("brief", "quick"), encoding="utf-8")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert file.current()[0].post_prompt == "Be quick."
+
+
+def test_a_breakage_is_told_once_with_its_line_and_the_built_in_prompt_holds(path: Path) -> None:
+    save(path, BROKEN)
+    file = PromptFile(path)
+
+    prompt, error = file.current()
+
+    assert prompt is BUILT_IN
+    assert error is not None
+    assert (error.file, error.line) == (str(path), 2)
+    assert "did you mean messages?" in error.message
+    assert [file.current() for _ in range(3)] == [(BUILT_IN, None)] * 3
+
+
+def test_each_breakage_is_told_anew_and_a_repair_holds_at_once(path: Path) -> None:
+    file = PromptFile(path)
+    told = []
+    sources = []
+    for text in [None, GOOD, BROKEN, GOOD, None, BROKEN, BROKEN + "# again\n"]:
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            save(path, text)
+        for _ in range(2):
+            prompt, error = file.current()
+            told.append(error is not None)
+            sources.append(prompt.source)
+
+    used = f"yaml:{path}"
+    assert told == [True, False, False, False, True, False, False, False, True, False, True, False, True, False]
+    assert sources == ["default"] * 2 + [used] * 2 + ["default"] * 2 + [used] * 2 + ["default"] * 6
+
+
+def test_a_missing_file_says_so(path: Path) -> None:
+    _, error = PromptFile(path).current()
+
+    assert error is not None
+    assert str(error) == f"{path}: cannot be read: No such file or directory"
+
+
+def test_a_link_is_followed_to_another_file(tmp_path: Path) -> None:
+    first, second, link = tmp_path / "1.yaml", tmp_path / "2.yaml", tmp_path / "handler.yaml"
+    save(first, GOOD)
+    save(second, GOOD.replace("brief", "quick"))
+    link.symlink_to(first)
+    file = PromptFile(link)
+    file.current()
+
+    link.unlink()
+    link.symlink_to(second)
+
+    assert file.current()[0].post_prompt == "Be quick."
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+
+    assert PromptFile(path).current()[0].post_prompt == "Be brief."
+
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "is empty"),
+        (b"messages: [\n", "not valid YAML"),
+        (b"messages:\n  - role: \xff\n", "not UTF-8"),
+        (b"description: '" + b"x" * 200_000 + b"'", "larger than 128 kB"),
+        (b"# " + "ä".encode() * 200_000, "larger than 128 kB"),
+        (b"[" * 5_000, "nested"),
+        (LAUGHS.encode(), "too many values"),
+        (b"version: !!python/object/apply:os.getcwd []\n", "expected a version"),
+        (b"a: \x00", "not valid YAML"),
+        (b"? [a]\n: b\n", "a key must be a word"),
+        (b"a: &a [*a]\n", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_cannot_be_used_never_raises(path: Path, raw: bytes, words: str) -> None:
+    path.write_bytes(raw)
+
+    prompt, error = PromptFile(path).current()
+
+    assert prompt is BUILT_IN
+    assert error is not None
+    assert words in error.message
+    assert error.file == str(path)
+
+
+def test_text_that_is_not_utf8_is_told_with_its_line(path: Path) -> None:
+    path.write_bytes(b"version: '1'\n# caf\xe9\n")
+
+    _, error = PromptFile(path).current()
+
+    assert error is not None
+    assert error.line == 2
+
+
+def test_what_is_no_file_of_text_is_refused_without_waiting(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    for path in [fifo, tmp_path, Path("/dev/zero"), tmp_path / "a\0b", fifo / "below"]:
+        prompt, error = PromptFile(path).current()
+        assert prompt is BUILT_IN
+        assert error is not None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser can read everything")
+def test_a_file_that_becomes_readable_is_used(path: Path) -> None:
+    save(path, GOOD)
+    path.chmod(0)
+    file = PromptFile(path)
+    _, error = file.current()
+    assert error is not None
+    assert "Permission denied" in error.message
+
+    path.chmod(0o600)
+
+    assert file.current()[0].source == f"yaml:{path}"

@@ -1,0 +1,376 @@
+"""What people see of each event, and what they must never see."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain import events
+from chain.events import Event, TaskView
+from chain.messages import Usage
+from cli.render import MAX_ROWS, Renderer, clean
+
+
+def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:
+    renderer = Renderer(color=color, ascii=ascii, width=width)
+    return [row for event in happened for row in renderer.lines(event)]
+
+
+def queued(text: str, kind: str, agent: str = "main") -> events.LineQueued:
+    return events.LineQueued(id="L1", text=text, kind=kind, target_agent=agent, waiting=1)
+
+
+def interruption(**changes: Any) -> events.UserInterruption:
+    fields: dict[str, Any] = {
+        "iteration": 3,
+        "ids": ("L1",),
+        "message": "use B",
+        "point": "D",
+        "prompt_source": "default",
+        "target_agent": "main",
+        "parent_id": "root",
+        "waited_s": 3.21,
+        "remaining": 4,
+    }
+    return events.UserInterruption(**{**fields, **changes})
+
+
+def receipt(state: events.State, text: str = "use B", reason: str = "") -> events.Receipt:
+    return events.Receipt(id="L1", text=text, state=state, reason=reason)
+
+
+def tool(name: str = "search_files", **input: Any) -> events.ToolCall:
+    return events.ToolCall(id="t1", name=name, input=input)
+
+
+def tool_result(text: str, *, is_error: bool = False, seconds: float = 0.3) -> events.ToolResult:
+    return events.ToolResult(id="t1", name="search_files", text=text, is_error=is_error, seconds=seconds)
+
+
+RUN = events.RunStarted(id="L1", query="count the SKUs", time=100.0)
+ITERATION = events.IterationStarted(iteration=2, max_iterations=20)
+USAGE = events.UsageReport(
+    input_tokens=1, output_tokens=1, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None
+)  # fmt: skip
+ANSWER = events.Reply(text="There are 5.", tool_calls=0)
+RESULT = events.Result(
+    status="done", result="There are 5.", iterations=2, usage=Usage(input_tokens=1200, output_tokens=34), time=103.25
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "rows"),
+    [
+        (
+            events.Init(session="s1", version="0.1.0", model="claude", workspace="/w"),
+            ["chain 0.1.0 · claude · s1"],
+        ),
+        (RUN, ["▶ count the SKUs"]),
+        (events.RunStarted(id="", query=""), []),
+        (ITERATION, ["[2/20]"]),
+        (events.Reply(text="Let me look.\nThen more.", tool_calls=1), ["Let me look.", "Then more."]),
+        (events.Reply(text="", tool_calls=1), []),
+        (tool(pattern="SKU", n=3), ['→ search_files(pattern="SKU", n=3)']),
+        (tool("plan_list"), ["→ plan_list()"]),
+        (events.ToolProgress(id="t1", name="shell", text="one\n\n\ttwo\n"), ["  one", "    two"]),
+        (tool_result("\nfound 3\nin 2 files"), ["✓ search_files (0.3 s): found 3"]),
+        (tool_result("no such folder", is_error=True), ["✗ search_files (0.3 s): no such folder"]),
+        (tool_result("[Skipped: user interrupted]", is_error=True, seconds=0),
+         ["✗ search_files: [Skipped: user interrupted]"]),
+        (tool_result(""), ["✓ search_files (0.3 s)"]),
+        (queued("use B", "redirect"), ["📤 Interrupting: use B", "⏳ Will inject at next safe point"]),
+        (queued("!use B", "urgent"), ["📤 Interrupting: !use B", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("!todo: add x", "todo"), ["📤 Interrupting: !todo: add x", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("use B", "urgent"), ["📤 Interrupting: use B", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("then: use B", "follow-up"), ["📤 Interrupting: then: use B", "⏳ Will start when this run has ended"]),
+        (queued("use B", "redirect", "explore"),
+         ["📤 Interrupting explore: use B", "⏳ Will inject at next safe point"]),
+        (interruption(), ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (before a tool, 3.2 s)"]),
+        (interruption(point="B"),
+         ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (after the reply, 3.2 s)"]),
+        (interruption(point="A", waited_s=75),
+         ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (at the start, 1 min 15 s)"]),
+        (interruption(target_agent="explore", tools_skipped=("a", "b")),
+         ["[🔔 INTERRUPTION of explore at iteration 3]", "use B", "⏭ Skipped: a, b",
+          "✓ Message injected (before a tool, 3.2 s)"]),
+        (receipt("returned", reason="the run was stopped"), ["↩ Returned (the run was stopped): use B"]),
+        (receipt("unsent"), ["↩ Never sent: use B"]),
+        (receipt("dropped"), ["↩ Dropped: use B"]),
+        (receipt("handled", "todo: add x"), ["✓ Done: todo: add x"]),
+        (receipt("handled", "stop"), ["⏹ stop"]),
+        (receipt("queued"), []),
+        (receipt("delivered"), []),
+        (receipt("refused"), []),
+        (events.PlanChanged(tasks=(), by="user"), ["Plan: empty"]),
+        (events.Retry(attempt=2, delay_s=1.5, reason="overloaded"),
+         ["↻ Asking again in 1.5 s (attempt 2): overloaded"]),
+        (events.Notice(message="unknown key rule", file="h.yaml", line=3), ["ℹ h.yaml:3: unknown key rule"]),
+        (events.Notice(message="no file"), ["ℹ no file"]),
+        (events.Error(message="no key", kind="model", file="c.yaml"), ["✗ c.yaml: no key"]),
+        (USAGE, []),
+        (events.TextDelta(text="The"), []),
+    ],
+)  # fmt: skip
+def test_what_an_event_looks_like(event: Event, rows: list[str]) -> None:
+    assert shown(event) == rows
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("focus on Docs", "↪ focus: Docs"),
+        ("skip wikipedia", "↪ skip: wikipedia"),
+        ("also check the wiki", "↪ also check: the wiki"),
+        ("ignore prices", "↪ ignore: prices"),
+        ("prefer short names", "↪ prefer: short names"),
+    ],
+)
+def test_guidance_shows_the_adjustment(line: str, row: str) -> None:
+    assert shown(queued(line, "guidance")) == [f"📤 Interrupting: {line}", row, "⏳ Will inject at next safe point"]
+
+
+def test_a_verbatim_line_that_looks_like_guidance_is_none() -> None:
+    assert "↪ focus: Docs" not in shown(queued(" focus on Docs", "verbatim"))
+
+
+def test_a_full_channel_is_told_with_the_line_that_was_refused() -> None:
+    refused = events.LineRefused(
+        id="", text="use\nB", kind="redirect", target_agent="main", waiting=10,
+        reason="Interruption channel full, try again",
+    )  # fmt: skip
+
+    assert shown(refused) == ["⚠️ Interruption channel full, try again", "  use B"]
+
+
+def test_the_plan_is_a_list_with_counts() -> None:
+    plan = events.PlanChanged(
+        tasks=(
+            TaskView(1, "find", "DONE"),
+            TaskView(2, "fetch", "FAILED", "no\nnetwork"),
+            TaskView(3, "count", "PENDING"),
+        ),
+        by="model",
+    )
+
+    assert shown(plan) == [
+        "Plan: 1 done, 1 failed, 1 pending",
+        "  [✓] 1. find",
+        "  [✗] 2. fetch (no network)",
+        "  [ ] 3. count",
+    ]
+    assert shown(plan, ascii=True)[1:] == ["  [x] 1. find", "  [-] 2. fetch (no network)", "  [ ] 3. count"]
+
+
+def test_an_injection_names_the_tool_that_ran_before_it() -> None:
+    assert shown(tool(), interruption())[-1] == "✓ Message injected (after search_files, 3.2 s)"
+    assert shown(tool(), ITERATION, interruption(point="C"))[-1] == "✓ Message injected (before a tool, 3.2 s)"
+
+
+def test_a_run_ends_with_a_summary() -> None:
+    assert shown(RUN, RESULT) == ["▶ count the SKUs", "✓ done, 2 iterations, 1,234 tokens, 3.2 s"]
+
+
+@pytest.mark.parametrize(
+    ("status", "start"),
+    [
+        ("done", "✓ done, "),
+        ("cancelled_with_partial", "⏹ cancelled with partial, "),
+        ("interrupted", "⏹ interrupted, "),
+        ("max_iterations", "✗ max iterations, "),
+        ("error", "✗ error, "),
+    ],
+)
+def test_the_sign_of_a_summary_says_how_the_run_went(status: events.Status, start: str) -> None:
+    assert shown(events.Result(status=status, result=""))[0].startswith(start)
+
+
+def test_a_summary_has_the_cost_and_the_trace_where_they_are_known() -> None:
+    result = events.Result(
+        status="done", result="", iterations=1, usage=Usage(1, 1, cost_usd=0.01234), trace_path="/t/1.json"
+    )
+
+    assert shown(result) == ["✓ done, 1 iteration, 2 tokens, $0.0123", "  trace: /t/1.json"]
+
+
+def test_a_result_that_is_printed_once_more_is_summed_up_once() -> None:
+    assert len(shown(RUN, RESULT, RESULT)) == 2
+    assert len(shown(RUN, RESULT, RUN, RESULT)) == 4
+
+
+def test_the_answer_is_left_to_the_caller() -> None:
+    assert "There are 5." not in shown(RUN, ITERATION, ANSWER, USAGE, receipt("handled"), RESULT)
+
+
+@pytest.mark.parametrize(
+    "next_event",
+    [
+        ITERATION,
+        RUN,
+        interruption(point="B"),
+        tool(),
+        events.Result(status="max_iterations", result="Stopped after 2 iterations without a final answer."),
+    ],
+)
+def test_a_reply_that_was_not_the_last_word_is_shown_before_what_follows_it(next_event: Event) -> None:
+    rows = shown(ANSWER, USAGE, next_event)
+
+    assert rows[0] == "There are 5."
+    assert rows.count("There are 5.") == 1
+    assert len(rows) > 1
+
+
+def test_thinking_is_shown_row_by_row_as_it_comes() -> None:
+    renderer = Renderer(color=False, ascii=False, width=20)
+
+    def think(text: str) -> list[str]:
+        return renderer.lines(events.ThinkingDelta(text=text))
+
+    assert think("First ") == []
+    assert think("this.\n\nThen") == ["First this."]
+    assert think(" a row that is longer than the width") == ["Then a row that is", "longer than the"]
+    assert think("x" * 45) == ["widthxxxxxxxxxxxxxxx", "x" * 20]
+    assert renderer.lines(ITERATION) == ["x" * 10, "[2/20]"]
+    assert renderer.lines(ITERATION) == ["[2/20]"]
+
+
+def test_unfinished_thinking_is_forgotten_when_the_reply_is_asked_for_again() -> None:
+    rows = shown(events.ThinkingDelta(text="half a th"), events.Retry(attempt=1, delay_s=0, reason="broken"), ITERATION)
+
+    assert rows == ["↻ Asking again in 0.0 s (attempt 1): broken", "[2/20]"]
+
+
+def test_what_a_child_does_is_marked_and_kept_apart() -> None:
+    child = events.Reply(agent="explore", text="There are 5.", tool_calls=0)
+
+    assert shown(events.IterationStarted(agent="explore", iteration=1, max_iterations=9)) == ["  explore │ [1/9]"]
+    assert shown(child, ITERATION) == ["[2/20]"]
+    assert shown(events.ThinkingDelta(agent="explore", text="hm"), ITERATION) == ["[2/20]"]
+    assert shown(tool(), events.ToolCall(agent="explore", id="2", name="shell", input={}), interruption())[-1] == (
+        "✓ Message injected (after search_files, 3.2 s)"
+    )
+
+
+def test_long_texts_are_cut_with_a_mark() -> None:
+    [row] = shown(tool(text="x" * 100_000, more="y" * 100_000), width=40)
+    assert len(row) == 40
+    assert row.endswith("…")
+    assert shown(queued("word " * 1000, "redirect"), width=30)[0] == "📤 Interrupting: word word wo…"
+
+
+def test_wide_characters_count_twice() -> None:
+    [row, _] = shown(queued("漢" * 50, "redirect"), width=30)
+
+    assert row == "📤 Interrupting: " + "漢" * 6 + "…"
+
+
+def test_an_interruption_of_many_rows_is_cut() -> None:
+    rows = shown(interruption(message="\n".join(f"row {n}" for n in range(100)) + "\n" + "x" * 100_000))
+
+    assert rows[1 : MAX_ROWS + 2] == [*(f"row {n}" for n in range(MAX_ROWS)), f"… {101 - MAX_ROWS} more lines"]
+    assert max(map(len, shown(interruption(message="x" * 100_000)))) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("plain ✓ 漢字 é\n\ttext", "plain ✓ 漢字 é\n\ttext"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[2J\x1b[1;1H\x1b[?25lgone", "gone"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x9d0;title\x9ctext", "text"),
+        ("\x1bPq#0\x1b\\text", "text"),
+        ("\x1b_apc\x1b\\text", "text"),
+        ("\x1bc\x1b7\x1b(0text", "text"),
+        ("\x1b]0;unended", "0;unended"),
+        ("\x1b[12", "12"),
+        ("\x1b\x1b[31m[2J", "[2J"),
+        ("a\rb\x08c\x07d\x00e\x7ff", "abcdef"),
+        ("a\x85b\x9fc", "abc"),
+        ("a\u202eb\u2066c\u2069d", "abcd"),
+        ("a\ud800b\udfff", "ab"),
+        ("line\r\nline", "line\nline"),
+        ("\x1b", ""),
+    ],
+)
+def test_clean_takes_out_what_a_terminal_would_obey(text: str, rest: str) -> None:
+    assert clean(text) == rest
+
+
+FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+nasty = st.text(st.one_of(st.sampled_from("\x1b[];?0m\x07\x9b\x9c\x9d\\\r\n\t\u202e\ud800 "), st.characters()))
+
+
+@given(nasty)
+def test_clean_leaves_nothing_to_obey_and_is_done_in_one_go(text: str) -> None:
+    assert not FORBIDDEN.search(clean(text))
+    assert clean(clean(text)) == clean(text)
+
+
+@given(st.text(st.characters(exclude_categories=["C"], exclude_characters="\x7f")))
+def test_clean_keeps_everything_else(text: str) -> None:
+    assert clean(text) == text
+
+
+@pytest.mark.parametrize("piece", ["\x1b]", "\x9d", "\x1b[", "\x1b[0", "\x1b ", "\x1bP\x9b", "\x9d\x1b"])
+def test_clean_takes_linear_time(piece: str) -> None:
+    # In the square of its length this would take minutes.
+    assert not FORBIDDEN.search(clean(piece * 200_000))
+
+
+def every_event(text: str, agent: str) -> list[Event]:
+    """One of each, with the text wherever somebody else can put one."""
+    return [
+        events.Init(agent=agent, session=text, version=text, model=text, workspace=text),
+        events.RunStarted(agent=agent, id=text, query=text),
+        events.ThinkingDelta(agent=agent, text=text),
+        events.TextDelta(agent=agent, text=text),
+        events.Reply(agent=agent, text=text, tool_calls=0),
+        events.IterationStarted(agent=agent, iteration=1, max_iterations=2),
+        events.Reply(agent=agent, text=text, tool_calls=1),
+        events.ToolCall(agent=agent, id=text, name=text, input={text: text, "list": [text, {text: None}]}),
+        events.ToolProgress(agent=agent, id=text, name=text, text=text),
+        interruption(agent=agent, target_agent=text, message=text, tools_skipped=(text,)),
+        events.ToolResult(agent=agent, id=text, name=text, text=text, is_error=True, seconds=1),
+        events.LineQueued(agent=agent, id=text, text="focus on " + text, kind="guidance", target_agent=text, waiting=1),
+        events.LineRefused(agent=agent, id=text, text=text, kind="", target_agent=text, waiting=1, reason=text),
+        events.Receipt(agent=agent, id=text, text=text, state="returned", reason=text),
+        events.PlanChanged(agent=agent, tasks=(TaskView(1, text, text, text),), by="user"),
+        events.Retry(agent=agent, attempt=1, delay_s=1, reason=text),
+        events.Notice(agent=agent, message=text, file=text, line=1),
+        events.Error(agent=agent, message=text, kind="model", file=text, line=1),
+        USAGE,
+        events.Reply(agent=agent, text=text, tool_calls=0),
+        events.Result(agent=agent, status="done", result="", trace_path=text),
+    ]
+
+
+@given(text=nasty, child=st.booleans(), color=st.booleans(), ascii=st.booleans(), width=st.integers(0, 100))
+def test_no_event_brings_an_escape_sequence_or_a_second_row(
+    text: str, child: bool, color: bool, ascii: bool, width: int
+) -> None:
+    rows = shown(*every_event(text, text if child else "main"), color=color, ascii=ascii, width=width)
+
+    for row in rows:
+        plain = re.sub(r"\x1b\[\d+m", "", row) if color else row
+        assert not FORBIDDEN.search(plain)
+        assert "\n" not in row
+
+
+def test_ascii_has_no_other_sign() -> None:
+    rows = shown(*every_event("text", "explore"), *every_event("text " * 100, "main"), ascii=True)
+
+    assert "".join(rows).isascii()
+    assert "[! INTERRUPTION of text at iteration 3]" in "\n".join(rows)
+
+
+def test_colour_is_only_added_around_rows() -> None:
+    plain = shown(*every_event("some text", "main"))
+    colored = shown(*every_event("some text", "main"), color=True)
+
+    assert colored != plain
+    assert [re.sub(r"\x1b\[\d+m", "", row) for row in colored] == plain
+    assert all(row.endswith("\x1b[0m") for row in colored if "\x1b" in row)
