@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -15,7 +16,7 @@ from chain import events
 from chain.conversation import Conversation
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.inbox import Emit
-from chain.messages import Overrides, Usage
+from chain.messages import Overrides, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.run import Run
 
@@ -60,6 +61,7 @@ class Asker:
                 try:
                     reply = await self._model.reply(request, lambda delta: self._show(run, delta))
                     self._account(run, reply.usage)
+                    reply = replace(reply, message=assistant(reply.message.blocks))
                     self._check(reply)
                     if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
@@ -79,7 +81,7 @@ class Asker:
     def _check(self, reply: Reply) -> None:
         """A reply that could not be sent back as history is a broken one: ask again."""
         if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
-            return
+            return  # it will not be appended
         try:
             self._conversation.check(reply.message)
         except ConversationError as error:

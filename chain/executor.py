@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -33,20 +32,19 @@ import trio
 from chain import endings, events
 from chain.asking import Asker
 from chain.conversation import Conversation
-from chain.endings import Found
-from chain.errors import JournalError, ModelError, PlanError, ToolError
+from chain.errors import JournalError, ModelError, PlanError
 from chain.events import Point
 from chain.inbox import Accepted, Emit, Inbox, Ledger, Record
 from chain.interruption import Arrival, InterruptionPrompt, Situation, compose
-from chain.messages import Message, Text, ToolCall, ToolResult, assistant, to_json, user_text
+from chain.messages import Message, Text, ToolCall, assistant, to_json, user_text
 from chain.messages import tool_results as results_message
 from chain.model import Model, Reply, ToolSpec
 from chain.plan import Author, Plan
 from chain.run import Asked, Limits, Outcome, Run, Step
-from chain.tools import Guidance, Registry, ToolContext, calling
+from chain.toolrun import ToolRunner
+from chain.tools import Registry, calling
 
 PLEASE_CONTINUE = "Please continue."
-CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 
 class Flushing(Record, Protocol):
@@ -91,15 +89,24 @@ class Executor:
             max_attempts=limits.max_attempts,
             prompt_file=lambda: prompt().source.removeprefix("yaml:"),
         )
-        self._registry = registry
+        self._tools = ToolRunner(
+            agent=agent,
+            registry=registry,
+            rules=tool_rules,
+            workspace=workspace,
+            plan=plan,
+            conversation=conversation,
+            commit=self._commit,
+            inbox=inbox,
+            journal=journal,
+            emit=emit,
+        )
         self._ledger = ledger
         self._journal = journal
         self._emit = emit
         self._plan = plan
         self._prompt = prompt
-        self._workspace = workspace
         self._limits = limits
-        self._tool_rules = tool_rules
         self._plan_is_news = False
         self._since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls: a refusal gives them back."""
@@ -120,8 +127,8 @@ class Executor:
             outcome = self._failed(run, "model", str(error))
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
-        if outcome is None or run.interrupted:
-            # Also when the interrupt came in the very step that ended the run: the user wanted everything to stop.
+        if outcome is None or (run.interrupted and endings.keeps_lines(outcome.status, run_follows=True)):
+            # An interrupt in the very step of an ending that another run may follow: nothing is to follow now.
             outcome = self._cut_short(run)
         # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
         # next run answers the calls that are open.
@@ -146,6 +153,7 @@ class Executor:
         self._deliver(run, "A")
         while run.iteration < self._limits.max_iterations:
             await self._journal.flush()
+            await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)
             if spent := self._spent(run):
@@ -176,8 +184,10 @@ class Executor:
             return self._empty(run)
         self._append_reply(run, message)
         if message.calls:
-            skipped = await self._run_tools(run, message.calls, reply.cut_calls)
+            skipped = await self._tools.run(run, message.calls, reply.cut_calls)
+            await trio.lowlevel.checkpoint_if_cancelled()
             return self._after_tools(run, skipped)
+        await trio.lowlevel.checkpoint_if_cancelled()
         if reply.stop_reason == "max_tokens" and not run.stop_asked:
             return Outcome("truncated", text)
         return self._after_answer(run)
@@ -235,73 +245,6 @@ class Executor:
         self._emit(
             events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
         )
-
-    # ------------------------------------------------------------------------------------------------ the tools
-
-    async def _run_tools(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
-        """Run the calls of a reply in turn and append the results. Returns the calls that were skipped."""
-        run.step.in_tools = True
-        skipped: Sequence[ToolCall] = ()
-        for n, call in enumerate(calls):
-            if run.stop_asked or self.inbox.has_urgent:
-                skipped = calls[n:]
-                break
-            await trio.lowlevel.checkpoint_if_cancelled()
-            await self._run_tool(run, call, cut_off=call.id in cut)
-        self._answer_calls(run)
-        run.step.in_tools = False
-        return skipped
-
-    async def _run_tool(self, run: Run, call: ToolCall, *, cut_off: bool) -> None:
-        begun = trio.current_time()
-        self._journal.record("tool_started", {"id": call.id, "name": call.name, "agent": self.agent})
-        run.step.started.add(call.id)
-        self._emit(
-            events.ToolCall(agent=self.agent, iteration=run.iteration, id=call.id, name=call.name, input=call.input)
-        )
-        try:
-            if cut_off:
-                raise ToolError(CUT_OFF)
-            tool = calling.find(self._registry, call, self._tool_rules)
-            result = await calling.run(tool, call, self._context(run, call), self._tool_rules)
-        except ToolError as error:
-            result = calling.failed(call, str(error))
-        self._tool_ended(run, call, result, trio.current_time() - begun)
-
-    def _tool_ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
-        run.step.answered[call.id] = result
-        if not result.is_error:
-            run.found.append(Found(call.name, result.text))
-        if call.id in run.step.started:
-            fields = {"id": call.id, "agent": self.agent, "is_error": result.is_error, "seconds": seconds}
-            self._journal.record("tool_finished", fields)
-        self._emit(
-            events.ToolResult(
-                agent=self.agent,
-                iteration=run.iteration,
-                id=call.id,
-                name=call.name,
-                text=result.text,
-                is_error=result.is_error,
-                seconds=seconds,
-            )
-        )
-
-    def _answer_calls(self, run: Run) -> None:
-        """Append a result for every open call: its own, or one that says why there is none."""
-        for call, stub in zip(self.conversation.open_calls, self.conversation.repair(run.step.started), strict=True):
-            if call.id not in run.step.answered:
-                run.skipped += call.id not in run.step.started
-                self._tool_ended(run, call, stub, 0.0)
-        self._commit(results_message(run.step.answered[c.id] for c in self.conversation.open_calls))
-
-    def _context(self, run: Run, call: ToolCall) -> ToolContext:
-        def report(text: str) -> None:
-            self._emit(
-                events.ToolProgress(agent=self.agent, iteration=run.iteration, id=call.id, name=call.name, text=text)
-            )
-
-        return ToolContext(self._workspace, self._plan, call.id, _Steering(run, self.inbox), report)
 
     # ------------------------------------------------------------------------------------------- lines coming in
 
@@ -438,7 +381,7 @@ class Executor:
     def _complete(self, run: Run, outcome: Outcome) -> None:
         """Make the history of a run that was cut short valid, and say in it what happened."""
         if self.conversation.open_calls:
-            self._answer_calls(run)
+            self._tools.answer_open(run)
         shown = "".join(run.step.shown)
         was_cut = outcome.status == "limit_reached" or outcome.termination_reason is not None
         if was_cut and shown.strip() and not run.step.appended:
@@ -447,14 +390,3 @@ class Executor:
             self._commit(user_text(endings.STOP_NOTE))
         elif outcome.termination_reason == "user_interrupted":
             self._commit(user_text(endings.INTERRUPT_NOTE))
-
-
-@dataclass(frozen=True, slots=True)
-class _Steering:
-    """What a running tool is told at its own safe points."""
-
-    run: Run
-    inbox: Inbox
-
-    def take_guidance(self) -> Guidance:
-        return Guidance(self.inbox.adjustments(self.run.step.adjustments_seen), self.run.stop_asked)

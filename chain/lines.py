@@ -21,6 +21,7 @@ ends in ``?``, status   question     the task goes on after the answer
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -143,25 +144,20 @@ def parse_line(text: str, *, urgent: bool = False, local: bool = True) -> Line:
         return Line(text, "local", text.strip())
     if is_stop(text):
         return Line(text, "stop", text.strip())
-    if text.startswith("!"):
-        return _parse_urgent(text)
-    line = _parse_marked(text)
-    if not urgent or line.kind == "follow-up":
+    marked = text.startswith("!")
+    inner = text.lstrip("! \t\r\n") if marked else text
+    if not inner:
+        return Line(text, "urgent", "", problem="write the message after the !, for example: !use the other file")
+    line = replace(_parse_marked(inner), text=text)
+    if not (marked or urgent) or line.kind == "follow-up":
         return line
     return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
 
 
 def is_stop(text: str) -> bool:
     """Whether the whole line is a stop phrase; a ``!`` before it changes nothing, since a stop is stronger."""
-    folded = text.casefold().replace("’", "'").strip().removeprefix("!").strip().rstrip(".!… \t")
-    return folded in STOP_PHRASES
-
-
-def _parse_urgent(text: str) -> Line:
-    inner = text[1:].strip()
-    if not inner:
-        return Line(text, "urgent", "", problem="write the message after the !, for example: !use the other file")
-    return replace(parse_line(inner, urgent=True, local=False), text=text)
+    folded = text.casefold().replace("’", "'").strip().removeprefix("!").strip()
+    return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
 def _parse_marked(text: str) -> Line:
@@ -183,8 +179,7 @@ def _parse_marked(text: str) -> Line:
 
 
 def _parse_todo(text: str, stripped: str, rest: str) -> Line:
-    verb, _, argument = rest.partition(" ")
-    argument = argument.strip()
+    verb, argument = (*rest.split(None, 1), "", "")[:2]
     number = _NUMBER.fullmatch(argument)
     command: PlanCommand | None = None
     match verb.casefold():

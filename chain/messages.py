@@ -143,7 +143,9 @@ def to_json(message: Message) -> JsonObject:
 def from_json(raw: Mapping[str, Any]) -> Message:
     """The inverse of ``to_json``. Raises ``ValueError`` for anything that is not a message."""
     match raw:
-        case {"role": "user" | "assistant" as role, "content": list(content)}:
+        case {"role": "user" | "assistant" as role, "content": list(content)} if all(
+            isinstance(block, dict) for block in content
+        ):
             return Message(role, tuple(block_from_json(b) for b in content))
         case _:
             raise ValueError("not a message: it needs a role and a list of content blocks")

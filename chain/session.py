@@ -36,8 +36,8 @@ class JournalFile(Protocol):
         """Write all of ``data`` at the end, or nothing. Raises ``OSError``."""
         ...
 
-    def sync(self) -> None:
-        """Bring all that was appended to the disk; runs in a worker thread. Raises ``OSError``."""
+    async def sync(self) -> None:
+        """Bring all that was appended before the call to the disk. Raises ``OSError``."""
         ...
 
 
@@ -65,9 +65,10 @@ class DiskFile:
             raise
         self._size += len(data)
 
-    def sync(self) -> None:
-        """Bring the file to the disk."""
-        os.fdatasync(self._fd)
+    async def sync(self) -> None:
+        """Bring the file to the disk, in a worker thread."""
+        # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
+        await trio.to_thread.run_sync(os.fdatasync, self._fd)
 
     def close(self) -> None:
         """Close the file, which also gives up the lock."""
@@ -115,7 +116,7 @@ class Journal:
     def in_order(self, action: Action) -> None:
         """Call ``action`` after the acknowledgements that wait; at once when none does."""
         self._enqueue(action, needs_sync=False)
-        self._release(syncs=0)
+        self._release(synced=0)
 
     async def flush(self) -> None:
         """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
@@ -134,14 +135,13 @@ class Journal:
     async def sync(self) -> None:
         """Sync once, for all that was recorded before the call."""
         self._wanted = trio.Event()
-        covered = sum(needs_sync for _, needs_sync in self._queue)
+        covered = self._queued
         try:
-            # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
-            await trio.to_thread.run_sync(self._file.sync)
+            await self._file.sync()
         except OSError as error:
             self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
         else:
-            self._release(syncs=covered)
+            self._release(synced=covered)
 
     def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
         self._queue.append((action, needs_sync))
@@ -149,11 +149,10 @@ class Journal:
         if needs_sync:
             self._wanted.set()
 
-    def _release(self, *, syncs: int) -> None:
-        """Call the actions at the head of the queue, as far as ``syncs`` acknowledgements allow."""
-        while self._queue and (syncs or not self._queue[0][1]):
-            action, needs_sync = self._queue.popleft()
-            syncs -= needs_sync
+    def _release(self, *, synced: int) -> None:
+        """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
+        while self._queue and (self._done < synced or not self._queue[0][1]):
+            action, _ = self._queue.popleft()
             self._done += 1
             action()
         self._waiters.unpark_all()

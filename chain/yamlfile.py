@@ -21,6 +21,8 @@ MAX_BYTES = 128 * 1024
 """The shipped files have a few kilobytes; this much parses in about half a second."""
 MAX_DEPTH = 20
 MAX_VALUES = 20_000
+MAX_INTEGER = 10**15
+"""Beyond it a whole number is no longer exact as a float, and a very long one cannot even be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Node:
                 if key not in names:
                     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
                     hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(names)}"
-                    raise ConfigError(f"unknown key {node.key}: {hint}", file=self.file, line=node.line)
+                    raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)
         return dict(self.value)
 
     def items(self) -> list[Node]:
@@ -117,6 +119,12 @@ class Node:
             case _:
                 shown = repr(self.value)
                 return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+def printable(text: str) -> str:
+    """The text as an error may show it: short, and with control characters written as escapes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= 80 else f"{shown[:80]}…"
 
 
 def read(path: Path) -> Node:
@@ -217,6 +225,9 @@ class _Builder:
             kind = node.tag.removeprefix("tag:yaml.org,2002:")
             at = node.start_mark.line + 1
             raise ConfigError(f"{node.value!r:.60} cannot be read as {kind}", file=self._file, line=at) from None
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            at = node.start_mark.line + 1
+            raise ConfigError("a number of more than 15 digits has no use here", file=self._file, line=at)
         if value is None or isinstance(value, str | bool | int | float):
             return value
         return str(node.value)  # a date or the like: what was written is meant

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import trio
 
 from chain import events
-from chain.app import Chain, Submitted
+from chain.chain import Chain, Submitted
 from cli.moments import Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer

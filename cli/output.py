@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain import events
-from chain.app import Chain
+from chain.chain import Chain
 from cli.render import Renderer, clean
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]

@@ -187,7 +187,7 @@ class Renderer:
         line = parse_line(event.text)
         whom = "" if event.target_agent == "main" else f" {event.target_agent}"
         rows = [self._line("📤", f"Interrupting{whom}: {event.text}", "bold")]
-        if line.adjustment is not None and event.kind == "guidance":
+        if line.adjustment is not None:
             rows.append(self._line("↪", f"{_GUIDANCE[line.adjustment.type]}: {line.adjustment.value}", "cyan"))
         if event.kind == "urgent" or line.urgent:
             rows.append(self._line("⚡", "Will inject ASAP (may skip tools)", "yellow"))

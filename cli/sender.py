@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import trio
 
 from chain import events
-from chain.app import Chain, Submitted
+from chain.chain import Chain, Submitted
 from chain.lines import is_stop
 from cli.moments import After, AtDone, Moment, Now, fires
 

@@ -83,6 +83,9 @@ def test_a_missing_key_is_a_problem_of_the_model_that_would_run(folder: Path) ->
     assert problems(lines) == ["no API key: set ANTHROPIC_API_KEY or use --model offline"]
     assert "models.definitions.claude.api_key: not set  (default, ANTHROPIC_API_KEY)" in lines
     assert check(read(folder, environ={}, model="offline"))[1]
+    other_uses_it = CONFIG.replace("    max_it", "    model: offline\n    max_it") + "  other: {model: claude}\n"
+    lines, ok = check(read(folder, other_uses_it, environ={}))
+    assert ok, problems(lines)
 
 
 @pytest.mark.parametrize("name", ["rules.yaml", "system.yaml", "handler.yaml"])

@@ -177,7 +177,6 @@ def test_a_wrong_type_names_file_line_and_key(text: str, method: str) -> None:
         getattr(node(text), method)()
 
 
-@pytest.mark.xfail(reason="numbers beyond what a float or a message can hold are not yet refused", strict=True)
 @pytest.mark.parametrize(("text", "method"), [("1" + "0" * 400, "number"), ("-0x" + "f" * 9000, "integer")])
 def test_a_number_without_end_is_refused_like_any_other_mistake(text: str, method: str) -> None:
     with pytest.raises(ConfigError):
@@ -191,7 +190,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=15,
 )

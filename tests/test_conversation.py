@@ -1,0 +1,441 @@
+"""The history: what may come next, what is refused, and that nothing the Messages API would refuse is ever in it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_rules import problems
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from chain.conversation import INTERRUPTED, SKIPPED, Conversation
+from chain.errors import ConversationError
+from chain.messages import (
+    Block,
+    Message,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    assistant,
+    block_from_json,
+    to_json,
+    tool_results,
+    user_text,
+)
+
+
+def reply(*blocks: Block) -> Message:
+    return Message("assistant", blocks)
+
+
+def asking(*ids: str) -> Message:
+    """A reply that asks for these tools."""
+    return reply(*(ToolCall(id, "shell", {}) for id in ids))
+
+
+def answering(*ids: str) -> Message:
+    return tool_results(ToolResult(id, "ok") for id in ids)
+
+
+HELLO = user_text("hello")
+HI = reply(Text("hi"))
+
+STARTS: dict[str, list[Message]] = {
+    "EMPTY": [],
+    "ASKED": [HELLO],
+    "OPEN": [HELLO, asking("t1", "t2")],
+    "REPLIED": [HELLO, HI],
+}
+
+STEPS: dict[str, Message] = {
+    "user text": user_text("more"),
+    "reply": reply(Text("done")),
+    "reply with calls": asking("t8", "t9"),
+    "tool results": answering("t1", "t2"),
+}
+
+ALLOWED = {
+    ("EMPTY", "user text"): "ASKED",
+    ("ASKED", "user text"): "ASKED",
+    ("ASKED", "reply"): "REPLIED",
+    ("ASKED", "reply with calls"): "OPEN",
+    ("OPEN", "tool results"): "ASKED",
+    ("REPLIED", "user text"): "ASKED",
+}
+
+# ------------------------------------------------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize(("start", "step", "end"), [(*row, end) for row, end in ALLOWED.items()])
+def test_what_may_come_next_is_taken(start: str, step: str, end: str) -> None:
+    conversation = Conversation(STARTS[start])
+    assert conversation.state == start
+
+    conversation.append(STEPS[step])
+
+    assert conversation.state == end
+    assert list(conversation.messages) == [*STARTS[start], STEPS[step]]
+
+
+@pytest.mark.parametrize(
+    ("start", "step"), [(start, step) for start in STARTS for step in STEPS if (start, step) not in ALLOWED]
+)
+def test_what_may_not_come_next_is_refused_and_changes_nothing(start: str, step: str) -> None:
+    conversation = Conversation(STARTS[start])
+
+    with pytest.raises(ConversationError, match=f"{step} cannot follow in state {start}"):
+        conversation.append(STEPS[step])
+
+    assert conversation.state == start
+    assert list(conversation.messages) == STARTS[start]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_request_can_be_made_only_where_the_model_has_something_to_answer(start: str) -> None:
+    conversation = Conversation(STARTS[start])
+
+    if start == "ASKED":
+        assert conversation.request() == (HELLO,)
+    else:
+        with pytest.raises(ConversationError, match=f"no request .* state {start}"):
+            conversation.request()
+
+
+def test_checking_says_what_would_follow_and_takes_nothing() -> None:
+    conversation = Conversation([HELLO])
+
+    assert conversation.check(asking("t1")) == "OPEN"
+
+    assert conversation.state == "ASKED"
+    assert conversation.open_calls == ()
+    assert conversation.check(asking("t1")) == "OPEN", "the id is still free"
+
+
+def test_a_request_that_was_made_does_not_change_with_the_conversation() -> None:
+    conversation = Conversation([HELLO])
+    request = conversation.request()
+
+    conversation.append(HI)
+
+    assert request == (HELLO,)
+
+
+def test_a_saved_history_that_is_not_valid_cannot_be_taken_up() -> None:
+    with pytest.raises(ConversationError):
+        Conversation([HELLO, asking("t1"), user_text("hello?")])
+
+
+# ------------------------------------------------------------------------------------------------- calls and results
+
+
+def test_calls_are_open_until_they_are_answered() -> None:
+    conversation = Conversation([HELLO, asking("t1", "t2")])
+    assert [call.id for call in conversation.open_calls] == ["t1", "t2"]
+
+    conversation.append(answering("t1", "t2"))
+
+    assert conversation.open_calls == ()
+    assert conversation.state == "ASKED"
+
+
+@pytest.mark.parametrize(
+    "ids", [("t1",), ("t2",), ("t2", "t1"), ("t1", "t1"), ("t1", "t2", "t2"), ("t1", "t2", "t3"), ("t1", "t3")]
+)
+def test_results_are_those_of_the_open_calls_in_their_order(ids: tuple[str, ...]) -> None:
+    conversation = Conversation(STARTS["OPEN"])
+
+    with pytest.raises(ConversationError, match="not those of the open tool calls"):
+        conversation.append(answering(*ids))
+
+    assert [call.id for call in conversation.open_calls] == ["t1", "t2"]
+
+
+def test_an_id_is_used_once_in_a_conversation() -> None:
+    conversation = Conversation([HELLO, asking("t1"), answering("t1")])
+
+    with pytest.raises(ConversationError, match="'t1' was used before"):
+        conversation.append(asking("t2", "t1"))
+
+    conversation.append(asking("t2"))
+    assert conversation.state == "OPEN"
+
+
+def test_an_id_is_used_once_in_a_reply() -> None:
+    with pytest.raises(ConversationError, match="'t1' was used before"):
+        Conversation([HELLO]).append(asking("t1", "t1"))
+
+
+@pytest.mark.parametrize("call", [ToolCall("", "shell", {}), ToolCall("t1", "", {})])
+def test_a_call_needs_an_id_and_a_name(call: ToolCall) -> None:
+    with pytest.raises(ConversationError, match="an id and a name"):
+        Conversation([HELLO]).append(reply(call))
+
+
+# --------------------------------------------------------------------------------------------------- single messages
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u00a0\u2003"])
+@pytest.mark.parametrize(
+    ("start", "make"),
+    [
+        ("EMPTY", user_text),
+        ("ASKED", user_text),
+        ("ASKED", lambda text: reply(Text(text))),
+        ("ASKED", lambda text: reply(Text("Let me see."), Text(text), ToolCall("t1", "shell", {}))),
+    ],
+)
+def test_blank_text_is_refused(start: str, make: Callable[[str], Message], text: str) -> None:
+    conversation = Conversation(STARTS[start])
+
+    with pytest.raises(ConversationError, match="blank"):
+        conversation.append(make(text))
+
+    assert list(conversation.messages) == STARTS[start]
+
+
+@pytest.mark.parametrize(("start", "role"), [("EMPTY", "user"), ("ASKED", "user"), ("ASKED", "assistant")])
+def test_a_message_needs_content(start: str, role: Any) -> None:
+    with pytest.raises(ConversationError, match="needs content"):
+        Conversation(STARTS[start]).append(Message(role, ()))
+
+
+def test_a_user_message_holds_no_calls_and_a_reply_no_results() -> None:
+    with pytest.raises(ConversationError, match="may not hold a tool call"):
+        Conversation([HELLO]).append(Message("user", (ToolCall("t1", "shell", {}),)))
+    with pytest.raises(ConversationError, match="may not hold a tool result"):
+        Conversation([HELLO]).append(reply(ToolResult("t1", "ok")))
+
+
+@pytest.mark.parametrize("result_first", [True, False])
+def test_text_after_results_is_a_message_of_its_own(result_first: bool) -> None:
+    conversation = Conversation([HELLO, asking("t1")])
+    blocks: list[Block] = [ToolResult("t1", "ok"), Text("stop")]
+
+    with pytest.raises(ConversationError, match="a message of its own"):
+        conversation.append(Message("user", tuple(blocks if result_first else blocks[::-1])))
+
+    conversation.append(answering("t1"))
+    conversation.append(user_text("stop"))
+    assert problems([to_json(m) for m in conversation.request()]) == []
+
+
+def test_nothing_stands_before_results() -> None:
+    conversation = Conversation([HELLO, asking("t1")])
+
+    with pytest.raises(ConversationError):
+        conversation.append(Message("user", (Opaque({"type": "image", "source": {}}), ToolResult("t1", "ok"))))
+
+
+def test_a_reply_keeps_reasoning_and_blocks_that_are_not_known() -> None:
+    blocks = (Thinking("hm", "sig"), Opaque({"type": "redacted_thinking", "data": "x"}), Text("hi"))
+    conversation = Conversation([HELLO, reply(*blocks), user_text("more")])
+
+    assert conversation.request()[1].blocks == blocks
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
+        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
+        {"type": "text", "text": " ", "citations": []},
+    ],
+)
+def test_a_block_with_more_keys_than_we_know_does_not_get_around_the_rules(raw: dict[str, Any]) -> None:
+    """A call that nobody would answer, a result without its call, blank text: whatever else is in the block."""
+    with pytest.raises(ConversationError):
+        Conversation([HELLO]).append(reply(Text("hi"), block_from_json(raw)))
+
+
+# ------------------------------------------------------------------------------------------------ repair, withdrawal
+
+
+def test_open_calls_are_repaired_with_what_is_true_of_each() -> None:
+    conversation = Conversation([HELLO, asking("t1", "t2", "t3")])
+
+    stubs = conversation.repair(started=["t2", "t9"])
+
+    assert stubs == (
+        ToolResult("t1", "[Skipped: user interrupted]", is_error=True),
+        ToolResult("t2", "[Interrupted: stopped while running, it may have had effects]", is_error=True),
+        ToolResult("t3", "[Skipped: user interrupted]", is_error=True),
+    )
+    assert conversation.state == "OPEN", "repairing says what to append; it appends nothing"
+    conversation.append(tool_results(stubs))
+    assert problems([to_json(m) for m in conversation.request()]) == []
+
+
+@pytest.mark.parametrize("start", ["EMPTY", "ASKED", "REPLIED"])
+def test_where_nothing_is_open_nothing_is_repaired(start: str) -> None:
+    assert Conversation(STARTS[start]).repair(started=["t1"]) == ()
+
+
+MORE = user_text("more")
+
+
+@pytest.mark.parametrize(
+    ("kept", "taken"),
+    [
+        ([], []),
+        ([], [HELLO]),
+        ([], [HELLO, MORE]),
+        ([], [HELLO, asking("t1")]),
+        ([], [HELLO, asking("t1"), answering("t1")]),
+        ([HELLO, HI], []),
+        ([HELLO, HI], [MORE]),
+        ([HELLO, HI], [MORE, asking("t1"), answering("t1"), asking("t2"), answering("t2"), HELLO]),
+        ([HELLO, asking("t0"), answering("t0"), HI], [MORE, asking("t1")]),
+    ],
+)
+def test_a_withdrawal_takes_back_what_came_since_the_last_reply_without_calls(
+    kept: list[Message], taken: list[Message]
+) -> None:
+    conversation = Conversation([*kept, *taken])
+
+    assert conversation.withdraw() == tuple(taken)
+
+    assert list(conversation.messages) == kept
+    assert conversation.state == ("REPLIED" if kept else "EMPTY")
+    assert conversation.open_calls == ()
+
+
+def test_after_a_withdrawal_its_ids_are_free_and_the_others_are_not() -> None:
+    conversation = Conversation([HELLO, asking("t0"), answering("t0"), HI, MORE, asking("t1")])
+    conversation.withdraw()
+    conversation.append(user_text("put differently"))
+
+    with pytest.raises(ConversationError, match="'t0'"):
+        conversation.append(asking("t0"))
+
+    conversation.append(asking("t1"))
+    assert conversation.state == "OPEN"
+
+
+# ------------------------------------------------------------------------------------------ whatever happens (I2, I7)
+
+
+def history(*messages: Message) -> list[dict[str, Any]]:
+    return [to_json(m) for m in messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        (history(), "no messages"),
+        (history(HI, HELLO), "the first message"),
+        (history(HELLO, HI), "the last message"),
+        (history(HELLO, HI, HI, HELLO), "two replies"),
+        (history(HELLO, asking("t1"), HELLO), "calls ['t1'] and results []"),
+        (history(HELLO, asking("t1")), "no result for"),
+        (history(HELLO, asking("t1"), answering("t1", "t1")), "and results"),
+        (history(HELLO, asking("t1"), HELLO, answering("t1")), "before a result"),
+        (history(HELLO, HI, answering("t1")), "and results"),
+        (history(HELLO, asking("t1"), answering("t1"), asking("t1"), answering("t1")), "used twice"),
+        (history(HELLO, reply(Text(" ")), HELLO), "blank"),
+        (history(HELLO, reply(ToolCall("t1", "", {})), answering("t1")), "without a name"),
+        (history(HELLO, reply(), HELLO), "empty"),
+    ],
+)
+def test_the_checker_of_the_tests_finds_each_kind_of_problem(messages: list[dict[str, Any]], problem: str) -> None:
+    assert any(problem in found for found in problems(messages)), problems(messages)
+
+
+def test_the_checker_of_the_tests_takes_a_good_conversation() -> None:
+    assert problems(history(HELLO, asking("t1", "t2"), answering("t1", "t2"), MORE, HI, HELLO, MORE)) == []
+
+
+ids = st.sampled_from(["t1", "t2", "t3", "t4", ""])
+texts = st.sampled_from(["hello", "", " \n"])
+strange: list[dict[str, Any]] = [
+    {"type": "redacted_thinking", "data": "x"},
+    {"type": "image", "source": {}},
+    {"type": "text", "text": "hello", "citations": []},
+    {"type": "text", "text": "", "citations": []},
+    {"type": "tool_use", "id": "t5", "name": "shell", "input": {}, "caller": {}},
+    {"type": "tool_result", "tool_use_id": "t1", "content": []},
+]
+blocks = st.one_of(
+    st.builds(Text, texts),
+    st.builds(Thinking, texts),
+    st.builds(ToolCall, ids, st.sampled_from(["shell", ""]), st.just({})),
+    st.builds(ToolResult, ids, texts),
+    st.sampled_from(strange).map(block_from_json),
+)
+any_message = st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=3).map(tuple))
+
+
+class AnyConversation(RuleBasedStateMachine):
+    """Messages of every kind, good and bad, against a plain list of those that were taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conversation = Conversation()
+        self.taken: list[Message] = []
+
+    def offer(self, message: Message) -> bool:
+        try:
+            self.conversation.append(message)
+        except ConversationError:
+            return False
+        self.taken.append(message)
+        return True
+
+    @rule(message=any_message)
+    def offer_anything(self, message: Message) -> None:
+        self.offer(message)
+
+    @rule(text=texts)
+    def say(self, text: str) -> None:
+        is_open = bool(self.conversation.open_calls)
+
+        assert self.offer(user_text(text)) == (bool(text.strip()) and not is_open)
+
+    @rule(chosen=st.lists(st.integers(0, 30).map(str), min_size=1, max_size=3, unique=True))
+    def ask_for_tools(self, chosen: list[str]) -> None:
+        used = {call.id for m in self.taken for call in m.calls}
+        asked = bool(self.taken) and self.taken[-1].role == "user"
+
+        assert self.offer(asking(*chosen)) == (asked and used.isdisjoint(chosen))
+
+    @rule(data=st.lists(blocks, max_size=3))
+    def answer(self, data: list[Block]) -> None:
+        self.offer(assistant(data))
+
+    @precondition(lambda self: self.conversation.open_calls)
+    @rule(started=st.sets(ids))
+    def repair(self, started: set[str]) -> None:
+        stubs = self.conversation.repair(started)
+
+        assert {s.id for s in stubs if s.text == INTERRUPTED} | {s.id for s in stubs if s.text == SKIPPED} == {
+            c.id for c in self.conversation.open_calls
+        }
+        assert self.offer(tool_results(stubs))
+
+    @rule()
+    def withdraw(self) -> None:
+        back = self.conversation.withdraw()
+
+        kept = self.taken[: len(self.taken) - len(back)]
+        assert list(back) == self.taken[len(kept) :]
+        assert not any(m.role == "assistant" and not m.calls for m in back)
+        assert not kept or (kept[-1].role == "assistant" and not kept[-1].calls)
+        self.taken = kept
+
+    @invariant()
+    def nothing_is_changed_but_by_appending(self) -> None:
+        assert list(self.conversation.messages) == self.taken
+
+    @invariant()
+    def a_request_is_one_that_the_service_takes(self) -> None:
+        try:
+            request = self.conversation.request()
+        except ConversationError:
+            assert not self.taken or self.taken[-1].role == "assistant"
+        else:
+            assert problems([to_json(m) for m in request]) == []
+            assert list(request) == self.taken
+
+
+TestAnyConversation = AnyConversation.TestCase

@@ -1,0 +1,597 @@
+"""The loop: what the model is sent, what becomes of each line, how runs end. A test is named after what happens."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support import Session, check_invariants, open_session, settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.tools import Tool, ToolContext, tool
+
+TWO_STEPS = """
+rules:
+  - when: {interruption: '\\?$'}
+    text: It is going well.
+  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+
+
+class Gate:
+    """A tool that waits until it is let go, and says when it has started."""
+
+    def __init__(self) -> None:
+        self.started = trio.Event()
+        self.open = trio.Event()
+
+    @property
+    def tool(self) -> Tool:
+        @tool
+        async def wait(ctx: ToolContext) -> str:
+            """Wait."""
+            self.started.set()
+            await self.open.wait()
+            return "waited"
+
+        return wait
+
+
+async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None:
+    """Start a run, send lines while its tool runs, and see it to its end."""
+    session.chain.submit("Do the task")
+    await gate.started.wait()
+    for line in lines:
+        session.chain.submit(line)
+    await wait_all_tasks_blocked()
+    gate.open.set()
+    await session.chain.wait_idle()
+    check_invariants(session)
+
+
+async def test_a_query_is_answered_with_the_tools_results() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result, result.iterations) == ("done", "The answer.", 2)
+        assert result.replies == ("Looking.", "The answer.")
+        assert session.sent() == "user: Do the task\nassistant: Looking.\nuser: waited"
+        check_invariants(session)
+
+
+async def test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "use the other file")
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.iteration, entered.ids) == ("D", 1, ("L2",))
+        assert entered.remaining == 19
+        assert session.sent(1).endswith("user: waited\nuser: USER INTERRUPTION: use the other file")
+
+
+async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        lines = [f"line {n}" for n in range(1, 12)]
+        await say_while_tool_runs(session, gate, *lines)
+        [refused] = session.of(events.LineRefused)
+        assert (refused.text, refused.reason) == ("line 11", "Interruption channel full, try again")
+        [entered] = session.of(events.UserInterruption)
+        assert entered.ids == tuple(f"L{n}" for n in range(2, 12))
+        message = session.model.requests[1].messages[-1].text
+        assert message == "\n\n".join(f"USER INTERRUPTION: line {n}" for n in range(1, 11))
+
+
+async def test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run() -> None:
+    model = "rules:\n  - {when: {interruption: .}, text: More of it.}\n  - {text: The answer.}"
+    async with open_session(model) as session:
+
+        def on_event(event: events.Event) -> None:
+            if isinstance(event, events.TextDelta) and event.iteration == 1:
+                session.chain.submit("tell me more")
+
+        session.chain.listen(on_event)
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("done", "More of it.")
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.iteration) == ("B", 1)
+        assert len(session.of(events.Result)) == 1
+        check_invariants(session)
+
+
+async def test_a_question_in_mid_task_is_answered_and_the_task_goes_on_to_its_own_answer() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "how is it going?")
+        assert session.result.result == "The answer."
+        assert session.result.replies == ("Looking.", "It is going well.", "The answer.")
+        assert "Your reply was shown to the user." in session.sent()
+
+
+async def test_a_redirect_in_mid_task_may_end_the_run() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "forget the task and say hello")
+        assert session.result.status == "done"
+        assert "Your reply was shown" not in session.sent()
+
+
+async def test_a_handler_with_resume_false_does_not_come_back() -> None:
+    gate = Gate()
+    use = settings(handler="messages: [{role: system, content: Be brief.}]\nresume: false")
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await say_while_tool_runs(session, gate, "how is it going?")
+        assert session.result.result == "It is going well."
+
+
+async def test_a_question_after_the_answer_leaves_the_answer_the_result() -> None:
+    model = "rules:\n  - {when: {interruption: .}, text: Because.}\n  - {text: The answer.}"
+    async with open_session(model) as session:
+
+        def on_event(event: events.Event) -> None:
+            if isinstance(event, events.Reply) and event.iteration == 1:
+                session.chain.submit("why is that?")
+
+        session.chain.listen(on_event)
+        result = await session.run("Do the task")
+        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Because."))
+        check_invariants(session)
+
+
+async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "todo: add check the SKU")
+        assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
+        assert "todo: add check the SKU (Done: task 1 added: check the SKU)" in session.sent(1)
+        assert any("1. check the SKU" in text for text in session.model.requests[1].tail)
+        [changed] = session.of(events.PlanChanged)
+        assert (changed.by, changed.tasks[0].state) == ("user", "PENDING")
+
+
+async def test_a_task_number_that_does_not_exist_is_told_to_the_user_and_the_model() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "todo: done 9")
+        assert "(Not done: there is no task 9; the plan is empty)" in session.sent(1)
+        assert "there is no task 9" in session.of(events.Notice)[-1].message
+
+
+async def test_a_handler_may_leave_todo_lines_to_the_model() -> None:
+    gate = Gate()
+    use = settings(handler="messages: [{role: system, content: Be brief.}]\ncommands: {todo: model}")
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await say_while_tool_runs(session, gate, "todo: add check the SKU")
+        assert session.chain.plan.tasks == ()
+        assert session.sent(1).endswith("USER INTERRUPTION: todo: add check the SKU")
+
+
+async def test_the_post_prompt_and_settings_hold_for_the_one_call_that_answers() -> None:
+    gate = Gate()
+    handler = "config: {temperature: 0, max_tokens: 500}\nmessages: [{role: system, content: Be brief.}]"
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
+        await say_while_tool_runs(session, gate, "how is it going?")
+        before, answering, after = session.model.requests
+        assert (before.tail, after.tail) == ((), ())
+        assert answering.tail == ("Be brief.",)
+        assert (answering.overrides.temperature, answering.overrides.max_tokens) == (0, 500)
+        assert after.overrides.max_tokens is None
+        assert before.system == answering.system == after.system == "You are a test."
+
+
+async def test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it() -> None:
+    gate = Gate()
+    handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
+    model = TWO_STEPS.replace("It is going well.", "A reply that needs more than three tokens.")
+    async with open_session(model, tools=[gate.tool], use=settings(handler=handler)) as session:
+        await say_while_tool_runs(session, gate, "how is it going?")
+        [retry] = session.of(events.Retry)
+        assert "max_tokens" in retry.reason
+        assert "A reply that needs more than three tokens." in session.result.replies
+        assert session.result.iterations == 3
+
+
+async def test_a_parameter_that_the_service_refuses_is_left_out_with_a_notice_that_names_the_file() -> None:
+    gate = Gate()
+    handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
+    model = """
+rules:
+  - when: {interruption: .}
+    text: Fine.
+    error: {message: temperature is deprecated for this model, refuses: [temperature]}
+  - {when: {step: 1}, tools: [{name: wait, input: {}}]}
+  - {text: Done.}
+"""
+    async with open_session(model, tools=[gate.tool], use=settings(handler=handler)) as session:
+        await say_while_tool_runs(session, gate, "is it fine?")
+        assert session.result.status == "done"
+        assert session.model.requests[-2].overrides.temperature is None
+        [notice] = session.of(events.Notice)
+        assert "handler.yaml" in notice.message
+        assert "temperature" in notice.message
+
+
+async def test_then_starts_the_next_run_and_the_first_ends_done() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "then: Do the next task", "then: And one more")
+        first, second, third = session.of(events.Result)
+        assert [r.status for r in (first, second, third)] == ["done", "done", "done"]
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "Do the next task", "And one more"]
+        assert session.state("L2") == "delivered"
+
+
+async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
+    async with open_session("rules: [{text: Answer.}]") as session:
+
+        def on_event(event: events.Event) -> None:
+            if isinstance(event, events.Result) and len(session.of(events.Result)) == 1:
+                assert session.chain.submit("and again").what == "started"
+
+        session.chain.listen(on_event)
+        await session.run("Do the task")
+        await session.chain.wait_idle()
+        assert len(session.of(events.Result)) == 2
+        check_invariants(session)
+
+
+async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> None:
+    async with open_session("rules: [{text: unused}]") as session:
+        done = session.chain.submit("todo: add buy milk")
+        assert (done.what, done.message) == ("handled", "task 1 added: buy milk")
+        assert session.chain.submit("todo: complete 2").message == "there is no task 2; the plan has 1"
+        assert session.chain.submit("stop").message == "Nothing is running."
+        assert session.chain.submit("status").what == "handled"
+        assert session.model.requests == []
+        assert session.state("L1") == "handled"
+        check_invariants_of_idle(session)
+
+
+def check_invariants_of_idle(session: Session) -> None:
+    assert session.of(events.RunStarted) == []
+    assert {r.state for r in session.chain.receipts} == {"handled"}
+
+
+async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
+    async with open_session("rules: [{text: Answer.}]") as session:
+        session.chain.submit("todo: add buy milk")
+        await session.run("Do the task")
+        assert "buy milk" in session.model.requests[0].tail[0]
+
+
+# ---------------------------------------------------------------------------------------------- the last iteration
+
+
+async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("use the other file")
+        session.chain.submit("todo: add check the SKU")
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert (session.result.status, session.result.result) == ("max_iterations", "Looking.")
+        assert session.result.exit_code == 4
+        assert (session.state("L2"), session.state("L3")) == ("returned", "handled")
+        assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
+        check_invariants(session, max_iterations=1)
+
+
+async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations() -> None:
+    async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
+        session.chain.listen(lambda e: session.chain.submit("more") and None if isinstance(e, events.Reply) else None)
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("max_iterations", "Answer.")
+        assert session.state("L2") == "returned"
+        check_invariants(session, max_iterations=1)
+
+
+async def test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_next_run() -> None:
+    gate = Gate()
+    use = settings(max_iterations=1)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("use the other file")
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert [r.status for r in session.of(events.Result)] == ["max_iterations", "done"]
+        [entered] = session.of(events.UserInterruption)
+        assert entered.point == "A"
+        assert session.of(events.RunStarted)[1].query == ""
+        check_invariants(session, max_iterations=1)
+
+
+async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("use the other file")
+        session.chain.submit("then: Do the next task")
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.of(events.RunStarted)[1].query == "Do the next task"
+        assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered")
+        check_invariants(session, max_iterations=1)
+
+
+async def test_without_any_text_the_limit_has_a_sentence_of_its_own() -> None:
+    model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
+    async with open_session(model, use=settings(max_iterations=3)) as session:
+        result = await session.run("Do the task")
+        assert result.result == "Stopped after 3 iterations without a final answer."
+
+
+# ------------------------------------------------------------------------------------------------ tools never end a run
+
+TOOL_FAULTS = {
+    "an unknown tool": ("{name: nothing, input: {}}", "There is no tool 'nothing'."),
+    "input that does not fit": ("{name: plan_mark_done, input: {task_number: one}}", "does not fit its schema"),
+    "an unknown input key": ("{name: plan_list, input: {x: 1}}", "does not fit its schema"),
+    "a tool that fails": ("{name: fail, input: {}}", "fail failed: RuntimeError: it broke"),
+    "a tool that hangs": ("{name: hang, input: {}}", "hang was stopped after 5 s"),
+    "a tool that needs approval": ("{name: danger, input: {}}", "danger needs approval"),
+    "a plan error": ("{name: plan_mark_done, input: {task_number: 4}}", "there is no task 4"),
+    "a call that was cut off": ("{name: plan_list, input: {}, cut: true}", "cut off by max_tokens"),
+}
+
+
+@tool
+async def fail(ctx: ToolContext) -> str:
+    """Fail."""
+    raise RuntimeError("it broke")
+
+
+@tool(timeout_s=5)
+async def hang(ctx: ToolContext) -> str:
+    """Hang."""
+    await trio.sleep_forever()
+    return ""
+
+
+@tool(needs_approval=True)
+async def danger(ctx: ToolContext) -> str:
+    """Do something dangerous."""
+    return "done"
+
+
+@pytest.mark.parametrize("fault", TOOL_FAULTS)
+async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojump_clock: MockClock) -> None:
+    call, expected = TOOL_FAULTS[fault]
+    model = f"rules:\n  - {{when: {{step: 1}}, tools: [{call}, {{name: plan_list, input: {{}}}}]}}\n  - {{text: Done.}}"
+    async with open_session(model, tools=[fail, hang, danger]) as session:
+        result = await session.run("Do the task")
+        first, second = session.of(events.ToolResult)
+        assert first.is_error
+        assert expected in first.text
+        assert not second.is_error
+        assert (result.status, result.result) == ("done", "Done.")
+        check_invariants(session)
+
+
+async def test_an_allowed_tool_needs_no_approval() -> None:
+    model = "rules:\n  - {when: {step: 1}, tools: [{name: danger, input: {}}]}\n  - {text: Done.}"
+    async with open_session(model, tools=[danger], use=settings(allow="danger")) as session:
+        await session.run("Do the task")
+        assert session.of(events.ToolResult)[0].text == "done"
+
+
+# ---------------------------------------------------------------------------------------------------- model errors
+
+
+async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(autojump_clock: MockClock) -> None:
+    model = (
+        "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
+    )
+    async with open_session(model) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result, result.iterations) == ("done", "The whole answer.", 1)
+        retries = session.of(events.Retry)
+        assert [r.attempt for r in retries] == [1, 2]
+        assert all(r.delay_s > 0 for r in retries)
+        assert session.model.requests[0].messages == session.model.requests[2].messages
+        check_invariants(session)
+
+
+async def test_after_the_last_attempt_the_run_ends_with_the_cause(autojump_clock: MockClock) -> None:
+    model = "rules: [{text: x, error: {message: 'the service is overloaded; try later', retryable: true}}]"
+    async with open_session(model, use=settings(max_attempts=3)) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.exit_code) == ("error", 1)
+        assert result.result == "the service is overloaded; try later"
+        assert len(session.model.requests) == 3
+        assert session.of(events.Error)[0].kind == "model"
+        check_invariants(session)
+
+
+async def test_retry_after_is_waited_for_on_the_clock(autojump_clock: MockClock) -> None:
+    model = "rules: [{text: Answer., error: {message: too many, retryable: true, retry_after: 2, times: 1}}]"
+    async with open_session(model) as session:
+        begun = trio.current_time()
+        await session.run("Do the task")
+        assert trio.current_time() - begun == pytest.approx(2)
+
+
+async def test_an_error_that_no_attempt_can_mend_is_not_tried_again() -> None:
+    async with open_session("rules: [{text: x, error: {message: bad request}}]") as session:
+        assert (await session.run("Do the task")).status == "error"
+        assert len(session.model.requests) == 1
+
+
+async def test_after_an_error_the_next_run_works_on_the_same_conversation() -> None:
+    model = "rules: [{text: Answer., error: {message: bad request, times: 1}}]"
+    async with open_session(model) as session:
+        await session.run("Do the task")
+        assert (await session.run("Do it again")).status == "done"
+        assert session.sent() == "user: Do the task\nuser: Do it again"
+        check_invariants(session)
+
+
+BROKEN_REPLIES = {
+    "a duplicate tool id": "[{name: plan_list, input: {}, id: a}, {name: plan_list, input: {}, id: a}]",
+    "an empty tool name": "[{name: '', input: {}}]",
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN_REPLIES)
+async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
+    fault: str, autojump_clock: MockClock
+) -> None:
+    model = f"rules:\n  - {{times: 1, tools: {BROKEN_REPLIES[fault]}}}\n  - {{text: Answer.}}"
+    async with open_session(model) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("done", "Answer.")
+        assert "cannot be used" in session.of(events.Retry)[0].reason
+        check_invariants(session)
+
+
+# ---------------------------------------------------------------------------------------------------- stop reasons
+
+
+async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
+    async with open_session("rules: [{text: Half an, stop_reason: max_tokens}]") as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result, result.exit_code) == ("truncated", "Half an", 1)
+        check_invariants(session)
+
+
+async def test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back() -> None:
+    model = """
+rules:
+  - {when: {user: forbidden}, text: No., stop_reason: refusal}
+  - {text: Answer.}
+"""
+    async with open_session(model) as session:
+        await session.run("Do the task")
+        result = await session.run("the forbidden thing")
+        assert (result.status, result.exit_code) == ("refused", 1)
+        assert session.state("L2") == "returned"
+        assert (await session.run("Do another task")).status == "done"
+        assert "forbidden" not in session.sent()
+        assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
+        check_invariants(session)
+
+
+async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
+    model = "rules: [{text: As far as, stop_reason: model_context_window_exceeded}]"
+    async with open_session(model) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("context_full", "As far as")
+        assert (await session.run("Do it again")).status == "context_full"
+        check_invariants(session)
+
+
+async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
+    async with open_session("rules: [{text: wait, stop_reason: pause_turn}]") as session:
+        result = await session.run("Do the task")
+        assert result.status == "error"
+        assert "server tools are not supported" in result.result
+
+
+async def test_stop_reason_stop_sequence_is_a_final_answer() -> None:
+    async with open_session("rules: [{text: Answer., stop_reason: stop_sequence}]") as session:
+        assert (await session.run("Do the task")).status == "done"
+
+
+async def test_an_empty_reply_is_asked_to_continue_once_then_the_run_is_empty() -> None:
+    async with open_session("rules: [{text: ''}]") as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.iterations, result.exit_code) == ("empty", 2, 1)
+        assert session.sent() == "user: Do the task\nuser: Please continue."
+        check_invariants(session)
+
+
+async def test_an_empty_reply_may_be_followed_by_the_answer() -> None:
+    async with open_session("rules:\n  - {text: '  ', times: 1}\n  - {text: Answer.}") as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result, result.iterations) == ("done", "Answer.", 2)
+
+
+# ---------------------------------------------------------------------------------------------------------- limits
+
+
+async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
+    model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
+    async with open_session(model, use=settings(budget_tokens=200)) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.iterations, result.exit_code) == ("limit_reached", 2, 4)
+        assert result.usage.total_tokens == 200
+        check_invariants(session)
+
+
+async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockClock) -> None:
+    @tool(timeout_s=10_000)
+    async def hang_on(ctx: ToolContext) -> str:
+        """Hang."""
+        await trio.sleep_forever()
+        return ""
+
+    model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang_on, input: {}}]}\n  - {text: Answer.}"
+    async with open_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("limit_reached", "Looking.")
+        assert "[Interrupted: stopped while running" in session.of(events.ToolResult)[0].text
+        assert (await session.run("Do it again")).status == "limit_reached"
+        check_invariants(session)
+
+
+# ----------------------------------------------------------------------------------------------- stops and interrupts
+
+
+async def test_a_stop_phrase_while_a_tool_runs_lets_it_finish_and_shows_what_was_found() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await say_while_tool_runs(session, gate, "stop")
+        result = session.result
+        assert (result.status, result.termination_reason) == ("cancelled_with_partial", "user_cancelled")
+        assert (result.partial, result.phase_reached, result.partial_results) == (True, "tools", ("waited",))
+        assert "• wait: waited\n[1 done, 0 skipped]" in result.result
+        assert len(session.model.requests) == 1
+        assert session.state("L2") == "handled"
+        assert (await session.run("Do another task")).status == "done"
+        assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
+        check_invariants(session)
+
+
+async def test_an_interrupt_cancels_the_tool_and_the_next_run_works() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("one more thing")
+        assert session.chain.interrupt()
+        await session.chain.wait_idle()
+        result = session.result
+        assert (result.status, result.exit_code) == ("interrupted", 130)
+        assert result.result == "Interrupted. Tell the chain what to do instead."
+        assert session.state("L2") == "returned"
+        assert not session.chain.interrupt()
+        gate.open.set()
+        assert (await session.run("Do another task")).status == "done"
+        assert "[Interrupted: stopped while running, it may have had effects]" in session.sent()
+        check_invariants(session)
+
+
+async def test_an_interrupt_before_the_first_step_ends_the_run_without_a_model_call() -> None:
+    async with open_session("rules: [{text: Answer.}]") as session:
+        session.chain.submit("Do the task")
+        session.chain.interrupt()
+        await session.chain.wait_idle()
+        assert session.result.status == "interrupted"
+        assert session.model.requests == []
+        check_invariants(session)
+
+
+async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("one more thing")
+    assert session.result.status == "interrupted"
+    check_invariants(session)

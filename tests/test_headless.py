@@ -1,0 +1,1104 @@
+"""A chain without a terminal: what comes in on standard input, and what the process tells and returns.
+
+Everything runs in one process and in lock-step: lines go into a pipe, and the next step waits for the event that shows
+what became of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import trio
+from support import Session, check_invariants, open_session, settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import config, events
+from chain.tools import ToolContext, tool
+from cli import headless
+from cli.headless import Job
+from cli.moments import parse_moment
+from cli.output import Format
+from cli.render import Renderer
+
+RULES = """
+rules:
+  - {when: {interruption: '\\?$'}, text: It goes well.}
+  - {when: {interruption: '^then again'}, tools: [{name: wait, input: {}}]}
+  - {when: {interruption: '.'}, text: "Heard: ${interruption}."}
+  - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {user: ^task, tool: wait}, text: "The answer to ${query}."}
+  - {when: {user: ^two, step: 1}, tools: [{name: quick, input: {}}, {name: wait, input: {}}, {name: quick, input: {}}]}
+  - {when: {user: ^two}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
+  - {when: {user: ^stream}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
+  - {when: {user: ^fail}, error: {message: the service is gone}}
+  - {when: {user: ^refuse}, text: No., stop_reason: refusal}
+  - {when: {user: ^cut}, text: So lo, stop_reason: max_tokens}
+  - {when: {user: ^empty}, text: ""}
+  - {when: {user: ^full}, text: Too much., stop_reason: model_context_window_exceeded}
+  - {when: {user: ^loop}, text: "Step ${step}.", tools: [{name: quick, input: {}}]}
+  - {text: "Done: ${query}"}
+"""
+
+GUARD_S = 60
+"""A test that takes longer waits for something that does not come."""
+
+
+@dataclass
+class Stage:
+    """A headless process without the process."""
+
+    session: Session
+    stdin: FileIO
+    paths: tuple[Path, Path]
+    open: trio.Event = field(default_factory=trio.Event)
+    code: int | None = None
+    news: trio.Event = field(default_factory=trio.Event)
+
+    def send(self, *lines: str | dict[str, Any]) -> None:
+        """Write lines into standard input, all in one piece."""
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        self.stdin.write("".join(f"{text}\n" for text in texts).encode())
+
+    def tell(self, event: events.Event) -> None:
+        self.news.set()
+
+    async def until(self, type: str, count: int = 1, **values: object) -> events.Event:
+        """Wait for the ``count``-th event of this type with these values."""
+        while True:
+            found = [
+                e
+                for e in self.session.events
+                if e.type == type and all(getattr(e, name) == value for name, value in values.items())
+            ]
+            if len(found) >= count:
+                return found[count - 1]
+            self.news = trio.Event()
+            await self.news.wait()
+
+    async def end(self) -> int:
+        """Let the tools go, close standard input and wait for the exit code."""
+        self.open.set()
+        self.stdin.close()
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for the exit code."""
+        while self.code is None:
+            self.news = trio.Event()
+            await self.news.wait()
+        return self.code
+
+    @property
+    def stdout(self) -> str:
+        return self.paths[0].read_bytes().decode()
+
+    @property
+    def stderr(self) -> str:
+        return self.paths[1].read_bytes().decode()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(row) for row in self.stdout.splitlines()]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last object, which is a result."""
+        last = self.objects[-1]
+        assert last["type"] == "result"
+        return last
+
+    @property
+    def statuses(self) -> list[str]:
+        return [r.status for r in self.session.of(events.Result)]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """What became of each line, by its text."""
+        return {r.text: r.state for r in self.session.chain.receipts}
+
+    @property
+    def delivered(self) -> list[tuple[str, str | None]]:
+        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path,
+    query: str | None = None,
+    *,
+    says: Iterable[str] = (),
+    reads: bool = True,
+    output: Format = "stream-json",
+    input: Literal["text", "stream-json"] = "text",
+    use: config.Settings | None = None,
+    max_iterations: int = 20,
+) -> AsyncIterator[Stage]:
+    """Run the job; ``reads``: standard input is a pipe that ``Stage.send`` writes into."""
+    paths = folder / "stdout", folder / "stderr"
+    outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
+    reading, writing = os.pipe()
+    job = Job(query, tuple(parse_moment(say, strict=True) for say in says), reads, output, input)
+    renderer = Renderer(color=False, ascii=False, width=100)
+
+    @tool(timeout_s=10_000)
+    async def wait(ctx: ToolContext) -> str:
+        """Wait."""
+        await stage.open.wait()
+        return "waited"
+
+    @tool
+    async def quick(ctx: ToolContext) -> str:
+        """Do not wait."""
+        return "a quick result"
+
+    async def work() -> None:
+        stage.code = await headless.run(session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1])
+        stage.news.set()
+
+    try:
+        with FileIO(writing, "w") as stdin, trio.fail_after(GUARD_S):
+            chosen = use or settings(max_iterations=max_iterations)
+            async with (
+                open_session(RULES, tools=[wait, quick], use=chosen) as session,
+                trio.open_nursery() as nursery,
+            ):
+                stage = Stage(session, stdin, paths)
+                session.chain.listen(stage.tell)
+                nursery.start_soon(work)
+                yield stage
+                if stage.code is None:
+                    await stage.end()
+                if session.model.requests:
+                    check_invariants(session, max_iterations=max_iterations)
+    finally:
+        for fd in (*outs, reading):
+            os.close(fd)
+
+
+def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
+    return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
+
+
+INTERRUPT = {"type": "interrupt"}
+
+
+@pytest.fixture
+def clock(mock_clock: MockClock) -> MockClock:
+    """Time as it is, which a test can move on: paced text takes no real time, and guards still work."""
+    mock_clock.rate = 1
+    return mock_clock
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+
+
+async def test_a_query_is_run_and_ends_the_process(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", reads=False, output="text") as stage:
+        assert await stage.ended() == 0
+
+        assert stage.stdout == "Done: hello\n"
+        assert "done, 1 iteration" in stage.stderr
+
+
+async def test_without_reading_standard_input_it_is_left_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", reads=False) as stage:
+        stage.send("not for us")
+        assert await stage.ended() == 0
+
+        assert stage.states == {"hello": "delivered"}
+
+
+async def test_a_query_is_not_parsed(tmp_path: Path) -> None:
+    async with opened(tmp_path, "todo: add x", reads=False) as stage:
+        assert await stage.ended() == 0
+
+        assert stage.last["result"] == "Done: todo: add x"
+        assert stage.session.chain.plan.tasks == ()
+
+
+async def test_the_first_line_of_a_pipe_starts_the_run_and_later_ones_interrupt_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send("task")
+        await stage.until("tool_call")
+        stage.send("use B", "todo: add check the licence")
+        await stage.until("line_queued", count=2)
+        assert await stage.end() == 0
+
+        (entered,) = stage.session.of(events.UserInterruption)
+        assert (entered.message, entered.point) == ("use B\n\ntodo: add check the licence", "D")
+        assert stage.delivered == [("task", "start"), ("use B", "D"), ("todo: add check the licence", "D")]
+        assert [t.text for t in stage.session.chain.plan.tasks] == ["check the licence"]
+
+
+async def test_a_run_is_told_before_what_interrupts_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send("hello", "todo: add x")
+        assert await stage.end() == 0
+
+        told = [o["type"] for o in stage.objects]
+        assert told.index("run_started") < told.index("line_queued")
+
+
+async def test_lines_after_a_query_interrupt_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task") as stage:
+        stage.send("use B")
+        await stage.until("line_queued")
+        assert await stage.end() == 0
+
+        assert stage.states == {"task": "delivered", "use B": "delivered"}
+
+
+async def test_the_end_of_the_input_means_no_more_lines(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.stdin.close()
+        await wait_all_tasks_blocked()
+        assert stage.code is None
+        stage.open.set()
+
+        assert await stage.ended() == 0
+        assert stage.last["result"] == "The answer to task."
+
+
+async def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.stdin.write(b"hello")
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Done: hello"
+
+
+@pytest.mark.parametrize("count", [11, 24])
+async def test_from_a_pipe_a_full_channel_holds_the_rest_back(tmp_path: Path, count: int) -> None:
+    lines = [f"line {n}" for n in range(1, count + 1)]
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.send(*lines)
+        await stage.until("line_queued", count=10)
+        assert len(stage.session.chain.waiting) == 10
+        assert await stage.end() == 0
+
+        first, *_ = stage.session.of(events.UserInterruption)
+        assert first.message.split("\n\n") == lines[:10]
+        assert [text for text, _ in stage.delivered] == ["task", *lines]
+        assert stage.session.of(events.LineRefused) == []
+
+
+async def test_who_does_not_hold_back_has_the_eleventh_line_refused(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 12)]
+    async with opened(tmp_path, "task", reads=False) as stage:
+        await stage.until("tool_call")
+        whats = [stage.session.chain.submit(text).what for text in lines]
+        assert whats == ["queued"] * 10 + ["refused"]
+        await stage.until("line_queued", count=10)
+        assert await stage.end() == 0
+
+        (entered,) = stage.session.of(events.UserInterruption)
+        assert entered.message.split("\n\n") == lines[:10]
+        (refused,) = stage.session.of(events.LineRefused)
+        assert refused.reason == "Interruption channel full, try again"
+
+
+async def test_a_line_while_the_answer_streams_is_answered_in_the_same_run(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "stream") as stage:
+        await stage.until("iteration_started")
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await stage.until("text_delta")
+        stage.send("use B")
+        await stage.until("line_queued")
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["done"]
+        assert stage.delivered == [("stream", "start"), ("use B", "B")]
+        assert stage.last["replies"] == ["abcdefghij", "Heard: use B."]
+        assert stage.last["result"] == "Heard: use B."
+
+
+async def test_a_question_in_mid_task_is_answered_and_the_task_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.send("how is it going?")
+        await stage.until("line_queued")
+        assert await stage.end() == 0
+
+        assert stage.last["replies"] == ["Looking.", "It goes well.", "The answer to task."]
+        assert stage.last["result"] == "The answer to task."
+        assert stage.statuses == ["done"]
+
+
+async def test_a_follow_up_starts_the_next_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", output="text") as stage:
+        await stage.until("tool_call")
+        stage.send("then: hello", "then: again")
+        await stage.until("line_queued", count=2)
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["done"] * 3
+        assert stage.stdout == "The answer to task.\nDone: hello\nDone: again\n"
+
+
+async def test_todo_and_status_with_no_run_need_no_model(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send("todo: add x", "status")
+        assert await stage.end() == 0
+
+        assert stage.session.model.requests == []
+        assert stage.states == {"todo: add x": "handled", "status": "handled"}
+        assert [t.text for t in stage.session.chain.plan.tasks] == ["x"]
+        notices = [o["message"] for o in stage.objects if o["type"] == "notice"]
+        assert len(notices) == 2
+        assert "plan 0/1" in notices[1]
+        assert stage.last["status"] == "done"
+
+
+async def test_a_stop_with_no_run_says_that_nothing_is_running(tmp_path: Path) -> None:
+    async with opened(tmp_path, output="text") as stage:
+        stage.send("stop")
+        assert await stage.end() == 0
+
+        assert "Nothing is running." in stage.stderr
+        assert stage.session.model.requests == []
+
+
+@pytest.mark.parametrize("text", ["/help me", "@home is where", "@iteration x y", "@after soon x"])
+async def test_in_a_pipe_slashes_and_unknown_moments_are_text(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send(text)
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == f"Done: {text}"
+
+
+async def test_blank_lines_do_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send("", "   ", "hello", "\t")
+        assert await stage.end() == 0
+
+        assert stage.states == {"hello": "delivered"}
+
+
+async def test_bytes_that_are_not_utf_8_are_replaced_with_a_notice(tmp_path: Path) -> None:
+    async with opened(tmp_path, output="text") as stage:
+        stage.stdin.write(b"gr\xfc\xdfe\n")
+        assert await stage.end() == 0
+
+        assert stage.stdout == "Done: gr\ufffd\ufffde\n"
+        assert "line 1 of the input is not UTF-8" in stage.stderr
+
+
+async def test_an_over_long_line_is_refused_with_the_limit(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", output="text") as stage:
+        await stage.until("tool_call")
+
+        def write() -> None:
+            stage.send("x" * 100_001, "y" * 1_000_000, "use B")
+
+        await trio.to_thread.run_sync(write)
+        await stage.until("line_queued")
+        assert await stage.end() == 0
+
+        assert stage.delivered == [("task", "start"), ("use B", "D")]
+        refused = stage.session.of(events.LineRefused)
+        assert len(refused) == 2
+        assert all("100,000" in e.reason for e in refused)
+        assert stage.stderr.count("the limit is 100,000") == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ moments
+
+
+@pytest.mark.parametrize("by", ["say", "pipe", "json"])
+@pytest.mark.parametrize(
+    ("moment", "point", "iteration"),
+    [("@iteration 1", "D", 1), ("@iteration 2", "B", 2), ("@tool wait", "D", 1), ("@answer", "B", 2)],
+)
+async def test_a_line_at_its_moment(tmp_path: Path, by: str, moment: str, point: str, iteration: int) -> None:
+    text = f"{moment} use B"
+    says = [text] if by == "say" else []
+    async with opened(tmp_path, says=says, input="stream-json" if by == "json" else "text") as stage:
+        stage.open.set()
+        for each in [text, "task"] if by != "say" else ["task"]:
+            stage.send(line(each) if by == "json" else each)
+        assert await stage.end() == 0
+
+        (entered,) = [o for o in stage.objects if o["type"] == "user_interruption"]
+        assert (entered["message"], entered["point"], entered["iteration"]) == ("use B", point, iteration)
+        assert stage.delivered == [("task", "start"), ("use B", point)]
+
+
+async def test_a_line_said_at_once_is_there_from_the_start(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", says=["use B"], reads=False) as stage:
+        assert await stage.ended() == 0
+
+        assert stage.delivered == [("hello", "start"), ("use B", "A")]
+
+
+async def test_a_line_after_the_run_is_a_run_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", says=["@done again"], reads=False, output="text") as stage:
+        assert await stage.ended() == 0
+
+        assert stage.statuses == ["done", "done"]
+        assert stage.stdout == "Done: hello\nDone: again\n"
+
+
+async def test_lines_after_the_run_come_all_and_in_order(tmp_path: Path) -> None:
+    says = [f"@done {n}" for n in range(1, 15)]
+    async with opened(tmp_path, "hello", says=says, reads=False) as stage:
+        assert await stage.ended() == 0
+
+        assert [text for text, _ in stage.delivered] == ["hello", *(str(n) for n in range(1, 15))]
+        assert stage.last["unsent"] == []
+
+
+async def test_after_some_seconds_a_line_comes(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "task", says=["@after 30 use B"], reads=False) as stage:
+        await stage.until("tool_call")
+        assert not stage.session.chain.waiting
+        clock.jump(30)
+        await stage.until("line_queued")
+        assert await stage.end() == 0
+
+        assert stage.delivered == [("task", "start"), ("use B", "D")]
+
+
+async def test_a_line_that_is_not_due_at_the_end_is_unsent(tmp_path: Path) -> None:
+    says = ["@after 3000 late", "@iteration 9 never"]
+    async with opened(tmp_path, "hello", says=says, reads=False) as stage:
+        assert await stage.ended() == 3
+
+        assert stage.last["unsent"] == says
+        assert stage.last["exit_code"] == 3
+        assert [o["type"] for o in stage.objects].count("result") == 2
+
+
+async def test_unsent_lines_are_reported_to_people(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", says=["@iteration 9 never"], reads=False, output="text") as stage:
+        assert await stage.ended() == 3
+
+        assert stage.stderr.splitlines()[-1] == "never sent, its moment did not come: @iteration 9 never"
+        assert stage.stdout == "Done: hello\n"
+
+
+async def test_many_lines_for_one_moment_are_held_back_too(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 13)]
+    says = [f"@tool wait {text}" for text in lines]
+    async with opened(tmp_path, "task", says=says, reads=False) as stage:
+        stage.open.set()
+        assert await stage.ended() == 0
+
+        assert [text for text, _ in stage.delivered] == ["task", *lines]
+        assert stage.last["unsent"] == []
+
+
+# --------------------------------------------------------------------------------------------------------------- JSON
+
+
+async def test_the_senders_ids_are_in_the_receipts(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "q"))
+        await stage.until("tool_call")
+        stage.send(line("use B", "b"), line("todo: add x", "t"), line("then: hello", "f"), line("todo: add", "bad"))
+        await stage.until("line_queued", count=3)
+        assert await stage.end() == 0
+
+        told = {o["id"]: o["state"] for o in stage.objects if o["type"] == "receipt"}
+        assert told == {
+            "q": "delivered",
+            "b": "delivered",
+            "t": "delivered",
+            "f": "delivered",
+            "bad": "refused",
+        }
+        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == told
+        queued = [o["id"] for o in stage.objects if o["type"] == "line_queued"]
+        assert queued == ["b", "t", "f"]
+        entered = [o["ids"] for o in stage.objects if o["type"] == "user_interruption"]
+        assert entered == [["b", "t"]]
+
+
+async def test_lines_without_an_id_get_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("hello"), line("use B", "L1"), line("use C"))
+        assert await stage.end() == 0
+
+        ids = [r["id"] for r in stage.last["receipts"]]
+        assert len(set(ids)) == 3
+        assert ids[0] == "L1"
+
+
+async def test_an_id_is_taken_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "a"))
+        await stage.until("tool_call")
+        stage.send(line("use B", "a"))
+        await stage.until("line_refused")
+        assert await stage.end() == 0
+
+        (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["state"] == "refused"]
+        assert refused["id"] == "a"
+        assert "used before" in refused["reason"]
+        assert stage.states["task"] == "delivered"
+
+
+@pytest.mark.parametrize(("text", "state"), [("   ", "handled"), ("stop", "handled")])
+async def test_a_line_that_needs_nothing_is_answered_too(tmp_path: Path, text: str, state: str) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("hello", "q"))
+        await stage.until("result")
+        await stage.session.chain.wait_idle()
+        stage.send(line(text, "mine"))
+        assert await stage.end() == 0
+
+        told = [(o["id"], o["state"]) for o in stage.objects if o["type"] == "receipt"]
+        assert told == [("q", "delivered"), ("mine", state)]
+
+
+async def test_a_line_whose_moment_does_not_come_is_answered_too(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("@iteration 9 never", "n"), line("hello", "q"))
+        assert await stage.end() == 3
+
+        told = [(o["id"], o["state"]) for o in stage.objects if o["type"] == "receipt"]
+        assert told == [("q", "delivered"), ("n", "unsent")]
+        assert stage.last["unsent"] == ["@iteration 9 never"]
+
+
+async def test_urgent_lines_are_marked(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("two", "q"))
+        await stage.until("tool_call", name="wait")
+        stage.send(line("use B", "u", urgent=True))
+        await stage.until("line_queued", kind="urgent")
+        assert await stage.end() == 0
+
+        (entered,) = [o for o in stage.objects if o["type"] == "user_interruption"]
+        assert (entered["ids"], entered["point"], entered["tools_skipped"]) == (["u"], "C", ["quick"])
+
+
+async def test_several_runs_in_one_process(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        for n in range(1, 4):
+            stage.send(line(f"hello {n}", f"q{n}"))
+            await stage.until("result", count=n)
+        assert await stage.end() == 0
+
+        results = [o for o in stage.objects if o["type"] == "result"]
+        assert [r["result"] for r in results] == [f"Done: hello {n}" for n in range(1, 4)]
+        assert [len(r["receipts"]) for r in results] == [1, 2, 3]
+        assert [o["type"] for o in stage.objects].count("init") == 1
+
+
+async def test_an_interrupt_ends_the_run_and_the_next_one_works(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "q"))
+        await stage.until("tool_call")
+        stage.send(line("use B", "b"))
+        await stage.until("line_queued")
+        stage.send(INTERRUPT)
+        await stage.until("result", status="interrupted")
+        stage.send(line("hello", "h"))
+        await stage.until("result", status="done")
+        assert await stage.end() == 130
+
+        results = [o for o in stage.objects if o["type"] == "result"]
+        assert [r["exit_code"] for r in results][:2] == [130, 130]
+        assert results[0]["result"] == "Interrupted. Tell the chain what to do instead."
+        assert results[0]["partial"]
+        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == {
+            "q": "delivered",
+            "b": "returned",
+            "h": "delivered",
+        }
+        sent = stage.session.sent()
+        assert "[Interrupted: stopped while running, it may have had effects]" in sent
+        assert "[The user interrupted the run here]" in sent
+
+
+async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(INTERRUPT, line("hello"))
+        await stage.until("result")
+        stage.send(INTERRUPT, line("again"))
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["done", "done"]
+
+
+MALFORMED = [
+    "not json",
+    '{"type":"line","text":',
+    "[]",
+    "5",
+    "null",
+    "{}",
+    '{"type":"line"}',
+    '{"type":"line","text":5}',
+    '{"type":"line","text":null}',
+    '{"type":"line","text":"x","urgent":"yes"}',
+    '{"type":"line","text":"x","id":5}',
+    '{"type":"nonsense","text":"x"}',
+    '{"type":["line"],"text":"x"}',
+    "[" * 50_000,
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=[text[:24] for text in MALFORMED])
+async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(text, "", line("hello"))
+        assert await stage.end() == 0
+
+        (notice,) = [o for o in stage.objects if o["type"] == "notice"]
+        assert "line 1 of the input was not understood" in notice["message"]
+        assert '{"type":"interrupt"}' in notice["message"]
+        assert stage.last["result"] == "Done: hello"
+
+
+async def test_a_malformed_line_with_an_id_is_answered(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send({"type": "line", "id": "mine", "text": "x", "urgent": "yes"}, line("hello"))
+        assert await stage.end() == 0
+
+        (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["id"] == "mine"]
+        assert (refused["state"], refused["text"]) == ("refused", "x")
+
+
+async def test_after_malformed_input_the_last_object_is_still_a_result(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("hello"))
+        await stage.until("result")
+        await stage.session.chain.wait_idle()
+        stage.send("not json")
+        assert await stage.end() == 0
+
+        assert stage.last["status"] == "done"
+
+
+async def test_nothing_but_malformed_input_is_wrong_usage(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send("not json")
+        assert await stage.end() == 2
+
+        assert stage.last["status"] == "error"
+
+
+async def test_a_json_line_may_be_as_long_as_any_other_however_it_is_written(tmp_path: Path) -> None:
+    text = "я" * 100_000
+    async with opened(tmp_path, input="stream-json") as stage:
+        await trio.to_thread.run_sync(stage.send, line(text, "long"))
+        assert await stage.end() == 0
+
+        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == {"long": "delivered"}
+
+
+@pytest.mark.parametrize("size", [100_001, 2_000_000])
+async def test_an_over_long_json_line_is_refused_with_the_limit(tmp_path: Path, size: int) -> None:
+    async with opened(tmp_path, "hello", input="stream-json") as stage:
+        await trio.to_thread.run_sync(stage.send, line("x" * size, "long"))
+        await stage.end()
+
+        told = [o.get("reason", "") + o.get("message", "") for o in stage.objects if o["type"] in ("receipt", "notice")]
+        assert any("100,000" in text for text in told)
+
+
+async def test_json_that_utf_8_cannot_say_is_taken(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send('{"type":"line","text":"half \\ud83d a pair"}')
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Done: half ? a pair"
+
+
+async def test_a_json_line_may_have_lines(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("hello\nstop\nworld"))
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Done: hello\nstop\nworld"
+
+
+async def test_json_in_and_text_out(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json", output="text") as stage:
+        stage.send(line("hello"))
+        assert await stage.end() == 0
+
+        assert stage.stdout == "Done: hello\n"
+
+
+# --------------------------------------------------------------------------------------------------------- exit codes
+
+
+@pytest.mark.parametrize(
+    ("query", "says", "code", "status"),
+    [
+        ("hello", [], 0, "done"),
+        ("fail", [], 1, "error"),
+        ("refuse", [], 1, "refused"),
+        ("cut", [], 1, "truncated"),
+        ("empty", [], 1, "empty"),
+        ("full", [], 1, "context_full"),
+        ("hello", ["@iteration 9 x"], 3, "done"),
+        ("task", ["@tool wait x", "@tool wait stop"], 3, "cancelled_with_partial"),
+        ("task", ["@tool wait stop"], 0, "cancelled_with_partial"),
+        ("loop", [], 4, "max_iterations"),
+        ("loop", ["@iteration 9 x"], 4, "max_iterations"),
+        ("loop", ["@iteration 3 x"], 4, "max_iterations"),
+        ("fail", ["@iteration 9 x"], 1, "error"),
+        ("fail", ["@done hello"], 1, "done"),
+        ("hello", ["@done fail"], 1, "error"),
+        ("loop", ["@done fail"], 1, "error"),
+        ("fail", ["@done loop"], 1, "max_iterations"),
+        ("loop", ["@done hello"], 4, "done"),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "stream-json"])
+async def test_exit_codes(tmp_path: Path, query: str, says: list[str], code: int, status: str, output: Format) -> None:
+    async with opened(tmp_path, query, says=says, reads=False, output=output, max_iterations=3) as stage:
+        stage.open.set()
+        assert await stage.ended() == code
+
+        assert stage.statuses[-1] == status
+        if output == "stream-json":
+            assert (stage.last["status"], stage.last["exit_code"]) == (status, code)
+
+
+@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
+async def test_no_query_at_all_is_wrong_usage(tmp_path: Path, output: Format) -> None:
+    async with opened(tmp_path, output=output) as stage:
+        assert await stage.end() == 2
+
+        told = stage.stderr if output == "text" else stage.last["result"]
+        assert "there is no query" in told
+        assert stage.session.model.requests == []
+
+
+@pytest.mark.parametrize("query", ["x" * 100_001, " "])
+async def test_a_query_that_is_refused_is_wrong_usage(tmp_path: Path, query: str) -> None:
+    async with opened(tmp_path, query, reads=False, output="text") as stage:
+        assert await stage.ended() == 2
+
+        (row,) = [row for row in stage.stderr.splitlines() if row.startswith("chain: ")]
+        assert "100,000" in row or "empty" in row
+
+
+async def test_an_over_long_first_line_is_wrong_usage(tmp_path: Path) -> None:
+    async with opened(tmp_path, output="text") as stage:
+        await trio.to_thread.run_sync(stage.send, "x" * 100_001)
+        assert await stage.end() == 2
+
+        assert "100,000" in stage.stderr
+
+
+# -------------------------------------------------------------------------------------------------------------- stops
+
+
+async def test_a_stop_during_a_tool_shows_what_was_found(tmp_path: Path) -> None:
+    async with opened(tmp_path, "two", output="text") as stage:
+        await stage.until("tool_call", name="wait")
+        stage.send("Never mind...")
+        await stage.until("receipt", state="handled")
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["cancelled_with_partial"]
+        assert stage.stdout.splitlines() == [
+            "Here's what I found before you cancelled:",
+            "• quick: a quick result",
+            "• wait: waited",
+            "[2 done, 1 skipped]",
+            "",
+            "What would you like to do instead?",
+        ]
+
+
+async def test_a_stop_before_any_text(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "stream") as stage:
+        await stage.until("iteration_started")
+        await wait_all_tasks_blocked()
+        stage.send("stop")
+        assert await stage.end() == 0
+
+        assert (stage.last["status"], stage.last["phase_reached"]) == ("cancelled", "thinking")
+        assert stage.last["result"] == "Cancelled. What would you like to do instead?"
+        assert stage.last["termination_reason"] == "user_cancelled"
+        assert stage.last["partial"]
+
+
+async def test_a_stop_while_the_answer_streams_keeps_its_text(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "stream") as stage:
+        await stage.until("iteration_started")
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await stage.until("text_delta")
+        stage.send("stop")
+        assert await stage.end() == 0
+
+        assert (stage.last["status"], stage.last["phase_reached"]) == ("cancelled", "answering")
+        assert stage.last["result"] == "abcde\n\nWhat would you like to do instead?"
+        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
+        assert texts == ["stream", "abcde", "[The user stopped the run here]"]
+
+
+async def test_a_stop_while_an_answer_with_results_streams(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "two") as stage:
+        stage.open.set()
+        await stage.until("iteration_started", iteration=2)
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await stage.until("text_delta", iteration=2)
+        stage.send("stop")
+        assert await stage.end() == 0
+
+        assert stage.last["status"] == "cancelled_during_synthesis"
+        assert stage.last["partial_results"] == ["a quick result", "waited", "a quick result"]
+        for part in ("abcde", "• wait: waited", "[3 done, 0 skipped]", "response generation was cancelled"):
+            assert part in stage.last["result"]
+
+
+async def test_after_a_stop_the_next_run_works(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", input="stream-json") as stage:
+        await stage.until("tool_call")
+        stage.send(line("stop", "s"))
+        await stage.until("receipt", id="s", state="handled")
+        stage.open.set()
+        await stage.until("result")
+        stage.send(line("hello", "h"))
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["cancelled_with_partial", "done"]
+        assert "[The user stopped the run here]" in stage.session.sent()
+
+
+async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", output="text") as stage:
+        await stage.until("tool_call")
+        stage.send("use B", "stop")
+        await stage.until("receipt", state="handled")
+        assert await stage.end() == 3
+
+        assert stage.states == {"task": "delivered", "use B": "returned", "stop": "handled"}
+        assert "came back (cancelled_with_partial): use B" in stage.stderr.splitlines()
+
+
+async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 13)]
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.send(*lines, "stop")
+        await stage.until("receipt", state="handled")
+        assert await stage.end() == 3
+
+        assert [r["text"] for r in stage.last["receipts"] if r["state"] == "returned"] == lines[:10]
+        assert stage.last["unsent"] == lines[10:]
+
+
+@pytest.mark.parametrize("text", ["stop using grep", " stop", "please stop"])
+async def test_what_only_begins_like_a_stop_is_a_redirect(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.send(text)
+        await stage.until("line_queued")
+        assert await stage.end() == 0
+
+        assert stage.statuses == ["done"]
+        assert stage.states[text] == "delivered"
+
+
+# ------------------------------------------------------------------------------------------------------------ signals
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+
+
+def strike(number: signal.Signals) -> None:
+    """Send the signal to this process, where the program under test must be listening."""
+    assert signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler)
+    signal.raise_signal(number)
+
+
+def quiet_after_the_end(stage: Stage) -> bool:
+    """Whether no model call and no tool started after the first interrupted result."""
+    told = [e.type for e in stage.session.events]
+    return not {"run_started", "iteration_started", "tool_call"} & set(told[told.index("result") :])
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    async with opened(tmp_path, "two") as stage:
+        await stage.until("tool_call", name="wait")
+        stage.send("use B")
+        await stage.until("line_queued")
+        strike(number)
+        assert await stage.ended() == code
+
+        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
+        assert stage.last["partial_results"] == ["a quick result"]
+        assert stage.states == {"two": "delivered", "use B": "returned"}
+        results = [r.text for m in stage.session.chain._executor.conversation.messages for r in m.results]
+        assert results == [
+            "a quick result",
+            "[Interrupted: stopped while running, it may have had effects]",
+            "[Skipped: user interrupted]",
+        ]
+        assert quiet_after_the_end(stage)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_a_signal_while_the_answer_streams(
+    tmp_path: Path, clock: MockClock, number: signal.Signals, code: int
+) -> None:
+    async with opened(tmp_path, "stream") as stage:
+        await stage.until("iteration_started")
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await stage.until("text_delta")
+        strike(number)
+        assert await stage.ended() == code
+
+        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
+        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
+        assert texts == ["stream", "abcde", "[The user interrupted the run here]"]
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("input", ["text", "stream-json"])
+async def test_a_signal_while_nothing_runs(
+    tmp_path: Path, number: signal.Signals, code: int, input: Literal["text", "stream-json"]
+) -> None:
+    async with opened(tmp_path, "hello", input=input) as stage:
+        await stage.until("result")
+        await stage.session.chain.wait_idle()
+        strike(number)
+        assert await stage.ended() == code
+
+        assert stage.statuses == ["done"]
+        assert (stage.last["status"], stage.last["exit_code"]) == ("done", code)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_a_signal_before_anything_came(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    async with opened(tmp_path) as stage:
+        await wait_all_tasks_blocked()
+        strike(number)
+        assert await stage.ended() == code
+
+        assert stage.session.model.requests == []
+        assert stage.last["exit_code"] == code
+
+
+async def test_after_a_signal_no_line_starts_a_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", says=["@done hello", "then: again"], reads=False) as stage:
+        await stage.until("tool_call")
+        strike(signal.SIGINT)
+        assert await stage.ended() == 130
+
+        assert stage.statuses == ["interrupted"]
+        assert stage.last["unsent"] == ["@done hello"]
+        assert stage.states["then: again"] == "returned"
+        assert quiet_after_the_end(stage)
+
+
+async def test_at_a_signal_held_lines_are_reported(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 13)]
+    async with opened(tmp_path, "task") as stage:
+        await stage.until("tool_call")
+        stage.send(*lines)
+        await stage.until("line_queued", count=10)
+        strike(signal.SIGTERM)
+        assert await stage.ended() == 143
+
+        assert [r["text"] for r in stage.last["receipts"] if r["state"] == "returned"] == lines[:10]
+        assert stage.last["unsent"] == lines[10:]
+        assert quiet_after_the_end(stage)
+
+
+async def test_a_signal_in_text_mode_says_what_happened(tmp_path: Path) -> None:
+    async with opened(tmp_path, "task", output="text") as stage:
+        await stage.until("tool_call")
+        strike(signal.SIGINT)
+        assert await stage.ended() == 130
+
+        assert stage.stdout == "Interrupted. Tell the chain what to do instead.\n"
+        assert "interrupted, 1 iteration" in stage.stderr
+
+
+# ------------------------------------------------------------------------------------------------- the handler prompt
+
+GOOD = "messages: [{role: user, content: 'Handled: ${message}'}]\n"
+
+
+def settings_with_handler(folder: Path, text: str | None) -> tuple[config.Settings, Path]:
+    handler = folder / "handler.yaml"
+    if text is not None:
+        handler.write_text(text)
+    (folder / "rules.yaml").write_text("rules: [{text: unused}]")
+    (folder / "config.yaml").write_text(
+        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
+        "chains: {default: {model: test, interruption_prompt: handler.yaml, tools: [todo]}}\n"
+    )
+    return config.load(config=folder / "config.yaml", environ={}, cwd=folder, flags={}), handler
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (None, "handler.yaml: "),
+        ("messages: [", "handler.yaml:1"),
+        ("version: '1.0'\nmesages: []\n", "handler.yaml:2"),
+        ("config: 5\n", "handler.yaml:1"),
+        ("messages:\n  - role: user\n    content: ${massage}\n", "handler.yaml:3"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n", "handler.yaml"),
+    ],
+)
+async def test_a_handler_that_cannot_be_used_is_told_of_and_stops_nothing(
+    tmp_path: Path, text: str | None, where: str
+) -> None:
+    use, _ = settings_with_handler(tmp_path, text)
+    async with opened(tmp_path, "task", says=["@tool wait use B"], use=use, output="text", reads=False) as stage:
+        stage.open.set()
+        assert await stage.ended() == 0
+
+        (row,) = [row for row in stage.stderr.splitlines() if "handler.yaml" in row]
+        assert where in row
+        assert "built-in" in row
+        (entered,) = stage.session.of(events.UserInterruption)
+        assert entered.prompt_source == "default"
+        assert "user: USER INTERRUPTION: use B" in stage.session.sent()
+
+
+async def test_a_handler_can_be_edited_while_the_chain_runs(tmp_path: Path) -> None:
+    use, handler = settings_with_handler(tmp_path, GOOD)
+    sources: list[tuple[str, str]] = []
+    async with opened(tmp_path, use=use, input="stream-json") as stage:
+        for n, text in enumerate([GOOD, None, GOOD.replace("Handled", "Edited"), "broken: [", GOOD], 1):
+            if text is None:
+                handler.unlink()
+            else:
+                handler.write_text(text)
+            stage.send(line("@iteration 1 use B"), line(f"hello {n}"))
+            await stage.until("result", count=n)
+            entered = stage.session.of(events.UserInterruption)[-1]
+            sources.append((entered.prompt_source, stage.session.sent().splitlines()[-1]))
+        assert await stage.end() == 0
+
+        file = f"yaml:{handler}"
+        assert sources == [
+            (file, "user: Handled: use B"),
+            ("default", "user: USER INTERRUPTION: use B"),
+            (file, "user: Edited: use B"),
+            ("default", "user: USER INTERRUPTION: use B"),
+            (file, "user: Handled: use B"),
+        ]
+        assert len([e for e in stage.session.of(events.Notice) if e.file]) == 2

@@ -1,0 +1,579 @@
+"""Lines on their way into a chain: accepted in one step or refused with a reason, in order, and each accounted for."""
+
+import errno
+import json
+import os
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.errors import JournalError
+from chain.events import State
+from chain.inbox import Accepted, Inbox, Ledger, Refused
+from chain.lines import MAX_LINE, Adjustment, Line, parse_line
+from chain.session import Journal
+
+FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
+STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")
+
+
+class Disk:
+    """A file layer in memory. While ``is_held`` no sync ends; ``is_full`` refuses what is written."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.on_disk = b""
+        self.is_full = False
+        self.is_broken = False
+        self._go_on = trio.Event()
+        self._go_on.set()
+
+    def append(self, data: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.data += data
+
+    async def sync(self) -> None:
+        written = self.data
+        await self._go_on.wait()
+        if self.is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.on_disk = written
+
+    def hold(self) -> None:
+        self._go_on = trio.Event()
+
+    async def release(self) -> None:
+        self._go_on.set()
+        await wait_all_tasks_blocked()
+
+
+class Desk:
+    """An inbox with all that belongs to it, and what was told."""
+
+    def __init__(self, size: int = 10) -> None:
+        self.disk = Disk()
+        self.journal = Journal(self.disk)
+        self.told: list[events.Event] = []
+        self.ledger = Ledger(self.journal, self.told.append)
+        self.inbox = Inbox(self.ledger, self.journal, self.told.append, size=size)
+
+    def put(self, text: str, *, id: str = "") -> Accepted:
+        accepted = self.inbox.put(parse_line(text), id=id)
+        assert isinstance(accepted, Accepted)
+        return accepted
+
+    def refused(self, text: str, *, id: str = "") -> Refused:
+        refused = self.inbox.put(parse_line(text), id=id)
+        assert isinstance(refused, Refused)
+        return refused
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(row) for row in self.disk.data.splitlines()]
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {r.id: r.state for r in self.ledger.receipts}
+
+    def of(self, type: type[events.Event]) -> list[Any]:
+        return [e for e in self.told if isinstance(e, type)]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+async def synced(desk: Desk, nursery: trio.Nursery) -> Desk:
+    """A desk whose journal is brought to the disk by itself."""
+    nursery.start_soon(desk.journal.run)
+    await wait_all_tasks_blocked()
+    return desk
+
+
+def texts(lines: tuple[Accepted, ...]) -> list[str]:
+    return [a.line.text for a in lines]
+
+
+def ids(lines: tuple[Accepted, ...]) -> list[str]:
+    return [a.id for a in lines]
+
+
+# -------------------------------------------------------------------------------------------------------- accepting
+
+
+async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
+    accepted = desk.put("!use the other file")
+
+    assert accepted.id == "L1"
+    assert accepted.agent == "main"
+    assert desk.inbox.waiting() == (accepted,)
+    assert desk.states == {"L1": "queued"}
+    (record,) = desk.records
+    assert {k: record[k] for k in ("type", "id", "text", "kind", "agent")} == {
+        "type": "line",
+        "id": "L1",
+        "text": "!use the other file",
+        "kind": "urgent",
+        "agent": "main",
+    }
+
+
+async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(desk: Desk) -> None:
+    other = Inbox(desk.ledger, desk.journal, desk.told.append, agent="explore")
+
+    assert desk.put("a").id == "L1"
+    assert desk.put("b", id="mine").id == "mine"
+    accepted = other.put(parse_line("c"))
+    assert isinstance(accepted, Accepted)
+    assert (accepted.id, accepted.agent) == ("L2", "explore")
+    assert desk.put("d").id == "L3"
+    assert list(desk.states) == ["L1", "mine", "L2", "L3"]
+
+
+async def test_numbers_step_over_an_id_that_a_sender_took(desk: Desk) -> None:
+    desk.put("a", id="L2")
+
+    assert [desk.put(text).id for text in "bcd"] == ["L1", "L3", "L4"]
+
+
+async def test_a_line_that_was_refused_uses_up_no_number() -> None:
+    desk = Desk(size=1)
+    desk.put("a")
+    desk.refused("no room")
+    desk.inbox.drain()
+
+    assert desk.put("b").id == "L2"
+
+
+async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced: Desk) -> None:
+    synced.disk.hold()
+    synced.put("hello")
+    synced.put("status")
+    await wait_all_tasks_blocked()
+    assert synced.told == []
+
+    await synced.disk.release()
+
+    assert synced.disk.on_disk == synced.disk.data
+    assert [(e.id, e.text, e.kind, e.target_agent, e.waiting) for e in synced.of(events.LineQueued)] == [
+        ("L1", "hello", "redirect", "main", 1),
+        ("L2", "status", "question", "main", 2),
+    ]
+
+
+async def test_a_line_that_was_delivered_at_once_is_still_told_as_waiting_first(synced: Desk) -> None:
+    synced.disk.hold()
+    accepted = synced.put("hello")
+    synced.inbox.drain()
+    synced.ledger.settle(accepted, "delivered", iteration=2, point="D")
+    await wait_all_tasks_blocked()
+    assert synced.told == []
+
+    await synced.disk.release()
+
+    assert [e.type for e in synced.told] == ["line_queued", "receipt"]
+
+
+async def test_an_inbox_as_it_was_configured_holds_ten(desk: Desk) -> None:
+    for n in range(10):
+        assert not desk.inbox.is_full
+        desk.put(str(n))
+
+    assert desk.inbox.is_full
+    assert len(desk.inbox) == 10
+    desk.refused("one more")
+
+
+# --------------------------------------------------------------------------------------------------------- refusing
+
+
+async def test_a_full_channel_refuses_with_these_words() -> None:
+    desk = Desk(size=2)
+    desk.put("a")
+    desk.put("b")
+
+    refused = desk.inbox.put(parse_line("c"), id="mine", iteration=3)
+
+    assert refused == Refused("Interruption channel full, try again", is_full=True)
+    assert texts(desk.inbox.waiting()) == ["a", "b"]
+    (told,) = desk.of(events.LineRefused)
+    assert (told.id, told.text, told.kind, told.target_agent) == ("mine", "c", "redirect", "main")
+    assert (told.waiting, told.reason, told.iteration) == (2, "Interruption channel full, try again", 3)
+    assert [r["text"] for r in desk.records] == ["a", "b"], "it was never accepted, so the journal does not know it"
+
+
+async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> None:
+    desk.put("x" * MAX_LINE)
+
+    refused = desk.refused("x" * (MAX_LINE + 1))
+
+    assert "100,001" in refused.reason
+    assert "the limit is 100,000" in refused.reason
+    assert not refused.is_full
+    assert len(desk.inbox) == 1
+
+
+@pytest.mark.parametrize(("text", "words"), [("todo: add", "todo: add <task>"), ("then:", "then: "), ("!", "after")])
+async def test_a_malformed_line_is_refused_with_how_to_write_it(desk: Desk, text: str, words: str) -> None:
+    refused = desk.refused(text)
+
+    assert words in refused.reason
+    assert not refused.is_full
+    assert desk.inbox.waiting() == ()
+
+
+async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
+    desk.put("a", id="mine")
+
+    assert "mine was used before" in desk.refused("b", id="mine").reason
+    desk.inbox.drain()
+    assert "mine was used before" in desk.refused("b", id="mine").reason
+    desk.put("c")
+    assert "L1 was used before" in desk.refused("d", id="L1").reason
+    assert [(r.id, r.text, r.state) for r in desk.ledger.receipts] == [
+        ("mine", "a", "queued"),
+        ("L1", "c", "queued"),
+        ("mine", "b", "refused"),
+        ("mine", "b", "refused"),
+        ("L1", "d", "refused"),
+    ]
+
+
+async def test_an_id_that_was_refused_is_still_free() -> None:
+    desk = Desk(size=1)
+    desk.put("a")
+    desk.refused("b", id="mine")
+    desk.inbox.drain()
+
+    assert desk.put("b", id="mine").id == "mine"
+
+
+async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leaves_no_trace(desk: Desk) -> None:
+    desk.disk.is_full = True
+
+    refused = desk.refused("!hello")
+
+    assert "No space left on device" in refused.reason
+    assert not refused.is_full
+    assert (desk.inbox.waiting(), desk.inbox.has_urgent, desk.records) == ((), False, [])
+    assert [r.state for r in desk.ledger.receipts] == ["refused"]
+    assert [e.type for e in desk.told] == ["line_refused", "receipt"]
+    desk.disk.is_full = False
+    assert desk.put("again").id == "L1"
+
+
+async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_waiting(synced: Desk) -> None:
+    synced.disk.is_broken = True
+    synced.put("hello")
+    await wait_all_tasks_blocked()
+
+    assert "not safe on the disk" in synced.refused("again").reason
+    assert synced.of(events.LineQueued) == []
+    assert texts(synced.inbox.take_all()) == ["hello"], "it can still be given back"
+
+
+async def test_a_refused_line_has_a_receipt_of_its_own(desk: Desk) -> None:
+    desk.put("a")
+    desk.refused("todo: add", id="mine")
+
+    receipt = desk.ledger.receipts[-1]
+    assert (receipt.id, receipt.text, receipt.state) == ("mine", "todo: add", "refused")
+    assert "todo: add <task>" in receipt.reason
+    assert desk.of(events.Receipt) == [receipt]
+
+
+# ------------------------------------------------------------------------------------------------------- taking out
+
+
+async def test_all_that_waits_is_drained_in_order_and_an_urgent_line_pushes_in_nowhere(desk: Desk) -> None:
+    for text in ("a", "!b", "todo: list", "c?", "then: d", "context: e"):
+        desk.put(text)
+
+    assert texts(desk.inbox.drain()) == ["a", "!b", "todo: list", "c?", "context: e"]
+    assert texts(desk.inbox.waiting()) == ["then: d"]
+    assert desk.inbox.drain() == ()
+
+
+async def test_follow_ups_come_one_by_one_the_oldest_first(desk: Desk) -> None:
+    for text in ("a", "then: b", "c", "then: d"):
+        desk.put(text)
+
+    first = desk.inbox.next_follow_up()
+    assert first is not None
+    assert first.line.message == "b"
+    assert texts(desk.inbox.waiting()) == ["a", "c", "then: d"]
+    second = desk.inbox.next_follow_up()
+    assert second is not None
+    assert second.line.message == "d"
+    assert desk.inbox.next_follow_up() is None
+    assert texts(desk.inbox.drain()) == ["a", "c"]
+
+
+async def test_todo_lines_can_be_taken_alone(desk: Desk) -> None:
+    for text in ("!a", "todo: list", "then: b", "!todo: clear"):
+        desk.put(text)
+
+    assert texts(desk.inbox.take_todos()) == ["todo: list", "!todo: clear"]
+    assert texts(desk.inbox.waiting()) == ["!a", "then: b"]
+    assert desk.inbox.has_urgent, "the urgent line that waits is not forgotten with the one that was taken"
+
+
+async def test_everything_can_be_taken_follow_ups_too(desk: Desk) -> None:
+    for text in ("a", "then: b", "!c"):
+        desk.put(text)
+
+    assert texts(desk.inbox.take_all()) == ["a", "then: b", "!c"]
+    assert len(desk.inbox) == 0
+
+
+async def test_an_urgent_line_is_known_of_until_it_is_taken(desk: Desk) -> None:
+    known = list[bool]()
+    for text in ("a", "!b", "!c", "!then: d"):
+        desk.put(text)
+        known.append(desk.inbox.has_urgent)
+    desk.inbox.waiting()
+    known.append(desk.inbox.has_urgent)
+    desk.inbox.drain()
+    known.append(desk.inbox.has_urgent)
+
+    assert known == [False, True, True, True, True, False]
+    assert texts(desk.inbox.waiting()) == ["!then: d"], "what waits for the end of the run hurries nobody"
+
+
+async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> None:
+    desk = Desk(size=2)
+    room = list[int]()
+    desk.inbox.when_room(lambda: room.append(len(desk.inbox)))
+    desk.put("then: a")
+    desk.put("then: b")
+
+    desk.inbox.waiting()
+    desk.inbox.drain()
+    assert room == []
+    desk.inbox.next_follow_up()
+    assert room == [1]
+    desk.put("c")
+    desk.inbox.take_all()
+    assert room == [1, 0]
+
+
+# ------------------------------------------------------------------------------------------------------ adjustments
+
+
+async def test_a_running_tool_is_told_each_adjustment_once_and_the_lines_stay(desk: Desk) -> None:
+    seen = set[str]()
+    focus, plain = desk.put("focus on prices"), desk.put("and hurry")
+
+    assert desk.inbox.adjustments(seen) == (Adjustment("focus_query", "prices"),)
+    skip = desk.put("skip docs")
+    assert desk.inbox.adjustments(seen) == (Adjustment("skip_source", "docs"),)
+    assert desk.inbox.adjustments(seen) == ()
+
+    assert [desk.inbox.was_used(a) for a in (focus, plain, skip)] == [True, False, True]
+    assert desk.inbox.adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
+    assert desk.inbox.drain() == (focus, plain, skip)
+    assert desk.inbox.adjustments(set()) == ()
+    assert desk.inbox.was_used(focus), "also when the line has left the channel"
+
+
+# --------------------------------------------------------------------------------------------------------- receipts
+
+LEGAL = {("queued", state) for state in FINAL} | {("delivered", "returned")}
+
+
+def settled(desk: Desk, state: State) -> Accepted:
+    """A line in this state."""
+    accepted = desk.put("hello")
+    desk.inbox.drain()
+    if state != "queued":
+        desk.ledger.settle(accepted, state, iteration=1)
+    return accepted
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
+async def test_what_may_become_of_a_line(desk: Desk, old: State, new: State) -> None:
+    accepted = settled(desk, old)
+
+    desk.ledger.settle(accepted, new, iteration=2)
+
+    assert desk.states == {"L1": new}
+    assert [r["state"] for r in desk.records if r["type"] == "receipt"][-1] == new
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(old, new) for old in ("queued", *FINAL) for new in STATES if (old, new) not in LEGAL]
+)
+async def test_what_may_not_become_of_a_line(desk: Desk, old: State, new: State) -> None:
+    accepted = settled(desk, old)
+    before = desk.records
+
+    with pytest.raises(ValueError, match=f"L1 cannot go from {old} to {new}"):
+        desk.ledger.settle(accepted, new, iteration=2)
+
+    assert desk.states == {"L1": old}
+    assert desk.records == before
+
+
+async def test_a_receipt_says_where_and_how_long_after(synced: Desk, mock_clock: MockClock) -> None:
+    accepted = synced.put("hello")
+    mock_clock.jump(3.25)
+    synced.ledger.settle(accepted, "delivered", iteration=4, point="D")
+    await wait_all_tasks_blocked()
+
+    (receipt,) = synced.of(events.Receipt)
+    assert synced.ledger.receipts == (receipt,)
+    assert (receipt.id, receipt.text, receipt.state, receipt.agent) == ("L1", "hello", "delivered", "main")
+    assert (receipt.iteration, receipt.point, receipt.waited_s) == (4, "D", 3.25)
+    record = synced.records[-1]
+    assert (record["type"], record["id"], record["state"]) == ("receipt", "L1", "delivered")
+    assert (record["iteration"], record["point"], record["waited_s"]) == (4, "D", 3.25)
+
+
+async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all(desk: Desk) -> None:
+    accepted = settled(desk, "delivered")
+
+    desk.ledger.settle(accepted, "returned", iteration=2, reason="refused")
+
+    (receipt,) = desk.ledger.receipts
+    assert (receipt.state, receipt.point, receipt.waited_s, receipt.reason) == ("returned", None, None, "refused")
+
+
+async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> None:
+    accepted = desk.put("hello")
+    desk.disk.is_full = True
+
+    desk.ledger.settle(accepted, "returned", iteration=1, reason="error")
+
+    assert desk.states == {"L1": "returned"}
+    with pytest.raises(JournalError):
+        desk.journal.record("anything", {})
+
+
+# ------------------------------------------------------------------------------- conservation, order (I1, I9)
+
+LINES = ("a", "!b", "todo: list", "then: c", "then: d", "skip docs", "really?", "todo: add", "x" * (MAX_LINE + 1))
+a_put = st.tuples(st.just("put"), st.sampled_from(LINES), st.sampled_from(["", "", "", "L2", "mine"]))
+a_taking = st.tuples(
+    st.sampled_from(["drain", "follow-up", "todos", "all"]), st.sampled_from(FINAL), st.sampled_from(["", "leave"])
+)
+other = st.tuples(st.sampled_from(["look", "adjust", "full", "room", "disk", "refusal"]), st.just(""), st.just(""))
+step = st.one_of(a_put, a_put, a_taking, other)
+# The length is drawn first, since lists of no fixed length are mostly short ones.
+stories = st.integers(0, 40).flatmap(lambda n: st.lists(step, min_size=n, max_size=n))
+
+
+class Check:
+    """Drives an inbox by random steps, and keeps its own account of every line."""
+
+    def __init__(self, size: int) -> None:
+        self.desk = Desk(size)
+        self.size = size
+        self.accepted: list[Accepted] = []
+        self.state: dict[str, str] = {}
+        self.in_hand: list[Accepted] = []
+        """Lines that were taken and not yet settled: they are queued until they are."""
+        self.delivered: list[Accepted] = []
+        self.refused = 0
+
+    def step(self, what: str, how: Any, more: str) -> None:
+        inbox = self.desk.inbox
+        before = inbox.waiting()
+        match what:
+            case "put":
+                self._put(parse_line(how), more)
+            case "drain":
+                self._taken(inbox.drain(), [a for a in before if a.line.kind != "follow-up"], how, more)
+            case "todos":
+                self._taken(inbox.take_todos(), [a for a in before if a.line.kind == "todo"], how, more)
+            case "all":
+                self._taken(inbox.take_all(), list(before), how, more)
+            case "follow-up":
+                oldest = [a for a in before if a.line.kind == "follow-up"][:1]
+                found = inbox.next_follow_up()
+                self._taken((found,) if found is not None else (), oldest, how, more)
+            case "adjust":
+                assert len(inbox.adjustments(set())) == sum(a.line.adjustment is not None for a in before)
+            case "full" | "room":
+                self.desk.disk.is_full = what == "full"
+            case "refusal" if self.delivered:
+                back = self.delivered.pop()
+                self.desk.ledger.settle(back, "returned", iteration=1)
+                self.state[back.id] = "returned"
+            case _:
+                assert inbox.waiting() == before
+
+    def _put(self, line: Line, id: str) -> None:
+        room = len(self.desk.inbox) < self.size and not self.desk.disk.is_full
+        good = len(line.text) <= MAX_LINE and not line.problem and id not in self.state
+        put = self.desk.inbox.put(line, id=id)
+        assert isinstance(put, Accepted) == (room and good)
+        if isinstance(put, Accepted):
+            assert put.id not in self.state
+            assert put.id == id or not id
+            self.accepted.append(put)
+            self.state[put.id] = "queued"
+        else:
+            self.refused += 1
+
+    def _taken(self, taken: tuple[Accepted, ...], expected: list[Accepted], state: State, more: str) -> None:
+        assert list(taken) == expected
+        for accepted in taken:
+            if more == "leave":
+                self.in_hand.append(accepted)
+                continue
+            self.desk.ledger.settle(accepted, state, iteration=1)
+            self.state[accepted.id] = state
+            if state == "delivered":
+                self.delivered.append(accepted)
+
+    def check(self) -> None:
+        inbox, receipts = self.desk.inbox, self.desk.ledger.receipts
+        waiting = inbox.waiting()
+        assert {r.id: r.state for r in receipts if r.state != "refused"} == self.state
+        assert sum(r.state == "refused" for r in receipts) == self.refused
+        assert sorted(ids(waiting) + ids(tuple(self.in_hand))) == sorted(
+            id for id, state in self.state.items() if state == "queued"
+        )
+        order = ids(tuple(self.accepted))
+        assert ids(waiting) == sorted(ids(waiting), key=order.index)
+        assert len(waiting) == len(inbox) <= self.size
+        assert inbox.has_urgent == any(a.line.urgent for a in waiting)
+        assert [r["id"] for r in self.desk.records if r["type"] == "line"] == order
+
+    def check_told(self) -> None:
+        """Once all is on the disk, the events tell the same story, each line's in its order."""
+        told: dict[str, list[str]] = {}
+        for event in self.desk.told:
+            if isinstance(event, events.LineQueued):
+                told.setdefault(event.id, []).append("queued")
+            elif isinstance(event, events.Receipt) and event.state != "refused":
+                told[event.id].append(event.state)
+        assert {id: story[-1] for id, story in told.items()} == self.state
+        assert all(story[0] == "queued" for story in told.values())
+
+
+@given(st.integers(1, 4), stories)
+def test_every_accepted_line_is_in_exactly_one_state_whatever_happens(size: int, steps: list[Any]) -> None:
+    async def main() -> None:
+        check = Check(size)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(check.desk.journal.run)
+            for what, how, more in steps:
+                if what == "disk":
+                    await wait_all_tasks_blocked()
+                else:
+                    check.step(what, how, more)
+                check.check()
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        check.check_told()
+
+    trio.run(main)

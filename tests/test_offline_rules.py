@@ -1,0 +1,328 @@
+"""The shipped rules and prompts: what the offline model makes of real files, driven by a loop over the real tools."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from chain import interruption
+from chain.errors import ToolError
+from chain.interruption import Arrival, Situation
+from chain.lines import parse_line
+from chain.messages import Message, ToolCall, ToolResult, tool_results, user_text
+from chain.model import Request, ToolSpec
+from chain.plan import Plan
+from chain.promptfile import PromptFile, read_system_prompt
+from chain.providers import rules
+from chain.providers.scripted import ScriptedModel
+from chain.tools import Guidance, Registry, ToolContext, files, plan
+
+PROMPTS = Path(__file__).parent.parent / "prompts"
+# At full speed: the pace is for people to watch.
+RULES = rules.parse(
+    (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8").replace("delay_s: 0.01", "delay_s: 0"),
+    "offline_model.yaml",
+)
+REGISTRY = Registry.of([*files.TOOLS, *plan.TOOLS])
+SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
+
+
+class Unsteered:
+    def take_guidance(self) -> Guidance:
+        return Guidance()
+
+
+@dataclass
+class Driver:
+    """The bare loop: a request, the calls, their results; a line may come after the tools of an iteration."""
+
+    workspace: Path
+    conversation: list[Message] = field(default_factory=list)
+    plan: Plan = field(default_factory=Plan)
+    model: ScriptedModel = field(default_factory=lambda: ScriptedModel(RULES))
+    replies: list[Message] = field(default_factory=list)
+
+    async def run(self, query: str, lines: Mapping[int, str] | None = None) -> str:
+        """The last reply's text. A line is given as the executor would, todo commands carried out."""
+        self.conversation.append(user_text(query))
+        self.replies.clear()
+        tail: tuple[str, ...] = ()
+        while len(self.replies) < 10:
+            request = Request("system", tuple(self.conversation), SPECS, tail)
+            reply = await self.model.reply(request, lambda delta: None)
+            self.conversation.append(reply.message)
+            self.replies.append(reply.message)
+            if not reply.message.calls:
+                return reply.message.text
+            self.conversation.append(tool_results([await self.call(c) for c in reply.message.calls]))
+            tail = ()
+            if line := (lines or {}).get(len(self.replies)):
+                tail = self.interrupt(line)
+        raise AssertionError("the rules go round in a circle")
+
+    def interrupt(self, text: str) -> tuple[str, ...]:
+        line = parse_line(text)
+        outcome = f"(Done: {self.plan.carry_out(line.command)})" if line.command else ""
+        situation = Situation(1, "D", 5, (), "main", "")
+        shipped, _ = PromptFile(PROMPTS / "interruption_handler.yaml").current()
+        composed = interruption.compose(shipped, [Arrival(line, outcome)], situation)
+        self.conversation.append(user_text(composed.text))
+        return (composed.post_prompt, *((self.plan.render(),) if line.command else ()))
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        context = ToolContext(self.workspace, self.plan, call.id, Unsteered(), lambda text: None)
+        try:
+            return ToolResult(call.id, await REGISTRY.get(call.name).run(context, call.input))
+        except ToolError as error:
+            return ToolResult(call.id, str(error), is_error=True)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """The names of the tools that each reply called."""
+        return [[c.name for c in reply.calls] for reply in self.replies]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    for name, text in {
+        "prompts/system.yaml": "a: 1\nb: two words\n",
+        "prompts/other.md": "# Guide\n\nFirst words.\n\n## Use\n\nTODO: more\n",
+        "prompts/code.py": "class Thing:\n    pass\n\n\ndef act():\n    pass\n",
+        "products.csv": "sku,name,price,stock,rating\nSKU122,Cup,2.50,40,4.0\nSKU123,Pot,34.00,12,3.8\n",
+        "notes/SKU123.md": "# SKU123 Pot\n\n- Lids do not close.\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "empty").mkdir()
+    return Driver(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------- tasks
+
+
+async def test_lines_and_words_of_every_file_are_counted_in_three_iterations(driver: Driver) -> None:
+    text = await driver.run("Count the lines (and words) of every file in prompts")
+    assert driver.calls == [["list_files"], ["read_file"] * 3, []]
+    assert text.splitlines() == [
+        "Counted in prompts:",
+        "",
+        "   Lines   Words  File",
+        "       6       6  prompts/code.py",
+        "       7       8  prompts/other.md",
+        "       2       5  prompts/system.yaml",
+        "      15      19  total of 3 (text files found: 3)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "total"),
+    [
+        ("count lines in prompts", "15      19  total of 3"),
+        ("Please count the words in the prompts folder.", "15      19  total of 3"),
+        ("how many lines does prompts/other.md have?", "7       8  total of 1"),
+        ("How many lines are in this folder", "total of 5"),
+        ("count the lines of every file", "total of 5"),
+    ],
+)
+async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -> None:
+    assert total in await driver.run(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("list files in prompts", "prompts: 3 files\nprompts/code.py: 6 lines"),
+        ("Show me the files in the prompts folder", "prompts: 3 files"),
+        ("ls", ".: 5 files in 4 folders"),
+        ("what files are there?", ".: 5 files"),
+        ("read prompts/system.yaml", "a: 1\nb: two words"),
+        ("show the file prompts/system.yaml.", "a: 1\nb: two words"),
+        ("read prompts/other.md from line 5", "; lines 5 to 7 are shown\n## Use"),
+        ("read the first 1 lines of prompts/other.md", "; lines 1 to 1 are shown"),
+        ("open prompts", "prompts: 3 files"),
+        ('search for "TODO" in prompts', "prompts/other.md:7: TODO: more\n1 matching line in 1 of 3 files"),
+        ("grep class in prompts/code.py", "prompts/code.py:1: class Thing:"),
+        ("search prompts for two words", "prompts/system.yaml:2: b: two words"),
+        ("find Lids in this folder", "notes/SKU123.md:3: - Lids do not close."),
+        ("where is TODO?", "prompts/other.md:7"),
+        ("count lines in empty", "There are no text files in empty"),
+        ("summarise empty", "There is no text file to summarise"),
+        ("read promts/system.yaml", "That did not work:\n- There is no promts/system.yaml; did you mean prompts/"),
+        ("list files in ../x", "must not contain .."),
+        ("search for ( in prompts", "is not a regular expression"),
+        ("thanks!", "You are welcome."),
+        ("continue", "do not know what was left over"),
+    ],
+)
+async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
+    assert has in await driver.run(query)
+
+
+@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", ""])
+async def test_to_anything_else_it_says_what_it_is_and_what_it_can_do(driver: Driver, query: str) -> None:
+    text = await driver.run(query or "?")
+    assert "offline_model.yaml, a file of rules" in text
+    assert "not a language model" in text
+    assert "summarise prompts" in text
+
+
+async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
+    text = await driver.run("Summarise the prompts folder")
+    assert driver.calls == [["list_files"], ["read_file"] * 3, ["search_files"], []]
+    for row in (
+        "       7       8        42  prompts/other.md",
+        "total of 3",
+        "  prompts/system.yaml: a: 1",
+        "  prompts/other.md: Guide",
+        "  prompts/other.md: Use",
+        "  prompts/code.py: class Thing",
+        "  prompts/code.py: def act",
+        "  prompts/other.md:7: TODO: more",
+        "nobody has",
+    ):
+        assert row in text
+
+
+async def test_a_file_is_summarised(driver: Driver) -> None:
+    text = await driver.run("summarize prompts/other.md")
+    assert "total of 1" in text
+    assert "  prompts/other.md: Guide" in text
+
+
+# ---------------------------------------------------------------------------------------------- the plan
+
+
+async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
+    assert await driver.run("plan: read the notes, compare; then write a report.") == (
+        "The plan:\n[ ] 1. read the notes\n[ ] 2. compare\n[ ] 3. write a report"
+    )
+    assert "[ ] 4. check the licence" in await driver.run("Please add check the licence to the plan")
+    assert "[ ] 5. call Ann" in await driver.run("add a task: call Ann")
+    assert "[✓] 2. compare" in await driver.run("mark task 2 as done")
+    assert "[✗] 3. write a report (no time)" in await driver.run("task 3 failed because no time")
+    assert "[✗] 3. write a report (no time)" in await driver.run("What is on the plan?")
+    assert "there is no task 9" in await driver.run("task 9 is done")
+    assert await driver.run("clear the plan") == "The plan:\nIt is empty."
+
+
+# ---------------------------------------------------------------------------------------------- lines
+
+
+COUNT = "count the lines in prompts"
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("What are you doing?", f'I work on "{COUNT}". This is model call'),
+        ("status", "tools called so far: list_files"),
+        ("continue", "I go on."),
+        ("focus on the yaml files", 'Read: "focus on the yaml files".'),
+        ("context: there are few", 'Read: "there are few".'),
+        ("why is that?", "I cannot answer that"),
+        ("hurry up", 'Read: "hurry up". No rule of mine'),
+        ("todo: add verify SKU data", "Noted (Done: task 1 added: verify SKU data)."),
+        ("todo: list", "Noted (Done: the plan is empty)."),
+    ],
+)
+async def test_a_line_is_answered_and_the_task_goes_on_in_the_same_reply(
+    driver: Driver, line: str, says: str, moment: int
+) -> None:
+    text = await driver.run(COUNT, {moment: line})
+    assert says in driver.replies[moment].text
+    assert driver.calls == [["list_files"], ["read_file"] * 3, []]
+    assert text.endswith("15      19  total of 3 (text files found: 3)")
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize("line", ["add call Ann to the plan", "put call Ann on the list"])
+async def test_a_wish_about_the_plan_is_granted_and_the_task_goes_on(driver: Driver, line: str, moment: int) -> None:
+    text = await driver.run(COUNT, {moment: line})
+    assert [t.text for t in driver.plan.tasks] == ["call Ann"]
+    assert text.endswith("15      19  total of 3 (text files found: 3)")
+    assert "That goes on the plan." in driver.replies[moment].text
+
+
+async def test_a_plan_that_does_not_take_it_does_not_stop_the_task(driver: Driver) -> None:
+    text = await driver.run(COUNT, {2: "task 7 is done"})
+    assert "The plan did not take it: there is no task 7" in text
+    assert text.endswith("total of 3 (text files found: 3)")
+
+
+async def test_another_task_takes_the_place_of_the_query(driver: Driver) -> None:
+    text = await driver.run(COUNT, {1: "no, read prompts/system.yaml instead"})
+    assert driver.calls == [["list_files"], ["read_file"], []]
+    assert text.endswith("a: 1\nb: two words")
+
+
+async def test_skipped_calls_are_made_again(driver: Driver) -> None:
+    driver.conversation += [
+        user_text(COUNT),
+        (await driver.model.reply(Request("s", (user_text(COUNT),)), lambda d: None)).message,
+        tool_results([ToolResult("call_1", "[Skipped: user interrupted]", is_error=True)]),
+        user_text("USER INTERRUPTION: hurry up"),
+    ]
+    reply = await driver.model.reply(Request("s", tuple(driver.conversation)), lambda delta: None)
+    assert "No rule of mine" in reply.message.text
+    assert [c.name for c in reply.message.calls] == ["list_files"]
+
+
+async def test_after_the_answer_a_question_gets_only_its_own_answer(driver: Driver) -> None:
+    await driver.run(COUNT)
+    driver.interrupt("status")
+    reply = await driver.model.reply(Request("s", tuple(driver.conversation)), lambda delta: None)
+    assert "total of" not in reply.message.text
+    assert not reply.message.calls
+
+
+# ---------------------------------------------------------------------------------------------- the demonstration
+
+
+async def test_a_product_is_analysed_from_its_table_and_notes(driver: Driver) -> None:
+    text = await driver.run("Analyze product data for SKU123")
+    assert driver.calls == [["list_files"], ["search_files"], ["read_file", "read_file"], []]
+    assert driver.replies[0].blocks[0].text.startswith("SKU123 looks like")  # type: ignore[union-attr]
+    assert text.splitlines()[:4] == ["SKU123: Pot", "  price     34.00", "  stock        12", "  rating      3.8"]
+    assert "- Lids do not close." in text
+    assert "2 products with 52 pieces" in text
+
+
+async def test_a_todo_line_is_acknowledged_and_a_wish_to_verify_is_granted(driver: Driver) -> None:
+    text = await driver.run("Analyze product data for SKU123", {3: "todo: add verify SKU data"})
+    assert driver.calls[3:] == [["search_files", "plan_list"], ["plan_mark_done"], []]
+    assert driver.replies[3].text.startswith("Noted (Done: task 1 added: verify SKU data).")
+    assert [t.state for t in driver.plan.tasks] == ["DONE"]
+    assert "SKU123: Pot" in text
+    assert text.count("price") == 1
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+async def test_at_other_moments_the_demonstration_goes_on_too(driver: Driver, moment: int) -> None:
+    text = await driver.run("Analyze product data for SKU123", {moment: "todo: add verify SKU data"})
+    assert "(Done: task 1 added: verify SKU data)" in driver.replies[moment].text
+    assert "SKU123: Pot" in text
+
+
+async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
+    driver.plan.add("call Ann", "user")
+    await driver.run(COUNT, {1: "todo: list"})
+    assert driver.replies[1].text.startswith("Noted:\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
+
+
+async def test_a_product_that_nobody_names(driver: Driver) -> None:
+    assert "No file here names SKU9" in await driver.run("analyse the data of SKU9")
+
+
+# ---------------------------------------------------------------------------------------------- the prompts
+
+
+def test_the_shipped_prompts_can_be_used() -> None:
+    shipped, error = PromptFile(PROMPTS / "interruption_handler.yaml").current()
+    assert error is None
+    assert shipped.source.startswith("yaml:")
+    assert shipped.user_template == "USER INTERRUPTION: ${message}"
+    for name in ("plan_add_task", "plan_mark_done", "status", "continue", "same reply"):
+        assert name in shipped.post_prompt
+    assert "USER INTERRUPTION" in " ".join(read_system_prompt(PROMPTS / "system.yaml").split())

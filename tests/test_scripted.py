@@ -1,0 +1,519 @@
+"""The rule-file model: its language, what it answers, how it streams, and where it says that a file is wrong."""
+
+import math
+from collections.abc import Sequence
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from chain.errors import ConfigError, ModelError, ParameterRefused
+from chain.messages import (
+    Message,
+    Overrides,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    tool_results,
+    user_text,
+)
+from chain.model import Delta, Reply, Request
+from chain.providers.scripted import ScriptedModel
+
+RESUME = (
+    "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
+    "If it is already complete, give the final answer."
+)
+
+
+def model(rules: str) -> ScriptedModel:
+    return ScriptedModel.parse(dedent(rules), "my.yaml")
+
+
+def line(*texts: str) -> Message:
+    """A message as the executor delivers lines."""
+    return user_text("\n\n".join(f"USER INTERRUPTION: {text}" for text in texts))
+
+
+def called(*calls: ToolCall) -> Message:
+    return assistant(calls)
+
+
+def asked(name: str = "look", id: str = "call_1", **input: Any) -> Message:
+    return assistant([ToolCall(id, name, input)])
+
+
+def result(text: str, id: str = "call_1", *, is_error: bool = False) -> Message:
+    return tool_results([ToolResult(id, text, is_error)])
+
+
+async def answer(to: ScriptedModel, messages: Sequence[Message], **request: Any) -> Reply:
+    return await to.reply(Request(request.pop("system", "system"), tuple(messages), **request), lambda delta: None)
+
+
+async def text_of(rules: str, messages: Sequence[Message], **request: Any) -> str:
+    return (await answer(model(rules), messages, **request)).message.text
+
+
+# ---------------------------------------------------------------------------------------------- conditions
+
+
+async def test_the_first_rule_whose_conditions_hold_is_used() -> None:
+    rules = """
+        rules:
+          - {when: {user: '^b'}, text: begins with b}
+          - {when: {user: 'an'}, text: has an}
+          - {text: anything}
+    """
+    assert await text_of(rules, [user_text("banana")]) == "begins with b"
+    assert await text_of(rules, [user_text("ANANAS")]) == "has an"
+    assert await text_of(rules, [user_text("cherry")]) == "anything"
+
+
+async def test_no_rule_that_fits_is_said_openly() -> None:
+    text = await text_of("rules: [{when: {user: x}, text: x}]", [user_text("hello")])
+    assert text == "No rule of my.yaml matches the query 'hello' (model call 1 of this conversation)."
+    text = await text_of("rules: [{when: {user: x}, text: x}]", [user_text("x"), asked(), result("r")])
+    assert "matches the result of look (model call 2" in text
+
+
+async def test_a_user_rule_alone_answers_the_query_and_not_what_comes_later() -> None:
+    rules = """
+        rules:
+          - {when: {user: 'go'}, tools: [{name: look}]}
+          - {when: {user: 'go', tool: look}, text: done}
+    """
+    conversation = [user_text("go")]
+    first = await answer(model(rules), conversation)
+    assert first.message.calls == (ToolCall("call_1", "look", {}),)
+    assert first.stop_reason == "tool_use"
+    second = await answer(model(rules), [*conversation, first.message, result("r")])
+    assert (second.message.text, second.stop_reason) == ("done", "end_turn")
+
+
+@pytest.mark.parametrize(
+    ("when", "fits"),
+    [
+        ("{result: 'apple'}", True),
+        ("{result: 'pear', tool: look}", False),
+        ("{result: 'pear'}", True),
+        ("{tool: look}", True),
+        ("{tool: loo}", False),
+        ("{tool: 'lo+k|list'}", True),
+        ("{is_error: true}", True),
+        ("{is_error: true, result: apple}", False),
+        ("{is_error: false, tool: list}", False),
+        ("{turn: 2}", True),
+        ("{turn: 3}", False),
+        ("{step: 2}", True),
+        ("{tail: 'the plan'}", True),
+        ("{tail: 'plum'}", False),
+        ("{system: '^syst'}", True),
+        ("{overrides: [effort]}", True),
+        ("{overrides: []}", False),
+        ("{overrides: [effort, temperature]}", False),
+        ("{user: go, turn: 2}", True),
+        ("{user: stay, turn: 2}", False),
+        ("{interruption: ''}", False),
+        ("{}", True),
+    ],
+)
+async def test_conditions(when: str, fits: bool) -> None:
+    calls = called(ToolCall("1", "look", {}), ToolCall("2", "list", {}))
+    results = tool_results([ToolResult("1", "an apple"), ToolResult("2", "no pear", is_error=True)])
+    text = await text_of(
+        f"rules: [{{when: {when}, text: fits}}, {{text: does not}}]",
+        [user_text("go"), calls, results],
+        tail=("This is the plan.",),
+        overrides=Overrides(effort="low"),
+    )
+    assert text == ("fits" if fits else "does not")
+
+
+async def test_turn_counts_the_conversation_and_step_the_run() -> None:
+    rules = "rules: [{text: '${turn} ${step}'}]"
+    conversation = [user_text("one"), asked(), result("r"), assistant([Text("a")]), user_text("two")]
+    assert await text_of(rules, conversation) == "3 1"
+
+
+async def test_the_same_instance_reads_on_in_a_conversation_and_notices_another_one() -> None:
+    scripted = model("rules: [{text: '${turn} ${query} ${used}'}]")
+    conversation = [user_text("one"), asked(), result("r")]
+    assert (await answer(scripted, conversation[:1])).message.text == "1 one "
+    assert (await answer(scripted, conversation)).message.text == "2 one look"
+    assert (await answer(scripted, conversation)).message.text == "2 one look"
+    assert (await answer(scripted, [user_text("other")])).message.text == "1 other "
+    withdrawn = [*conversation[:1], user_text("else")]
+    assert (await answer(scripted, withdrawn)).message.text == "1 else "
+
+
+async def test_times_passes_a_rule_over_once_it_was_used_so_often() -> None:
+    scripted = model("rules: [{times: 2, text: a}, {text: b}]")
+    assert [(await answer(scripted, [user_text("x")])).message.text for _ in range(3)] == ["a", "a", "b"]
+
+
+# ---------------------------------------------------------------------------------------------- interruptions
+
+TASK = """
+rules:
+  - {when: {interruption: 'status'}, text: 'At call ${turn}.', and: continue}
+  - when: {interruption: 'add (?P<what>\\w+)'}
+    text: 'Adding ${1}.'
+    tools: [{name: plan_add, input: {task: '${what}'}}]
+    and: continue
+  - {when: {interruption: 'quiet'}, text: 'Only this.'}
+  - {when: {tool: look}, text: 'It is ${result}.'}
+  - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
+  - {when: {aside: true, tool: plan_add}, text: '${result}.', and: continue}
+  - {when: {user: ''}, text: 'First.', tools: [{name: first}]}
+"""
+
+
+async def test_a_reply_answers_the_interruption_and_goes_on_with_the_task() -> None:
+    reply = await answer(model(TASK), [user_text("go"), asked("first"), result("r"), line("status?")])
+    assert reply.message.text == "At call 2.\n\nNext I look."
+    assert reply.message.calls == (ToolCall("call_2", "look", {}),)
+
+
+async def test_without_continue_only_the_interruption_is_answered() -> None:
+    reply = await answer(model(TASK), [user_text("go"), asked("first"), result("r"), line("quiet")])
+    assert reply.message.text == "Only this."
+    assert not reply.message.calls
+
+
+async def test_several_lines_of_one_message_are_answered_in_their_order_and_the_task_goes_on_once() -> None:
+    reply = await answer(model(TASK), [user_text("go"), line("add tea", "status", "add milk")])
+    assert reply.message.text == "Adding tea.\n\nAt call 1.\n\nAdding milk.\n\nFirst."
+    assert [(c.name, dict(c.input)) for c in reply.message.calls] == [
+        ("plan_add", {"task": "tea"}),
+        ("plan_add", {"task": "milk"}),
+        ("first", {}),
+    ]
+
+
+async def test_a_final_answer_waits_for_the_results_of_the_interruptions_calls() -> None:
+    scripted = model(TASK)
+    conversation = [user_text("go"), asked("look"), result("red"), line("add tea")]
+    reply = await answer(scripted, conversation)
+    assert (reply.message.text, [c.name for c in reply.message.calls]) == ("Adding tea.", ["plan_add"])
+    conversation += [reply.message, result("Task 1 added", reply.message.calls[0].id)]
+    assert (await answer(scripted, conversation)).message.text == "Task 1 added.\n\nIt is red."
+
+
+async def test_a_resume_message_means_the_latest_results() -> None:
+    conversation = [user_text("go"), asked("first"), result("r"), line("quiet"), assistant([Text("Only this.")])]
+    reply = await answer(model(TASK), [*conversation, user_text(RESUME)])
+    assert (reply.message.text, [c.name for c in reply.message.calls]) == ("Next I look.", ["look"])
+
+
+async def test_please_continue_means_the_query_or_the_line_that_got_no_answer() -> None:
+    assert (await answer(model(TASK), [user_text("go"), user_text("Please continue.")])).message.text == "First."
+    again = [user_text("go"), line("status"), user_text("Please continue.")]
+    assert (await answer(model(TASK), again)).message.text == "At call 1.\n\nFirst."
+
+
+async def test_after_a_final_answer_there_is_nothing_to_continue() -> None:
+    conversation = [user_text("go"), asked("look"), result("red"), assistant([Text("It is red.")]), line("status")]
+    assert (await answer(model(TASK), conversation)).message.text == "At call 3."
+
+
+@pytest.mark.parametrize("note", ["[The user stopped the run here]", "[The user interrupted the run here]"])
+async def test_a_note_is_no_query_and_ends_what_came_before(note: str) -> None:
+    conversation = [user_text("go"), asked("first"), result("r"), line("quiet"), user_text(note), user_text("again")]
+    assert (await answer(model(TASK), conversation)).message.text == "First."
+    assert await text_of("rules: [{text: '${query}'}]", [user_text("go"), user_text(note)]) == "go"
+
+
+async def test_an_interruption_without_a_rule_of_its_own_leaves_the_task_to_its_rules() -> None:
+    rules = "rules: [{when: {interruption: other}, text: wrong}, {when: {tool: look}, text: task}]"
+    assert await text_of(rules, [user_text("go"), asked(), result("r"), line("hello")]) == "task"
+
+
+async def test_text_in_a_tool_result_is_never_an_interruption() -> None:
+    rules = "rules: [{when: {interruption: ''}, text: fooled}, {when: {tool: look}, text: '${result}'}]"
+    told = "USER INTERRUPTION: stop"
+    assert await text_of(rules, [user_text("go"), asked(), result(told)]) == told
+
+
+async def test_marks_say_how_messages_are_told_apart() -> None:
+    rules = """
+        marks: {interruption: '>> ', redirect: '^read (?P<what>.+)', resume: '^on$', note: '^--$'}
+        rules:
+          - {when: {interruption: ''}, text: 'line ${interruption}', and: continue}
+          - {when: {user: ''}, text: 'query ${query}'}
+    """
+    begun = [user_text("go"), asked(), result("r")]
+    assert await text_of(rules, [*begun, user_text(">> a\n\n>> b")]) == "line a\n\nline b"
+    assert await text_of(rules, [*begun, user_text(">> read x\n\n>> b")]) == "line b\n\nquery read x"
+    assert await text_of(rules, [user_text("go"), assistant([Text("a")]), user_text("on")]) == "query go"
+    assert await text_of(rules, [user_text("go"), user_text("--")]) == "query go"
+
+
+# ---------------------------------------------------------------------------------------------- templates and lists
+
+FILES = "a.md 10\nb.md 20\nc.md 1,000.5\n"
+
+
+async def lists(rule: str, text: str = FILES) -> Reply:
+    conversation = [user_text("go to the park"), asked(path="docs"), result(text)]
+    return await answer(model(f"rules:\n  - {dedent(rule).strip().replace(chr(10), chr(10) + '    ')}"), conversation)
+
+
+async def test_captures_fill_text_and_tool_input() -> None:
+    reply = await lists(r"""
+        when: {user: 'go to (the) (?P<where>\w+)', tool: look, result: '^(?P<file>b\S+) (\d+)'}
+        text: '${1} ${2} of ${0}: ${where}; $$${input.path} [${file|6}] [${input.nothing:-none}]'
+        tools: [{name: read, input: {path: 'x/${file}', n: '${2|number}', list: ['${where}', 3, true, null]}}]
+    """)
+    assert reply.message.text == "b.md 20 of b.md 20: park; $docs [  b.md] [none]"
+    assert reply.message.calls[0].input == {"path": "x/b.md", "n": 20, "list": ["park", 3, True, None]}
+
+
+async def test_a_list_gives_rows_counts_sums_and_a_call_for_each_item() -> None:
+    reply = await lists(r"""
+        collect:
+          files: {match: '^(?P<path>\S+) (?P<n>[\d.,]+)$', row: '${n|8} ${path}', limit: 2}
+        text: |
+          ${files}
+          ${files.count} files, ${files.n.sum}, first ${files.path}
+        tools: [{name: read, input: {path: '${path}', of: '${files.count|number}'}, for_each: files}]
+    """)
+    rows = ["      10 a.md", "      20 b.md", "… and 1 more", "3 files, 1030.5, first a.md"]
+    assert reply.message.text == "\n".join(rows)
+    assert [dict(c.input) for c in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
+
+
+async def test_an_empty_list_says_so_and_makes_no_calls() -> None:
+    reply = await lists(r"""
+        collect: {files: {match: '^(zzz) (?P<n>\d+)', empty: none}}
+        text: '${files} ${files.count} ${files.n.sum} [${files.1}]'
+        tools: [{name: read, for_each: files}]
+    """)
+    assert (reply.message.text, reply.message.calls) == ("none 0 0 []", ())
+
+
+async def test_lists_look_where_they_are_told() -> None:
+    rules = r"""
+        rules:
+          - collect:
+              all: {match: '\w+', join: ' '}
+              latest: {match: '\w+', from: latest, join: ' '}
+              looks: {match: '\w+', tool: look, join: ' '}
+              errors: {match: '\w+', is_error: true, join: ' '}
+              red: {match: '\w+', within: red, join: ' ', unique: 0}
+              asked: {match: '\w+', from: query}
+              plan: {match: '\w+', from: tail}
+            text: '${all} | ${latest} | ${looks} | ${errors} | ${red} | ${asked} | ${plan}'
+    """
+    conversation = [
+        user_text("old"), asked("look", "0"), result("old", "0"),
+        user_text("go"), asked("look", "1"), result("red red", "1"),
+        called(ToolCall("2", "list", {}), ToolCall("3", "list", {})),
+        tool_results([ToolResult("2", "blue"), ToolResult("3", "broken", is_error=True)]),
+    ]  # fmt: skip
+    text = await text_of(rules, conversation, tail=("todo",))
+    assert text == "red red blue | blue | red red | broken | red | go | todo"
+
+
+async def test_names_tell_of_the_conversation() -> None:
+    rules = "rules: [{text: '${file} ${query} ${turn} ${step} ${tool} ${used} ${tail} ${offered}'}]"
+    conversation = [user_text("go"), called(ToolCall("1", "look", {}), ToolCall("2", "look", {}))]
+    conversation.append(tool_results([ToolResult("1", "a"), ToolResult("2", "b")]))
+    text = await text_of(rules, conversation, tail=("t", "u"))
+    assert text == "my.yaml go 2 2 look 2 × look t\n\nu "
+
+
+# ---------------------------------------------------------------------------------------------- replies
+
+
+async def test_thinking_text_and_calls_make_one_reply() -> None:
+    rules = "rules: [{thinking: hm, text: hello, tools: [{name: a}, {name: b, id: given}, {name: c, input: {x: 1}}]}]"
+    conversation = [user_text("x"), asked("a", "call_1"), result("r")]
+    reply = await answer(model(rules), conversation)
+    assert reply.message.blocks == (
+        Thinking("hm"),
+        Text("hello"),
+        ToolCall("call_2", "a", {}),
+        ToolCall("given", "b", {}),
+        ToolCall("call_3", "c", {"x": 1}),
+    )
+
+
+async def test_generated_ids_keep_clear_of_given_ones_and_are_the_same_each_time() -> None:
+    scripted = model("rules: [{tools: [{name: a, id: call_1}, {name: b}]}]")
+    for _ in range(2):
+        reply = await answer(scripted, [user_text("x")])
+        assert [c.id for c in reply.message.calls] == ["call_1", "call_2"]
+
+
+async def test_replies_that_no_service_should_give_can_be_given() -> None:
+    twice = await answer(model("rules: [{tools: [{name: a, id: x}, {name: '', id: x}]}]"), [user_text("x")])
+    assert twice.message.calls == (ToolCall("x", "a", {}), ToolCall("x", "", {}))
+    empty = await answer(model("rules: [{text: ''}]"), [user_text("x")])
+    assert (empty.message.blocks, empty.stop_reason) == ((), "end_turn")
+    blank = await answer(model('rules: [{text: " \\n"}]'), [user_text("x")])
+    assert blank.message.blocks == (Text(" \n"),)
+    cut = await answer(model("rules: [{tools: [{name: a, input: {x: 1}, cut: true}, {name: b}]}]"), [user_text("x")])
+    assert cut.message.calls == (ToolCall("call_1", "a", {}), ToolCall("call_2", "b", {}))
+    assert (cut.cut_calls, cut.stop_reason) == ({"call_1"}, "max_tokens")
+
+
+@pytest.mark.parametrize(
+    "reason", ["end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"]
+)
+async def test_any_stop_reason_can_be_given(reason: str) -> None:
+    reply = await answer(model(f"rules: [{{text: x, stop_reason: {reason}}}]"), [user_text("x")])
+    assert reply.stop_reason == reason
+
+
+async def test_usage_is_estimated_unless_it_is_given() -> None:
+    estimate = await answer(model("rules: [{text: '12345'}]"), [user_text("1234")], system="1234", tail=("1234",))
+    assert estimate.usage == Usage(input_tokens=3, output_tokens=2)
+    given = "rules: [{text: '12345', usage: {input_tokens: 7, cache_read_tokens: 9}}]"
+    assert (await answer(model(given), [user_text("1234")])).usage == Usage(7, 2, cache_read_tokens=9)
+
+
+async def test_max_tokens_cuts_the_reply_as_a_service_would() -> None:
+    rules = "rules: [{thinking: '1234', text: '123456789', tools: [{name: a, input: {x: long enough}}, {name: b}]}]"
+    whole = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=100))
+    assert (whole.stop_reason, len(whole.message.blocks)) == ("tool_use", 4)
+    in_text = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=2))
+    assert in_text.message.blocks == (Thinking("1234"), Text("1234"))
+    assert (in_text.stop_reason, in_text.usage.output_tokens, in_text.cut_calls) == ("max_tokens", 2, set())
+    in_call = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=5))
+    assert in_call.message.blocks[2:] == (ToolCall("call_1", "a", {}),)
+    assert (in_call.stop_reason, in_call.cut_calls) == ("max_tokens", {"call_1"})
+    nothing = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=0))
+    assert (nothing.stop_reason, nothing.message.blocks) == ("max_tokens", ())
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+
+async def test_an_error_strikes_as_often_as_it_says() -> None:
+    scripted = model("rules: [{text: ok, error: {message: busy, retryable: true, retry_after: 2, times: 2}}]")
+    for _ in range(2):
+        with pytest.raises(ModelError, match="busy") as caught:
+            await answer(scripted, [user_text("x")])
+        assert (caught.value.retryable, caught.value.retry_after) == (True, 2)
+    assert (await answer(scripted, [user_text("x")])).message.text == "ok"
+
+
+async def test_an_error_without_times_strikes_always_and_is_not_retryable() -> None:
+    scripted = model("rules: [{error: {message: no credit}}]")
+    for _ in range(3):
+        with pytest.raises(ModelError, match="no credit") as caught:
+            await answer(scripted, [user_text("x")])
+        assert (caught.value.retryable, caught.value.retry_after) == (False, None)
+
+
+async def test_an_error_in_the_middle_of_a_stream_leaves_what_was_shown() -> None:
+    scripted = model("""
+        pace: {chunk: 4}
+        rules: [{thinking: hm, text: '0123456789', error: {after: 6}}]
+    """)
+    shown: list[Delta] = []
+    with pytest.raises(ModelError):
+        await scripted.reply(Request("s", (user_text("x"),)), shown.append)
+    assert shown == [Delta("thinking", "hm"), Delta("text", "0123"), Delta("text", "45")]
+
+
+async def test_parameters_are_refused_only_where_they_are_set() -> None:
+    scripted = model("rules: [{text: ok, error: {message: deprecated, refuses: [temperature, effort]}}]")
+    with pytest.raises(ParameterRefused, match="deprecated") as caught:
+        await answer(scripted, [user_text("x")], overrides=Overrides(max_tokens=5, temperature=0))
+    assert caught.value.parameters == ("temperature",)
+    assert (await answer(scripted, [user_text("x")], overrides=Overrides(max_tokens=5))).message.text == "ok"
+
+
+# ---------------------------------------------------------------------------------------------- streaming
+
+
+async def test_text_comes_in_pieces_at_the_pace_of_the_rule(autojump_clock: trio.testing.MockClock) -> None:
+    scripted = model("""
+        pace: {chunk: 4, delay_s: 1}
+        rules:
+          - {when: {user: slow}, thinking: hm, text: '0123456789', pace: {delay_s: 5}}
+          - {text: '0123456789'}
+    """)
+    shown: list[tuple[float, str]] = []
+    start = trio.current_time()
+
+    def show(delta: Delta) -> None:
+        shown.append((round(trio.current_time() - start, 3), delta.text))
+
+    await scripted.reply(Request("s", (user_text("fast"),)), show)
+    assert shown == [(1, "0123"), (2, "4567"), (3, "89")]
+    shown.clear()
+    start = trio.current_time()
+    await scripted.reply(Request("s", (user_text("slow"),)), show)
+    assert shown == [(5, "hm"), (10, "0123"), (15, "4567"), (20, "89")]
+    assert math.isclose(trio.current_time() - start, 25)
+
+
+async def test_a_reply_without_delay_still_lets_others_run() -> None:
+    scripted = model("pace: {chunk: 1}\nrules: [{text: abc}]")
+    with trio.testing.assert_checkpoints():
+        await answer(scripted, [user_text("x")])
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await answer(scripted, [user_text("x")])
+    assert scope.cancelled_caught
+
+
+async def test_a_cancelled_call_counts_as_a_use_and_the_model_is_usable_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    scripted = model("pace: {chunk: 1, delay_s: 1}\nrules: [{times: 1, text: abc}, {text: next}]")
+    with trio.move_on_after(1.5):
+        await answer(scripted, [user_text("x")])
+    assert (await answer(scripted, [user_text("x")])).message.text == "next"
+
+
+# ---------------------------------------------------------------------------------------------- files with mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("name: x", 1, "there is no list of rules"),
+        ("rules:\n  - {when: {usr: x}, text: x}", 2, "did you mean user?"),
+        ("rules:\n  - when: {user: x}", 2, "a rule that does nothing"),
+        ("rules:\n  - text: x\n    when: {user: '('}", 3, "is not a regular expression"),
+        ("rules:\n  - text: '${nme}'\n    when: {user: '(?P<name>x)'}", 2, "did you mean name?"),
+        ("rules:\n  - text: 'costs $5'", 2, "a $ must be written $$"),
+        ("rules:\n  - text: x\n    and: stop", 3, "expected one of continue"),
+        ("rules:\n  - text: x\n    stop_reason: bored", 3, "expected one of end_turn"),
+        ("rules:\n  - text: x\n    times: 0", 3, "at least 1"),
+        ("rules:\n  - tools:\n      - {input: {}}", 3, "needs the name of the tool"),
+        ("rules:\n  - tools:\n      - {name: x, input: 5}", 3, "expected a mapping"),
+        ("rules:\n  - tools:\n      - {name: x, for_each: files}", 3, "a list under collect"),
+        ("rules:\n  - text: x\n    collect:\n      turn: {match: x}", 4, "this name is taken"),
+        ("rules:\n  - text: x\n    collect:\n      f: {row: x}", 4, "needs match"),
+        ("rules:\n  - text: x\n    collect:\n      f: {match: x, unique: path}", 4, "expected one of 0"),
+        ("rules:\n  - text: x\n    when: {user: '(?P<a>x)', result: '(?P<a>y)'}", 3, "in two of the expressions"),
+        ("rules:\n  - text: x\n    error: {refuses: [top_p]}", 3, "expected one of max_tokens"),
+        ("marks: {interruption: ''}\nrules: []", 1, "must not be blank"),
+        ("rules: [", 1, "is not valid YAML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, line: int, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ScriptedModel.parse(text, "my.yaml")
+    assert caught.value.file == "my.yaml"
+    assert caught.value.line == line
+    assert says in caught.value.message
+
+
+def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("rules: [{text: x}]")
+    assert ScriptedModel.load(path).name == "mine"
+    assert ScriptedModel.parse("name: other\nrules: []", "my.yaml").name == "other"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ScriptedModel.load(tmp_path / "none.yaml")

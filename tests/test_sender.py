@@ -1,0 +1,419 @@
+"""Lines that nobody types: each goes at its moment, in order, as room comes, and what never went is reported."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from support import Session, check_invariants, open_session, settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.app import Submitted
+from chain.tools import Tool, ToolContext, tool
+from cli.moments import Now, parse_moment
+from cli.sender import Outgoing, Sender
+
+RULES = """
+rules:
+  - {when: {user: ^Your reply was shown}, text: The task is done.}
+  - {when: {interruption: '^more'}, text: More., tools: [{name: wait, input: {}}]}
+  - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {user: ^task, tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+
+
+@dataclass
+class Stage:
+    """A chain, its sender, a tool that waits until it is let go, and what the sender was answered."""
+
+    session: Session
+    sender: Sender
+    open: trio.Event
+    answers: list[tuple[str, str]]
+    started: trio.Event = field(default_factory=trio.Event)
+
+    def take(self, *lines: str) -> None:
+        for line in lines:
+            say = parse_moment(line, strict=True)
+            self.sender.take(Outgoing(say.moment, say.text, say.written))
+
+    async def begin(self, query: str = "task") -> None:
+        """Start a run and wait until its tool runs."""
+        self.session.chain.start(query)
+        await self.started.wait()
+
+    @property
+    def delivered(self) -> list[tuple[str, str | None]]:
+        """Every line that reached the model, with the point."""
+        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
+
+    def texts(self, state: str) -> list[str]:
+        return [r.text for r in self.session.chain.receipts if r.state == state]
+
+    @property
+    def statuses(self) -> list[str]:
+        return [r.status for r in self.session.of(events.Result)]
+
+
+@asynccontextmanager
+async def opened(*, max_iterations: int = 20, inbox_size: int = 10) -> AsyncIterator[Stage]:
+    open, started, answers = trio.Event(), trio.Event(), list[tuple[str, str]]()
+
+    @tool(timeout_s=10_000)
+    async def wait(ctx: ToolContext) -> str:
+        """Wait."""
+        started.set()
+        await open.wait()
+        return "waited"
+
+    tools: list[Tool] = [wait]
+    use = settings(max_iterations=max_iterations, inbox_size=inbox_size)
+    # On the test clock this comes to pass as soon as everybody waits for somebody else.
+    with trio.fail_after(1000):
+        async with open_session(RULES, tools=tools, use=use) as session, trio.open_nursery() as nursery:
+            sender = Sender(session.chain, lambda line, answer: answers.append((line.text, answer.what)))
+            await nursery.start(sender.run)
+            yield Stage(session, sender, open, answers, started)
+            await session.chain.wait_idle()
+            if session.model.requests:
+                check_invariants(session, max_iterations=max_iterations)
+            nursery.cancel_scope.cancel()
+
+
+# ---------------------------------------------------------------------------------------------------------- moments
+
+
+async def test_a_line_without_a_moment_goes_at_once(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.take("task")
+        await stage.started.wait()
+        stage.take("now")
+        assert stage.answers == [("task", "started"), ("now", "queued")]
+
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert stage.delivered == [("task", "start"), ("now", "D")]
+
+
+@pytest.mark.parametrize(
+    ("moment", "point", "iteration"),
+    [
+        ("@iteration 1", "D", 1),
+        ("@iteration 2", "B", 2),
+        ("@tool wait", "D", 1),
+        ("@answer", "B", 2),
+    ],
+)
+async def test_a_moment_in_the_run(autojump_clock: MockClock, moment: str, point: str, iteration: int) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take(f"{moment} say")
+        assert stage.sender.unsent == (f"{moment} say",)
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        (entered,) = stage.session.of(events.UserInterruption)
+        assert (entered.message, entered.point, entered.iteration) == ("say", point, iteration)
+        assert stage.statuses == ["done"]
+        assert stage.sender.unsent == ()
+
+
+async def test_each_moment_fires_once(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@tool wait more", "@iteration 1 one", "@answer at the answer", "@done task again")
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["done", "done"]
+        assert [text for text, _ in stage.delivered] == ["task", "one", "more", "at the answer", "task again"]
+
+
+async def test_at_its_moment_a_line_comes_after_the_event_that_made_it(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@iteration 2 say")
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        told = [e for e in stage.session.events if isinstance(e, events.IterationStarted | events.LineQueued)]
+        assert [(e.type, e.iteration) for e in told[:3]] == [
+            ("iteration_started", 1),
+            ("iteration_started", 2),
+            ("line_queued", 2),
+        ]
+
+
+async def test_after_the_run_a_line_starts_the_next_one(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@done first", "@done second")
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        assert stage.answers == [("first", "started"), ("second", "queued")]
+        assert stage.statuses == ["done", "done"]
+        assert stage.delivered == [("task", "start"), ("first", "start"), ("second", "A")]
+
+
+async def test_who_waits_for_the_end_waits_for_the_run_that_the_end_sets_off(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@done task two")
+        stage.session.chain.start("task")
+        await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["done", "done"]
+
+
+async def test_seconds_count_from_when_the_line_was_read(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        begun = trio.current_time()
+        stage.take("@after 3 late", "@after 1.5 early")
+        await stage.begin()
+        await trio.sleep(2)
+        assert stage.answers == [("early", "queued")]
+
+        await trio.sleep(2)
+        assert stage.answers == [("early", "queued"), ("late", "queued")]
+        assert stage.sender.unsent == ()
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert stage.delivered[1:] == [("early", "D"), ("late", "D")]
+        waited = {r.text: r.waited_s for r in stage.session.chain.receipts}
+        assert trio.current_time() - begun == pytest.approx(4)
+        assert waited["early"] == pytest.approx(2.5)
+        assert waited["late"] == pytest.approx(1)
+
+
+async def test_seconds_after_which_nothing_runs_start_a_run(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@after 5 task")
+        await trio.sleep(4)
+        assert stage.statuses == []
+        await trio.sleep(2)
+
+        assert stage.answers == [("task", "started")]
+        assert stage.statuses == ["done"]
+
+
+async def test_a_line_that_is_not_due_is_unsent(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@after 99 late", "@iteration 9 never", "@tool other never either")
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        assert stage.sender.unsent == ("@after 99 late", "@iteration 9 never", "@tool other never either")
+        assert stage.statuses == ["done"]
+
+
+# ------------------------------------------------------------------------------------------------------ backpressure
+
+
+@pytest.mark.parametrize("count", [10, 11, 12, 25])
+async def test_what_the_channel_has_no_room_for_waits_and_comes_in_order(autojump_clock: MockClock, count: int) -> None:
+    lines = [f"line {n}" for n in range(1, count + 1)]
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*lines)
+        await wait_all_tasks_blocked()
+        assert stage.sender.held == count - 10
+        assert stage.sender.unsent == tuple(lines[10:])
+        assert len(stage.session.chain.waiting) == 10
+
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert [text for text, _ in stage.delivered] == ["task", *lines]
+        assert stage.texts("refused") == []
+        first, *_ = stage.session.of(events.UserInterruption)
+        assert first.message.split("\n\n") == lines[:10]
+        assert stage.statuses == ["done"]
+        assert stage.sender.unsent == ()
+
+
+async def test_a_line_does_not_overtake_those_that_are_held(autojump_clock: MockClock) -> None:
+    async with opened(inbox_size=1) as stage:
+        await stage.begin()
+        stage.take("one", "two", "@after 1 three")
+        await trio.sleep(2)
+        stage.take("four")
+        assert stage.sender.held == 3
+
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert [text for text, _ in stage.delivered] == ["task", "one", "two", "three", "four"]
+
+
+async def test_lines_for_one_moment_are_held_too(autojump_clock: MockClock) -> None:
+    lines = [f"line {n}" for n in range(1, 15)]
+    async with opened() as stage:
+        stage.open.set()
+        stage.take(*(f"@tool wait {line}" for line in lines))
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        assert [text for text, _ in stage.delivered] == ["task", *lines]
+        assert stage.texts("refused") == []
+
+
+async def test_draining_waits_until_nothing_is_held(autojump_clock: MockClock) -> None:
+    async with opened(inbox_size=1) as stage, trio.open_nursery() as nursery:
+        await stage.begin()
+        stage.take("one", "two")
+        nursery.start_soon(stage.sender.drain)
+        await wait_all_tasks_blocked()
+        assert stage.sender.held == 1
+
+        stage.open.set()
+        await stage.sender.drain()
+        assert stage.sender.held == 0
+
+
+async def test_two_senders_both_get_room(autojump_clock: MockClock) -> None:
+    async with opened(inbox_size=1) as stage, trio.open_nursery() as nursery:
+        other = Sender(stage.session.chain, lambda line, answer: None)
+        await nursery.start(other.run)
+        await stage.begin()
+        stage.take("one", "two")
+        other.take(Outgoing(Now(), "three", "three"))
+        await wait_all_tasks_blocked()
+        assert (stage.sender.held, other.held) == (1, 1)
+
+        stage.open.set()
+        await stage.sender.drain()
+        await other.drain()
+        await stage.session.chain.wait_idle()
+        nursery.cancel_scope.cancel()
+
+        assert sorted(text for text, _ in stage.delivered) == ["one", "task", "three", "two"]
+
+
+async def test_what_is_held_when_the_run_ends_starts_the_next(autojump_clock: MockClock) -> None:
+    async with opened(inbox_size=2) as stage:
+        await stage.begin()
+        stage.take("then: second", "then: third", "then: fourth")
+        assert stage.sender.held == 1
+        stage.open.set()
+        while stage.sender.held or stage.session.chain.is_running:
+            await stage.sender.drain()
+            await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["done"] * 4
+        assert [text for text, _ in stage.delivered] == ["task", "then: second", "then: third", "then: fourth"]
+
+
+# -------------------------------------------------------------------------------------------------------------- stops
+
+
+async def test_a_stop_passes_by_what_is_held(autojump_clock: MockClock) -> None:
+    lines = [f"line {n}" for n in range(1, 13)]
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*lines, "Stop!")
+        assert stage.answers[-1] == ("Stop!", "stopping")
+        assert stage.sender.held == 0
+        assert stage.sender.unsent == ("line 11", "line 12")
+
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["cancelled_with_partial"]
+        assert stage.texts("returned") == lines[:10]
+        assert stage.texts("handled") == ["Stop!"]
+        assert stage.sender.unsent == ("line 11", "line 12")
+
+
+async def test_a_line_after_a_stop_waits_for_the_end_and_starts_a_run(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take("stop", "task two", "three")
+        assert [what for _, what in stage.answers] == ["stopping"]
+        assert stage.sender.held == 2
+
+        stage.open.set()
+        while stage.sender.held or stage.session.chain.is_running:
+            await stage.sender.drain()
+            await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["cancelled_with_partial", "done"]
+        assert [text for text, _ in stage.delivered] == ["task", "task two", "three"]
+        assert stage.sender.unsent == ()
+
+
+async def test_a_stop_that_finds_nothing_to_stop_overtakes_nothing(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.take("stop")
+
+        assert stage.answers == [("stop", "nothing")]
+        assert stage.statuses == []
+
+
+# ------------------------------------------------------------------------------------------------ moments that passed
+
+
+@pytest.mark.parametrize("moment", ["@tool wait", "@iteration 1"])
+async def test_a_line_whose_moment_was_in_a_run_never_starts_one(autojump_clock: MockClock, moment: str) -> None:
+    lines = [f"line {n}" for n in range(1, 11)]
+    async with opened() as stage:
+        stage.take(*(f"{moment} {line}" for line in lines), f"{moment} too late")
+        await stage.begin()
+        await wait_all_tasks_blocked()
+        assert stage.sender.held == 1
+
+        stage.session.chain.interrupt()
+        await stage.session.chain.wait_idle()
+        await wait_all_tasks_blocked()
+
+        assert stage.statuses == ["interrupted"]
+        assert stage.texts("returned") == lines
+        assert stage.sender.held == 0
+        assert stage.sender.unsent == (f"{moment} too late",)
+
+
+async def test_held_lines_of_no_moment_go_on_after_an_interrupt_as_the_next_run(autojump_clock: MockClock) -> None:
+    async with opened(inbox_size=1) as stage:
+        await stage.begin()
+        stage.take("one", "two")
+        stage.session.chain.interrupt()
+        await stage.sender.drain()
+        await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["interrupted", "done"]
+        assert stage.texts("returned") == ["one"]
+        assert stage.delivered == [("task", "start"), ("two", "start")]
+
+
+async def test_a_refused_line_is_answered(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take("todo: add", "x" * 100_001, "/help")
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert [what for _, what in stage.answers] == ["refused", "refused", "queued"]
+        assert [text for text, _ in stage.delivered] == ["task", "/help"]
+
+
+async def test_the_sender_passes_on_ids_and_urgency(autojump_clock: MockClock) -> None:
+    answers: list[Submitted] = []
+    async with opened() as stage:
+        await stage.begin()
+        sender = Sender(stage.session.chain, lambda _, answer: answers.append(answer))
+        sender.take(Outgoing(Now(), "now", "now", urgent=True, id="mine"))
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+
+        assert [answer.id for answer in answers] == ["mine"]
+        (queued,) = stage.session.of(events.LineQueued)
+        assert (queued.id, queued.kind) == ("mine", "urgent")

@@ -1,0 +1,573 @@
+"""The journal: what is on the disk when somebody is told so, in which order, and what a failing disk does."""
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import example, given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from chain.errors import JournalError, SessionError
+from chain.session import DiskFile, Journal, new_journal, sessions_folder
+
+ROOT = Path(__file__).parent.parent
+
+
+class Disk:
+    """A file layer in memory. ``is_slow`` holds every sync until ``release``; the two errors make it fail."""
+
+    def __init__(self, *, is_slow: bool = False) -> None:
+        self.data = b""
+        self.on_disk = b""
+        self.syncs = 0
+        self.append_error: OSError | None = None
+        self.sync_error: OSError | None = None
+        self._is_slow = is_slow
+        self._held: list[trio.Event] = []
+
+    @property
+    def is_syncing(self) -> bool:
+        return bool(self._held)
+
+    def append(self, data: bytes) -> None:
+        if self.append_error is not None:
+            raise self.append_error
+        self.data += data
+
+    async def sync(self) -> None:
+        self.syncs += 1
+        written, error = self.data, self.sync_error
+        if self._is_slow:
+            self._held.append(trio.Event())
+            await self._held[-1].wait()
+        if error is not None:
+            raise error
+        self.on_disk = max(self.on_disk, written, key=len)
+
+    async def release(self) -> None:
+        """Let the oldest sync end, and everybody act on it."""
+        self._held.pop(0).set()
+        await wait_all_tasks_blocked()
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def records(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in data.split(b"\n")[:-1]]
+
+
+def started(nursery: trio.Nursery, disk: Disk) -> Journal:
+    journal = Journal(disk)
+    nursery.start_soon(journal.run)
+    return journal
+
+
+def saying(said: list[str], what: str) -> Callable[[], None]:
+    return lambda: said.append(what)
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def test_a_record_is_in_the_file_whole_before_anything_else_happens() -> None:
+    disk = Disk()
+    Journal(disk).record("line", {"id": "L1", "text": "zwei\nZeilen ⏳"})
+
+    assert disk.data.endswith(b"\n")
+    assert disk.data.count(b"\n") == 1
+    (record,) = records(disk.data)
+    assert record.pop("time") > 1_600_000_000
+    assert list(record.items()) == [("type", "line"), ("seq", 1), ("id", "L1"), ("text", "zwei\nZeilen ⏳")]
+
+
+def test_records_are_numbered_without_a_gap_even_when_one_could_not_be_written() -> None:
+    disk = Disk()
+    journal = Journal(disk)
+
+    journal.record("a", {})
+    disk.append_error = FULL
+    with pytest.raises(JournalError):
+        journal.record("lost", {})
+    disk.append_error = None
+    journal.record("b", {})
+
+    assert [(r["type"], r["seq"]) for r in records(disk.data)] == [("a", 1), ("b", 2)]
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.characters(exclude_categories=()))),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(json_values)
+@example("a lone surrogate \ud800 and a backslash before one \\\udfff")
+@example("rows \r\n \u2028 \x85 \x00")
+def test_any_text_comes_back_as_it_was(value: Any) -> None:
+    disk = Disk()
+
+    Journal(disk).record("line", {"text": value})
+
+    (record,) = records(disk.data)
+    # Two surrogates that make a pair are one character to JSON, however it is written.
+    assert record["text"] == json.loads(json.dumps(value))
+
+
+def test_a_failed_write_says_why_and_where_and_the_next_record_may_succeed() -> None:
+    disk = Disk()
+    disk.append_error = FULL
+    journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
+
+    with pytest.raises(JournalError, match=r"cannot be written to /somewhere/s1\.jsonl: No space left on device"):
+        journal.record("line", {})
+
+    assert disk.data == b""
+    assert journal.failure is None
+    disk.append_error = None
+    journal.record("line", {})
+    assert len(records(disk.data)) == 1
+
+
+# --------------------------------------------------------------------------------------------------- acknowledgements
+
+
+async def test_nobody_is_told_before_the_record_is_on_the_disk(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = started(nursery, disk)
+
+    journal.record("line", {"id": "L1"})
+    journal.acknowledge(saying(said, "L1"))
+    await wait_all_tasks_blocked()
+    assert disk.is_syncing
+    assert said == []
+
+    await disk.release()
+    assert said == ["L1"]
+    assert disk.on_disk == disk.data
+
+
+async def test_a_burst_shares_one_sync(nursery: trio.Nursery) -> None:
+    disk, said = Disk(), list[str]()
+    journal = started(nursery, disk)
+
+    for n in range(200):
+        journal.record("line", {"n": n})
+        journal.acknowledge(saying(said, str(n)))
+    await journal.flush()
+
+    assert said == [str(n) for n in range(200)]
+    assert disk.syncs == 1
+
+
+async def test_what_comes_while_the_disk_is_busy_waits_for_the_next_sync(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = started(nursery, disk)
+    journal.record("line", {"n": 0})
+    journal.acknowledge(saying(said, "early"))
+    await wait_all_tasks_blocked()
+
+    for n in range(50):
+        journal.record("line", {"n": n})
+        journal.acknowledge(saying(said, "late"))
+    await disk.release()
+    assert said == ["early"]
+
+    await disk.release()
+    assert said == ["early", *["late"] * 50]
+    assert disk.syncs == 2
+
+
+async def test_what_follows_from_a_line_is_told_after_the_line(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = started(nursery, disk)
+
+    journal.in_order(saying(said, "nothing waits, so at once"))
+    assert said == ["nothing waits, so at once"]
+
+    journal.acknowledge(saying(said, "L1 queued"))
+    journal.in_order(saying(said, "L1 delivered"))
+    await wait_all_tasks_blocked()
+    journal.acknowledge(saying(said, "L2 queued"))
+    journal.in_order(saying(said, "L2 delivered"))
+    assert said == ["nothing waits, so at once"]
+
+    await disk.release()
+    assert said[1:] == ["L1 queued", "L1 delivered"]
+    await disk.release()
+    assert said[3:] == ["L2 queued", "L2 delivered"]
+    journal.in_order(saying(said, "at once again"))
+    assert said[5:] == ["at once again"]
+
+
+async def test_what_an_action_brings_up_is_told_after_what_waited_already(nursery: trio.Nursery) -> None:
+    said = list[str]()
+    journal = started(nursery, Disk())
+
+    def first() -> None:
+        said.append("L1 queued")
+        journal.in_order(saying(said, "brought up by L1"))
+
+    journal.acknowledge(first)
+    journal.in_order(saying(said, "L1 delivered"))
+    await journal.flush()
+
+    assert said == ["L1 queued", "L1 delivered", "brought up by L1"]
+
+
+async def test_a_flush_waits_for_all_that_was_queued_before_it(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = started(nursery, disk)
+    journal.acknowledge(saying(said, "L1"))
+
+    async def flush() -> None:
+        await journal.flush()
+        said.append("flushed")
+
+    nursery.start_soon(flush)
+    await wait_all_tasks_blocked()
+    journal.acknowledge(saying(said, "L2"))
+    assert said == []
+
+    await disk.release()
+    assert said == ["L1", "flushed"]
+
+
+async def test_a_flush_of_a_journal_that_waits_for_nothing_returns_at_once(autojump_clock: trio.abc.Clock) -> None:
+    journal = Journal(Disk())
+    journal.record("line", {})
+    journal.in_order(lambda: None)
+
+    with trio.fail_after(1):
+        await journal.flush()
+
+
+async def test_giving_up_a_flush_gives_up_no_acknowledgement(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = started(nursery, disk)
+    journal.acknowledge(saying(said, "L1"))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await journal.flush()
+    assert scope.cancelled_caught
+
+    await wait_all_tasks_blocked()
+    await disk.release()
+
+    assert said == ["L1"]
+
+
+async def test_two_syncs_at_a_time_tell_nobody_too_early(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = Journal(disk)
+    journal.record("line", {"id": "L1"})
+    journal.acknowledge(saying(said, "L1"))
+    nursery.start_soon(journal.sync)
+    nursery.start_soon(journal.sync)
+    await wait_all_tasks_blocked()
+
+    journal.record("line", {"id": "L2"})
+    journal.acknowledge(saying(said, "L2"))
+    await disk.release()
+    await disk.release()
+
+    assert said == ["L1"], "L2 came after both syncs had begun"
+
+
+async def test_a_sync_by_hand_does_not_stop_the_syncs_that_come_by_themselves(
+    nursery: trio.Nursery, autojump_clock: trio.abc.Clock
+) -> None:
+    said = list[str]()
+    journal = started(nursery, Disk())
+    await wait_all_tasks_blocked()
+
+    await journal.sync()
+    journal.record("line", {"id": "L1"})
+    journal.acknowledge(saying(said, "L1"))
+
+    with trio.move_on_after(1):
+        await journal.flush()
+    assert said == ["L1"]
+
+
+# Mostly a disk that works; the length is drawn first, since lists of no fixed length are mostly short ones.
+a_step = st.sampled_from(["line", "line", "line", "event", "event", "disk", "disk", "disk", "disk fails"])
+stories = st.integers(0, 30).flatmap(lambda n: st.lists(a_step, min_size=n, max_size=n))
+
+
+@given(stories)
+def test_whatever_happens_in_whatever_order_the_promises_hold(steps: list[str]) -> None:
+    """I6 for acknowledgements, and everything that is told is told in the order in which it came up."""
+
+    async def main() -> None:
+        disk, told = Disk(is_slow=True), list[int]()
+        journal = Journal(disk)
+        acknowledged: set[int] = set()
+
+        def tell(n: int, upto: int) -> Callable[[], None]:
+            def action() -> None:
+                assert upto == 0 or len(disk.on_disk) >= upto
+                told.append(n)
+
+            return action
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.run)
+            for n, step in enumerate(steps):
+                match step:
+                    case "line":
+                        try:
+                            journal.record("line", {"n": n})
+                        except JournalError:
+                            assert journal.failure is not None
+                            continue
+                        acknowledged.add(n)
+                        journal.acknowledge(tell(n, len(disk.data)))
+                    case "event":
+                        journal.in_order(tell(n, 0))
+                    case _:
+                        disk.sync_error = BROKEN if step == "disk fails" else disk.sync_error
+                        await wait_all_tasks_blocked()
+                        if disk.is_syncing:
+                            await disk.release()
+            await wait_all_tasks_blocked()
+            while disk.is_syncing:
+                await disk.release()
+            nursery.cancel_scope.cancel()
+        assert told == sorted(told)
+        assert {n for n, step in enumerate(steps) if step == "event"} <= set(told)
+        assert journal.failure is not None or acknowledged <= set(told)
+
+    trio.run(main)
+
+
+# ---------------------------------------------------------------------------------------------------- a failing disk
+
+
+async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
+    nursery.start_soon(journal.run)
+    disk.sync_error = BROKEN
+    journal.record("line", {})
+    journal.acknowledge(saying(said, "L1 queued"))
+    journal.in_order(saying(said, "L1 returned"))
+    await wait_all_tasks_blocked()
+    journal.acknowledge(saying(said, "L2 queued"))
+    journal.in_order(saying(said, "L2 returned"))
+    written = disk.data
+
+    await disk.release()
+    assert said == ["L1 returned", "L2 returned"], "what became of the lines is told all the same"
+    with pytest.raises(JournalError, match=r"not safe on the disk in /somewhere/s1\.jsonl: Input/output error"):
+        await journal.flush()
+    with pytest.raises(JournalError, match="not safe"):
+        journal.record("line", {})
+
+    disk.sync_error = None
+    journal.acknowledge(saying(said, "L3 queued"))
+    journal.in_order(saying(said, "the run ended"))
+    await wait_all_tasks_blocked()
+    assert said == ["L1 returned", "L2 returned", "the run ended"]
+    assert disk.data == written
+    assert disk.syncs == 1, "a failed sync is never tried again"
+
+
+async def test_who_waits_when_the_disk_fails_is_told(nursery: trio.Nursery) -> None:
+    disk, said = Disk(is_slow=True), list[str]()
+    disk.sync_error = BROKEN
+    journal = started(nursery, disk)
+    journal.acknowledge(saying(said, "L1"))
+
+    async def flush() -> None:
+        with pytest.raises(JournalError, match="Input/output error"):
+            await journal.flush()
+        said.append("told")
+
+    nursery.start_soon(flush)
+    await wait_all_tasks_blocked()
+    await disk.release()
+
+    assert said == ["told"]
+
+
+async def test_the_order_holds_also_when_the_disk_fails(nursery: trio.Nursery) -> None:
+    disk, said = Disk(), list[str]()
+    disk.sync_error = BROKEN
+    journal = started(nursery, disk)
+
+    def first() -> None:
+        said.append("first")
+        journal.in_order(saying(said, "brought up by the first"))
+
+    journal.acknowledge(lambda: None)
+    journal.in_order(first)
+    journal.in_order(saying(said, "second"))
+    with pytest.raises(JournalError):
+        await journal.flush()
+
+    assert said == ["first", "second", "brought up by the first"]
+
+
+# ------------------------------------------------------------------------------------------------------ a real file
+
+
+@contextmanager
+def disk_file(path: Path) -> Iterator[DiskFile]:
+    file = DiskFile(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+@contextmanager
+def files_at_most(size: int) -> Iterator[None]:
+    """The operating system takes the first bytes of a write, up to this size of a file, and refuses the rest."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_records_go_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    said = list[str]()
+    with new_journal(sessions_folder(tmp_path / "state")) as journal:
+        journal.record("line", {"text": "hello"})
+        journal.acknowledge(saying(said, "on the disk"))
+        await journal.sync()
+
+    assert said == ["on the disk"]
+    assert journal.path is not None
+    assert journal.path.parent == tmp_path / "state" / "sessions"
+    assert journal.path.name == f"{journal.id}.jsonl"
+    assert records(journal.path.read_bytes())[0]["text"] == "hello"
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert journal.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir(mode=0o755)
+    (tmp_path / "sessions").chmod(0o755)
+
+    folder = sessions_folder(tmp_path)
+
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_every_session_has_an_id_and_a_file_of_its_own(tmp_path: Path) -> None:
+    with new_journal(tmp_path) as one, new_journal(tmp_path) as other:
+        one.record("line", {"text": "one"})
+        other.record("line", {"text": "other"})
+
+    assert one.id != other.id
+    assert [p.name for p in sorted(tmp_path.iterdir())] == sorted([f"{one.id}.jsonl", f"{other.id}.jsonl"])
+
+
+def test_a_record_that_was_half_written_is_cut_off_again(tmp_path: Path) -> None:
+    path = tmp_path / "s1.jsonl"
+    with disk_file(path) as file:
+        journal = Journal(file, path=path)
+        journal.record("line", {"text": "kept"})
+        before = path.read_bytes()
+
+        with files_at_most(len(before) + 20), pytest.raises(JournalError, match="cannot be written"):
+            journal.record("line", {"text": "x" * 1000})
+        assert path.read_bytes() == before
+
+        journal.record("line", {"text": "next"})
+        assert [(r["text"], r["seq"]) for r in records(path.read_bytes())] == [("kept", 1), ("next", 2)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with disk_file(Path("/dev/full")) as file, pytest.raises(JournalError, match="No space left on device"):
+        Journal(file).record("line", {})
+
+
+def test_what_is_there_already_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s1.jsonl"
+    with disk_file(path) as file:
+        file.append(b"one\n")
+
+    with disk_file(path) as file:
+        file.append(b"two\n")
+        with files_at_most(10), pytest.raises(OSError, match="too large"):
+            file.append(b"three\n")
+
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from chain.session import DiskFile, Journal
+journal = Journal(DiskFile(Path(sys.argv[1])))
+for n in range(100):
+    journal.record("line", {"n": n})
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time_writes_a_session_and_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s1.jsonl"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as writer:
+        assert writer.stdout is not None
+        try:
+            assert writer.stdout.readline() == b"written\n"
+            with pytest.raises(BlockingIOError):
+                DiskFile(path)
+        finally:
+            writer.kill()
+
+    assert [r["n"] for r in records(path.read_bytes())] == list(range(100))
+    with disk_file(path) as file:
+        file.append(b"{}\n")
+        refused = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False)
+    assert refused.returncode != 0
+    assert b"BlockingIOError" in refused.stderr
+    assert len(records(path.read_bytes())) == 101
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("a file where the folder should be")
+
+    with pytest.raises(SessionError, match="XDG_STATE_HOME") as caught:
+        sessions_folder(tmp_path)
+    assert caught.value.file == str(tmp_path / "sessions")
+
+    with pytest.raises(SessionError, match=r"writable or set XDG_STATE_HOME"), new_journal(tmp_path / "sessions"):
+        pytest.fail("a session was opened in a file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
+            sessions_folder(tmp_path)
+        with (
+            pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"),
+            new_journal(tmp_path),
+        ):
+            pytest.fail("a session was opened in a folder that is not writable")
+    finally:
+        tmp_path.chmod(0o700)

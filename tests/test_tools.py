@@ -1,0 +1,181 @@
+"""Tools: their schema, the check of their input, the registry, and the plan tools."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from chain.errors import ConfigError, PlanError, ToolError
+from chain.lines import Adjustment
+from chain.plan import Plan
+from chain.tools import Guidance, Registry, Tool, ToolContext, tool
+from chain.tools.plan import TOOLS
+
+
+class Steered:
+    """Guidance as a session gives it: each adjustment once."""
+
+    def __init__(self, *adjustments: Adjustment) -> None:
+        self.waiting = adjustments
+
+    def take_guidance(self) -> Guidance:
+        taken, self.waiting = self.waiting, ()
+        return Guidance(taken)
+
+
+def context(plan: Plan | None = None, *, steering: Steered | None = None, said: list[str] | None = None) -> ToolContext:
+    report = (said if said is not None else []).append
+    return ToolContext(Path("."), plan or Plan(), "call_1", steering or Steered(), report)
+
+
+@tool
+async def echo(ctx: ToolContext, text: str, times: int = 1, mode: Literal["plain", "loud"] = "plain") -> str:
+    """Say a text again.
+
+    As often as it is wanted.
+    """
+    return (text.upper() if mode == "loud" else text) * times
+
+
+def test_a_tool_is_made_of_its_function() -> None:
+    assert (echo.name, echo.description) == ("echo", "Say a text again.\n\nAs often as it is wanted.")
+    assert (echo.timeout_s, echo.read_only, echo.needs_approval) == (None, False, False)
+    assert echo.input_schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "text": {"type": "string"},
+            "times": {"type": "integer", "default": 1},
+            "mode": {"type": "string", "enum": ["plain", "loud"], "default": "plain"},
+        },
+        "required": ["text"],
+    }
+
+
+def test_what_the_decorator_says_is_kept() -> None:
+    @tool(name="other", timeout_s=5, read_only=True, needs_approval=True)
+    async def some(ctx: ToolContext) -> str:
+        return ""
+
+    assert (some.name, some.timeout_s, some.read_only, some.needs_approval) == ("other", 5, True, True)
+    assert some.description == ""
+    assert some.input_schema == {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def test_a_property_that_is_called_title_stays_in_the_schema() -> None:
+    @tool
+    async def page(ctx: ToolContext, title: str) -> str:
+        return title
+
+    assert page.input_schema["properties"] == {"title": {"type": "string"}}
+
+
+async def test_input_that_fits_is_handed_over() -> None:
+    assert await echo.run(context(), {"text": "a"}) == "a"
+    assert await echo.run(context(), {"text": "a", "times": 2, "mode": "loud"}) == "AA"
+
+
+@pytest.mark.parametrize(
+    ("input", "says"),
+    [
+        ({}, "text: Field required"),
+        ({"text": 5}, "text: Input should be a valid string"),
+        ({"text": "a", "times": "2"}, "times: Input should be a valid integer"),
+        ({"text": "a", "times": 1.5}, "times: Input should be a valid integer"),
+        ({"text": "a", "times": True}, "times: Input should be a valid integer"),
+        ({"text": "a", "mode": "soft"}, "mode: Input should be 'plain' or 'loud'"),
+        ({"text": "a", "more": 1}, "more: Extra inputs are not permitted"),
+        ({"text": None, "more": 1}, "; "),
+    ],
+)
+async def test_input_that_does_not_fit_is_a_tool_error_that_names_the_key(input: dict[str, Any], says: str) -> None:
+    with pytest.raises(ToolError, match="The input of echo does not fit its schema") as caught:
+        await echo.run(context(), input)
+    assert says in str(caught.value)
+
+
+async def test_a_tool_can_report_and_be_steered() -> None:
+    @tool
+    async def long(ctx: ToolContext) -> str:
+        ctx.progress("half")
+        first, second = await ctx.safe_point("one"), await ctx.safe_point("two")
+        return f"{[a.value for a in first.adjustments]} {[a.value for a in second.adjustments]} {second.stop}"
+
+    said: list[str] = []
+    steering = Steered(Adjustment("skip_source", "docs"))
+    assert await long.run(context(steering=steering, said=said), {}) == "['docs'] [] False"
+    assert said == ["half"]
+
+
+def test_a_registry_finds_tools_and_names_those_it_has() -> None:
+    registry = Registry.of([echo, *TOOLS])
+    assert registry.get("echo") is echo
+    assert [t.name for t in registry][:2] == ["echo", "plan_add_task"]
+    with pytest.raises(ToolError, match=r"There is no tool 'ecko'\. The tools are: echo, plan_add_task"):
+        registry.get("ecko")
+    with pytest.raises(ToolError, match="The tools are: none"):
+        Registry.of([]).get("x")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tools are called echo"):
+        Registry.of([echo, echo])
+
+
+# ---------------------------------------------------------------------------------------------- the plan
+
+PLAN = {each.name: each for each in TOOLS}
+
+
+async def on(plan: Plan, name: str, **input: Any) -> str:
+    return await PLAN[name].run(context(plan), input)
+
+
+async def test_the_model_works_on_the_plan() -> None:
+    changes: list[str] = []
+    plan = Plan(changes.append)
+    assert await on(plan, "plan_list") == "The plan is empty."
+    assert await on(plan, "plan_add_task", task="read  it\nall") == (
+        "Task 1 added: read it all.\n[ ] 1. read it all\n0 done, 0 failed, 1 pending"
+    )
+    await on(plan, "plan_add_task", task="compare")
+    await on(plan, "plan_add_task", task="write")
+    assert (await on(plan, "plan_mark_done", task_number=1)).startswith("Task 1 completed: read it all.\n[✓] 1.")
+    failed = await on(plan, "plan_mark_failed", task_number=2, reason="no data")
+    assert failed.splitlines()[2] == "[✗] 2. compare (no data)"
+    assert failed.splitlines()[-1] == "1 done, 1 failed, 1 pending"
+    assert await on(plan, "plan_set_tasks", tasks=["a", "b"]) == (
+        "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
+    )
+    assert await on(plan, "plan_clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
+    assert changes == ["model"] * 7
+
+
+@pytest.mark.parametrize(
+    ("name", "input", "says"),
+    [
+        ("plan_mark_done", {"task_number": 2}, "there is no task 2; the plan has 1"),
+        ("plan_mark_failed", {"task_number": 0}, "there is no task 0"),
+        ("plan_add_task", {"task": "  "}, "a task needs a text"),
+        ("plan_set_tasks", {"tasks": ["a", ""]}, "a task needs a text"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_and_changes_nothing(name: str, input: dict[str, Any], says: str) -> None:
+    plan = Plan()
+    plan.add("one", "user")
+    with pytest.raises(PlanError, match=says):
+        await on(plan, name, **input)
+    assert [t.text for t in plan.tasks] == ["one"]
+
+
+async def test_done_is_final() -> None:
+    plan = Plan()
+    plan.add("one", "user")
+    await on(plan, "plan_mark_done", task_number=1)
+    with pytest.raises(PlanError, match="already DONE, which is final"):
+        await on(plan, "plan_mark_failed", task_number=1)
+
+
+def test_only_looking_at_the_plan_is_read_only() -> None:
+    assert [t.name for t in TOOLS if t.read_only] == ["plan_list"]
+    assert all(isinstance(t, Tool) and t.description and not t.needs_approval for t in TOOLS)

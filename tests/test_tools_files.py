@@ -1,0 +1,345 @@
+"""The file tools: what they tell, what they refuse, and that nothing holds them up."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from chain.errors import ToolError
+from chain.plan import Plan
+from chain.tools import Guidance, ToolContext, files, grep
+from chain.tools.files import TOOLS, inside, list_files, read_file, search_files
+
+
+class Unsteered:
+    def take_guidance(self) -> Guidance:
+        return Guidance()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A few files, with the outside beside them."""
+    (tmp_path / "secret.txt").write_text("outside\n")
+    root = tmp_path / "work"
+    for name, text in {
+        "readme.md": "# Title\n\nSome words here.\n",
+        "docs/b.txt": "beta\nBeta two\n",
+        "docs/a.txt": "alpha\nbeta gamma\n",
+        "docs/deep/c.txt": "no end of line",
+        ".git/config": "beta\n",
+        "node_modules/x/y.js": "beta\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "data.bin").write_bytes(b"ab\0beta\n")
+    return root
+
+
+async def use(workspace: Path, tool: Any, said: list[str] | None = None, **input: Any) -> str:
+    report = (said if said is not None else []).append
+    return str(await tool.run(ToolContext(workspace, Plan(), "call_1", Unsteered(), report), input))
+
+
+async def refused(workspace: Path, tool: Any, **input: Any) -> str:
+    with pytest.raises(ToolError) as caught:
+        await use(workspace, tool, **input)
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------- staying inside
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("../secret.txt", "must not contain .."),
+        ("docs/../../secret.txt", "must not contain .."),
+        ("docs/..", "must not contain .."),
+        ("/etc/passwd", "absolute path"),
+        ("~/x", "absolute path"),
+        ("out", "leads out of the workspace"),
+        ("away/secret.txt", "leads out of the workspace"),
+        ("round", "circle"),
+        ("", "path is empty"),
+        ("a\0b", "NUL"),
+    ],
+)
+async def test_no_path_leads_out(workspace: Path, tool: Any, path: str, says: str) -> None:
+    (workspace / "out").symlink_to(workspace.parent / "secret.txt")
+    (workspace / "away").symlink_to(workspace.parent)
+    (workspace / "round").symlink_to("round")
+    more = {"pattern": "x"} if tool is search_files else {}
+    assert says in await refused(workspace, tool, path=path, **more)
+
+
+def test_the_absolute_path_of_the_workspace_itself_is_refused_too(workspace: Path) -> None:
+    with pytest.raises(ToolError, match="absolute"):
+        inside(workspace, str(workspace / "readme.md"))
+
+
+async def test_links_that_stay_inside_are_followed(workspace: Path) -> None:
+    (workspace / "short").symlink_to("docs/a.txt")
+    assert (await use(workspace, read_file, path="short")).startswith("short: 2 lines, 3 words, 17 bytes\nalpha")
+
+
+async def test_a_workspace_that_is_a_link_works(workspace: Path) -> None:
+    (workspace.parent / "link").symlink_to(workspace)
+    assert "beta gamma" in await use(workspace.parent / "link", read_file, path="docs/a.txt")
+
+
+async def test_links_out_are_listed_but_not_looked_into(workspace: Path) -> None:
+    (workspace / "docs/out").symlink_to(workspace.parent / "secret.txt")
+    (workspace / "docs/folder").symlink_to(workspace)
+    (workspace / "docs/gone").symlink_to("nothing")
+    rows = (await use(workspace, list_files, path="docs")).splitlines()
+    assert "docs/out: a link that leads out of the workspace" in rows
+    assert "docs/folder: a link to a folder, not followed" in rows
+    assert "docs/gone: a broken link" in rows
+    assert "0 matching lines in 0 of 3 files" in await use(workspace, search_files, pattern="outside", path="docs")
+
+
+# ---------------------------------------------------------------------------------------------- list_files
+
+
+async def test_a_list_has_a_row_for_each_file_in_a_fixed_order(workspace: Path) -> None:
+    assert (await use(workspace, list_files)).splitlines() == [
+        ".: 5 files in 3 folders",
+        "data.bin: 8 bytes, binary",
+        "readme.md: 3 lines, 5 words, 26 bytes",
+        "docs/a.txt: 2 lines, 3 words, 17 bytes",
+        "docs/b.txt: 2 lines, 3 words, 14 bytes",
+        "docs/deep/c.txt: 1 lines, 4 words, 14 bytes",
+        "Left out: .git/, node_modules/.",
+    ]
+
+
+async def test_a_list_of_one_file_and_of_an_empty_folder(workspace: Path) -> None:
+    (workspace / "empty").mkdir()
+    assert await use(workspace, list_files, path="readme.md") == (
+        "readme.md: 1 file\nreadme.md: 3 lines, 5 words, 26 bytes"
+    )
+    assert await use(workspace, list_files, path="empty/") == "empty: 0 files"
+
+
+async def test_a_long_list_is_cut_and_says_so(workspace: Path) -> None:
+    for n in range(files.MAX_ROWS + 5):
+        (workspace / f"docs/n{n:04}").write_text("")
+    rows = (await use(workspace, list_files, path="docs")).splitlines()
+    assert rows[0] == f"docs: {files.MAX_ROWS + 8} files in 2 folders"
+    assert rows[-1] == "(8 more files are not shown; list a folder inside docs.)"
+    assert len(rows) == files.MAX_ROWS + 2
+
+
+async def test_what_is_not_counted_says_why(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", 20)
+    os.mkfifo(workspace / "pipe")
+    rows = (await use(workspace, list_files)).splitlines()
+    assert "readme.md: 26 bytes, not counted" in rows
+    assert "pipe: not readable" in rows
+
+
+async def test_names_that_are_no_text_take_one_row(workspace: Path) -> None:
+    (workspace / "docs/two\nrows\x1b[31m").write_text("x")
+    (workspace / os.fsdecode(b"docs/\xff")).write_text("x")
+    rows = (await use(workspace, list_files, path="docs")).splitlines()
+    assert "docs/two?rows?[31m: 1 lines, 1 words, 1 bytes" in rows
+    assert "docs/?: 1 lines, 1 words, 1 bytes" in rows
+
+
+# ---------------------------------------------------------------------------------------------- read_file
+
+
+async def test_a_file_is_read_with_its_counts_first(workspace: Path) -> None:
+    text = await use(workspace, read_file, path="readme.md")
+    assert text == "readme.md: 3 lines, 5 words, 26 bytes\n# Title\n\nSome words here."
+    (workspace / "empty").write_text("")
+    assert await use(workspace, read_file, path="empty") == "empty: 0 lines, 0 words, 0 bytes"
+
+
+async def test_a_part_says_which_lines_it_has_and_how_to_read_on(workspace: Path) -> None:
+    (workspace / "ten").write_text("".join(f"{n}\n" for n in range(1, 11)))
+    head = "ten: 10 lines, 10 words, 21 bytes"
+    assert await use(workspace, read_file, path="ten", limit=2) == (
+        f"{head}; lines 1 to 2 are shown, read on with offset=3\n1\n2"
+    )
+    assert await use(workspace, read_file, path="ten", offset=9, limit=9) == f"{head}; lines 9 to 10 are shown\n9\n10"
+    assert await refused(workspace, read_file, path="ten", offset=11) == f"There is no line 11. {head}."
+    assert "offset counts lines from 1" in await refused(workspace, read_file, path="ten", offset=0)
+
+
+async def test_a_long_file_ends_at_a_line_and_says_so(workspace: Path) -> None:
+    (workspace / "long").write_text(("x" * 99 + "\n") * 1000)
+    shown = (await use(workspace, read_file, path="long")).splitlines()
+    assert shown[0].endswith("; lines 1 to 240 are shown, read on with offset=241")
+    assert len(shown) == 241
+    (workspace / "wide").write_text("y" * 100_000)
+    assert (await use(workspace, read_file, path="wide")).endswith("y… (the rest of this line is not shown)")
+
+
+async def test_a_huge_file_is_read_in_parts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", 1000)
+    (workspace / "huge").write_text("".join(f"line {n}\n" for n in range(1, 1001)))
+    says = await refused(workspace, read_file, path="huge")
+    assert "huge has 8893 bytes, more than the 1000 that are read whole" in says
+    assert "offset" in says
+    part = await use(workspace, read_file, path="huge", offset=998, limit=2)
+    assert part == "huge: 8893 bytes; lines 998 to 999 are shown, read on with offset=1000\nline 998\nline 999"
+    assert "There is no line 1001" in await refused(workspace, read_file, path="huge", offset=1001)
+
+
+async def test_a_huge_file_of_one_line_does_not_fill_the_memory(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", 1000)
+    (workspace / "huge").write_text("z" * 200_000 + "\nlast\n")
+    assert (await use(workspace, read_file, path="huge", offset=2)).splitlines()[-1] == "last"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("docs", "docs is a folder; use list_files"),
+        ("data.bin", "data.bin is a binary file of 8 bytes"),
+        ("raedme.md", "There is no raedme.md; did you mean readme.md?"),
+        ("dosc/a.txt", "There is no dosc/a.txt; did you mean docs/a.txt?"),
+        ("docs/quite-another", "There is no docs/quite-another."),
+        ("readme.md/x", "a part of this path is a file"),
+        ("x" * 300, "cannot be read: File name too long"),
+    ],
+)
+async def test_what_cannot_be_read_is_told_in_a_sentence(workspace: Path, path: str, says: str) -> None:
+    assert says in await refused(workspace, read_file, path=path)
+
+
+async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> None:
+    (workspace / "old.txt").write_bytes("Größe\r\n".encode("latin-1"))
+    text = await use(workspace, read_file, path="old.txt")
+    assert text == "old.txt: 1 lines, 1 words, 7 bytes; it is not UTF-8, and � stands for what could not be read\nGr��e"
+    (workspace / "bom.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
+    assert await use(workspace, read_file, path="bom.txt") == "bom.txt: 1 lines, 1 words, 6 bytes\na"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_without_permission(workspace: Path) -> None:
+    (workspace / "readme.md").chmod(0)
+    assert "cannot be read: Permission denied" in await refused(workspace, read_file, path="readme.md")
+
+
+async def test_pipes_and_sockets_hold_nothing_up(workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    with trio.fail_after(5):
+        assert "only files can be read" in await refused(workspace, read_file, path="pipe")
+        assert "Not searched: 2" in await use(workspace, search_files, pattern="beta")
+    # A socket's path has room for about a hundred bytes.
+    folder = os.open(workspace, os.O_RDONLY)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(f"/proc/self/fd/{folder}/socket")
+            assert "socket cannot be read" in await refused(workspace, read_file, path="socket")
+    finally:
+        os.close(folder)
+
+
+async def test_a_cancelled_read_ends_at_once(workspace: Path) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await use(workspace, read_file, path="readme.md")
+    assert scope.cancelled_caught
+
+
+# ---------------------------------------------------------------------------------------------- search_files
+
+
+async def test_a_search_gives_rows_and_counts(workspace: Path) -> None:
+    assert (await use(workspace, search_files, pattern="(?i)beta")).splitlines() == [
+        "docs/a.txt:2: beta gamma",
+        "docs/b.txt:1: beta",
+        "docs/b.txt:2: Beta two",
+        "3 matching lines in 2 of 5 files searched.",
+        f"Not searched: 1 that are binary, not readable or larger than {grep.MAX_FILE} bytes.",
+        "Left out: .git/, node_modules/.",
+    ]
+    assert await use(workspace, search_files, pattern="^beta$", path="docs/b.txt") == (
+        "docs/b.txt:1: beta\n1 matching line in 1 of 1 file searched."
+    )
+    assert await use(workspace, search_files, pattern="nowhere", path="docs") == (
+        "0 matching lines in 0 of 3 files searched."
+    )
+
+
+async def test_many_matches_are_counted_and_not_all_shown(workspace: Path) -> None:
+    (workspace / "many").write_text("x\n" * (files.MAX_MATCHES + 7))
+    rows = (await use(workspace, search_files, pattern="x", path="many")).splitlines()
+    assert rows[files.MAX_MATCHES] == "(7 more matching lines are not shown.)"
+    assert rows[-1] == f"{files.MAX_MATCHES + 7} matching lines in 1 of 1 file searched."
+
+
+async def test_of_a_long_line_the_part_with_the_match_is_shown(workspace: Path) -> None:
+    (workspace / "long").write_text("a" * 1000 + "needle" + "b" * 5000 + "\n" + "c" * 3000 + "needle\n")
+    row, counts = (await use(workspace, search_files, pattern="needle", path="long")).splitlines()
+    assert row == f"long:1: …{'a' * 100}needle{'b' * 94}…"
+    assert counts.startswith("1 matching line ")
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "a{99999999999}", "(?P<a>x)(?P<a>y)"])
+async def test_a_bad_expression_is_told(workspace: Path, pattern: str) -> None:
+    assert "is not a regular expression" in await refused(workspace, search_files, pattern=pattern)
+
+
+async def test_an_empty_or_endless_pattern_is_refused(workspace: Path) -> None:
+    assert "1 to 1000 characters" in await refused(workspace, search_files, pattern="")
+    assert "1 to 1000 characters" in await refused(workspace, search_files, pattern="x" * 1001)
+
+
+async def test_an_expression_that_never_ends_is_ended(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SEARCH_S", 0.3)
+    (workspace / "trap").write_text("a" * 60 + "b\n")
+    ticks = 0
+    async with trio.open_nursery() as nursery:
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await trio.lowlevel.checkpoint()
+                ticks += 1
+
+        nursery.start_soon(tick)
+        assert "took longer than 0.3 s" in await refused(workspace, search_files, pattern="(a+)+$", path="trap")
+        nursery.cancel_scope.cancel()
+    assert ticks > 100, "the rest of the program went on meanwhile"
+
+
+async def test_a_cancelled_search_leaves_no_process(workspace: Path) -> None:
+    (workspace / "trap").write_text("a" * 60 + "b\n")
+    with trio.move_on_after(0.3) as scope:
+        await use(workspace, search_files, pattern="(a+)+$", path="trap")
+    assert scope.cancelled_caught
+    assert not children()
+
+
+def children() -> str:
+    """The processes that this one started and that are still there."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+async def test_a_long_search_tells_how_far_it_is(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BATCH", 2)
+    said: list[str] = []
+    found = await use(workspace, search_files, said, pattern="beta")
+    assert said == ["searched 2 of 5 files, 0 matches", "searched 4 of 5 files, 2 matches"]
+    assert "2 matching lines in 2 of 5 files" in found
+
+
+async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FOUND", 3)
+    assert "Only the first 3 files were looked at" in await use(workspace, list_files)
+    assert "Only the first 3 files were looked at" in await use(workspace, search_files, pattern="x")
+
+
+def test_all_of_them_only_look() -> None:
+    assert [t.name for t in TOOLS] == ["list_files", "read_file", "search_files"]
+    assert all(t.read_only and not t.needs_approval and t.description for t in TOOLS)
