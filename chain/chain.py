@@ -259,6 +259,7 @@ class Chain:
         if self._idle.is_set():
             self._idle = trio.Event()
         self._wake.set()
+        self._announce(run)
 
     def _refused(self, refused: Refused) -> Submitted:
         return Submitted("refused", message=refused.reason)
@@ -270,9 +271,7 @@ class Chain:
             self._wake = trio.Event()
             while self._run is not None:
                 run = self._run
-                self._announce(run)
-                outcome = await self._executor.run(run)
-                self._end(run, outcome)
+                self._end(run, await self._executor.run(run))
 
     def _announce(self, run: Run) -> None:
         query = run.query
@@ -288,7 +287,7 @@ class Chain:
         kept = endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.take_all()
         query = self._inbox.next_follow_up() if kept else None
-        self._run = Run(query) if query is not None or len(self._inbox) else None
+        self._run = following = Run(query) if query is not None or len(self._inbox) else None
         for accepted in (*run.stranded, *returned):
             was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
@@ -301,6 +300,8 @@ class Chain:
             fields = {"status": result.status, "result": result.result, "iterations": result.iterations}
             self._journal.record("result", {**fields, "usage": events.to_json(result)["usage"]})
         self._journal.in_order(lambda: self._emit(result))
+        if following is not None:
+            self._announce(following)
         self._wake_senders()
         if self._run is None:
             self._idle.set()

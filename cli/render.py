@@ -199,7 +199,8 @@ class Renderer:
 
     def _interruption(self, event: events.UserInterruption) -> list[str]:
         whom = "" if event.target_agent == "main" else f" of {_flat(event.target_agent)}"
-        banner = f"[{self._sign('🔔')} INTERRUPTION{whom} at iteration {event.iteration}]"
+        when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
+        banner = f"[{self._sign('🔔')} INTERRUPTION{whom} {when}]"
         where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
         if event.point in ("C", "D") and event.agent in self._last_tool:
             where = f"after {self._last_tool[event.agent]}"

@@ -22,6 +22,7 @@ from support import Session, check_invariants, open_session, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import config, events
+from chain.messages import from_json
 from chain.tools import ToolContext, tool
 from cli import headless
 from cli.headless import Job
@@ -37,14 +38,16 @@ rules:
   - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
   - {when: {user: ^task, tool: wait}, text: "The answer to ${query}."}
   - {when: {user: ^two, step: 1}, tools: [{name: quick, input: {}}, {name: wait, input: {}}, {name: quick, input: {}}]}
-  - {when: {user: ^two}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
+  - {when: {user: ^two, tool: wait}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
   - {when: {user: ^stream}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
+  - {when: {user: ^busy}, text: So far, error: {message: try later, retryable: true, retry_after: 3000, after: 3}}
   - {when: {user: ^fail}, error: {message: the service is gone}}
   - {when: {user: ^refuse}, text: No., stop_reason: refusal}
   - {when: {user: ^cut}, text: So lo, stop_reason: max_tokens}
   - {when: {user: ^empty}, text: ""}
   - {when: {user: ^full}, text: Too much., stop_reason: model_context_window_exceeded}
-  - {when: {user: ^loop}, text: "Step ${step}.", tools: [{name: quick, input: {}}]}
+  - {when: {user: ^loop, step: 1}, tools: [{name: quick, input: {}}]}
+  - {when: {user: ^loop, tool: quick}, text: "Step ${step}.", tools: [{name: quick, input: {}}]}
   - {text: "Done: ${query}"}
 """
 
@@ -141,8 +144,12 @@ async def opened(
     input: Literal["text", "stream-json"] = "text",
     use: config.Settings | None = None,
     max_iterations: int = 20,
+    is_checked: bool = True,
 ) -> AsyncIterator[Stage]:
-    """Run the job; ``reads``: standard input is a pipe that ``Stage.send`` writes into."""
+    """Run the job; ``reads``: standard input is a pipe that ``Stage.send`` writes into.
+
+    ``is_checked``: afterwards the invariants are, which take an id for one line only.
+    """
     paths = folder / "stdout", folder / "stderr"
     outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     reading, writing = os.pipe()
@@ -177,7 +184,7 @@ async def opened(
                 yield stage
                 if stage.code is None:
                     await stage.end()
-                if session.model.requests:
+                if is_checked and session.model.requests:
                     check_invariants(session, max_iterations=max_iterations)
     finally:
         for fd in (*outs, reading):
@@ -532,16 +539,16 @@ async def test_the_senders_ids_are_in_the_receipts(tmp_path: Path) -> None:
 
 async def test_lines_without_an_id_get_one(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
-        stage.send(line("hello"), line("use B", "L1"), line("use C"))
+        stage.send(line("hello"), line("use B", "L2"), line("use C"))
         assert await stage.end() == 0
 
         ids = [r["id"] for r in stage.last["receipts"]]
         assert len(set(ids)) == 3
-        assert ids[0] == "L1"
+        assert ids[:2] == ["L1", "L2"]
 
 
 async def test_an_id_is_taken_once(tmp_path: Path) -> None:
-    async with opened(tmp_path, input="stream-json") as stage:
+    async with opened(tmp_path, input="stream-json", is_checked=False) as stage:
         stage.send(line("task", "a"))
         await stage.until("tool_call")
         stage.send(line("use B", "a"))
@@ -626,6 +633,27 @@ async def test_an_interrupt_ends_the_run_and_the_next_one_works(tmp_path: Path) 
         sent = stage.session.sent()
         assert "[Interrupted: stopped while running, it may have had effects]" in sent
         assert "[The user interrupted the run here]" in sent
+
+
+async def test_an_interrupt_while_the_answer_streams_keeps_its_text(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("stream", "q"))
+        await stage.until("iteration_started")
+        await wait_all_tasks_blocked()
+        clock.jump(5)
+        await stage.until("text_delta")
+        stage.send(INTERRUPT)
+        await stage.until("result")
+        stage.send(line("hello", "h"))
+        assert await stage.end() == 130
+
+        assert stage.statuses == ["interrupted", "done"]
+        assert stage.session.sent().splitlines() == [
+            "user: stream",
+            "assistant: abcde",
+            "user: [The user interrupted the run here]",
+            "user: hello",
+        ]
 
 
 async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -946,8 +974,8 @@ async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, co
         assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
         assert stage.last["partial_results"] == ["a quick result"]
         assert stage.states == {"two": "delivered", "use B": "returned"}
-        results = [r.text for m in stage.session.chain._executor.conversation.messages for r in m.results]
-        assert results == [
+        messages = [from_json(r["message"]) for r in stage.session.records if r["type"] == "message"]
+        assert [result.text for message in messages for result in message.results] == [
             "a quick result",
             "[Interrupted: stopped while running, it may have had effects]",
             "[Skipped: user interrupted]",
@@ -970,6 +998,18 @@ async def test_a_signal_while_the_answer_streams(
         assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
         texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
         assert texts == ["stream", "abcde", "[The user interrupted the run here]"]
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_a_signal_between_two_attempts(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    async with opened(tmp_path, "busy") as stage:
+        await stage.until("retry")
+        strike(number)
+        assert await stage.ended() == code
+
+        assert stage.last["status"] == "interrupted"
+        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
+        assert texts == ["busy", "[The user interrupted the run here]"]
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)

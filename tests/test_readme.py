@@ -1,0 +1,123 @@
+"""What the README claims, held against the program. Claims about behaviour have their tests beside the behaviour."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from chain import endings, events, interruption, lines
+from chain.config import load
+from cli import moments
+from cli.main import USAGE
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(mark: str) -> str:
+    """The code block behind a mark."""
+    found = re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)```", README, re.S)
+    assert found, f"no block {mark}"
+    return found[1]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    below = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    table = [row for row in below.splitlines() if row.startswith("| ") or row.startswith("|--")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
+
+
+def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    command = [sys.executable, *argv]
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_main_job_shows_the_line_land(tmp_path: Path) -> None:
+    command = block("main job").split(".venv/bin/chain ")[1]
+    argv = re.findall(r"'([^']*)'|(\S+)", command)
+    done = run("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
+    assert done.returncode == 0
+    assert "[🔔 INTERRUPTION at iteration 2]\ntodo: add check the licence" in done.stderr
+    assert "[ ] 1. check the licence" in done.stderr
+    assert re.search(r"total of \d+", done.stdout)
+
+
+def test_the_ci_runs_the_readmes_own_command() -> None:
+    assert "pytest" in block("tests")
+    assert "<!-- tests -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_usage_is_the_programs() -> None:
+    assert USAGE in README
+
+
+def test_the_event_table_is_the_union() -> None:
+    common = {"agent", "iteration", "time"}
+    shown = {}
+    for types, names in rows("Events"):
+        for type in re.findall(r"`(\w+)`", types):
+            shown[type] = names.strip("`").split()
+    actual = {e.type: [f.name for f in fields(e) if f.name not in common] for e in get_args(events.Event)}
+    assert shown == actual
+
+
+def test_the_exit_codes_are_the_table_of_endings() -> None:
+    told = {s: int(code) for code, statuses in rows("Exit codes") for s in re.findall(r"`(\w+)`", statuses)}
+    assert told == endings.EXIT_CODES
+    assert "143, 130, 1, 4, 3" in README
+
+
+def test_the_moments_are_those_of_the_program() -> None:
+    told = {re.findall(r"@\w+", moment)[0] for moment, _ in rows("Scripting") if "@" in moment}
+    assert told == set(moments._USAGE)
+
+
+@pytest.mark.parametrize("phrase", lines.STOP_PHRASES)
+def test_every_stop_phrase_is_listed(phrase: str) -> None:
+    assert f"`{phrase}`" in README
+
+
+def test_the_configuration_example_works(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("config"))
+    settings = load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    assert settings.chain().max_iterations == 5
+    assert settings.model().script == tmp_path / "my_rules.yaml"
+
+
+def test_the_handler_example_is_used_as_it_is() -> None:
+    prompt = interruption.parse(block("handler"), "handler.yaml")
+    assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
+
+
+def test_the_template_names_are_all_listed() -> None:
+    for name in interruption.NAMES:
+        assert f"`${{{name}}}`" in README
+
+
+def test_the_library_example_runs(tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(block("library"))
+    (tmp_path / "rules.yaml").write_text(
+        "rules:\n  - {when: {tool: shout}, text: 'Heard ${result}'}\n"
+        "  - {when: {user: '^shout (.*)'}, tools: [{name: shout, input: {text: '${1}'}}]}\n"
+    )
+    (tmp_path / "config.yaml").write_text(
+        "models: {definitions: {mine: {provider: scripted, script: rules.yaml}}}\nchains: {default: {model: mine}}\n"
+    )
+    done = run("example.py", cwd=tmp_path, home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Heard HELLO\n"), done.stderr
+
+
+def test_every_option_of_the_readme_exists(tmp_path: Path) -> None:
+    shown = run("-m", "cli", "--help", cwd=tmp_path, home=tmp_path).stdout
+    for option in sorted(set(re.findall(r"--[a-z][a-z-]+", README))):
+        if option not in {"--stat"}:
+            assert option in shown, option
