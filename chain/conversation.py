@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from chain.errors import ConversationError
-from chain.messages import Message, Text, ToolCall, ToolResult
+from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
@@ -134,11 +134,15 @@ def _check_blocks(message: Message) -> None:
             case ToolCall(id, name):
                 if message.role == "user":
                     raise ConversationError("a user message may not hold a tool call")
-                if not id or not name:
+                if not id.strip() or not name.strip():
                     raise ConversationError("a tool call needs an id and a name")
             case ToolResult() if message.role == "assistant":
                 raise ConversationError("a reply may not hold a tool result")
-            case Text() if message.results:
+            case Opaque({"type": "tool_use" | "tool_result" as kind}):
+                raise ConversationError(f"a {kind} block in a form that is not known here")
+            case Opaque({"type": "text", "text": str(text)}) if not text.strip():
+                raise ConversationError("a text block may not be blank")
+            case Text() | Opaque() if message.results:
                 raise ConversationError("text comes in a message of its own after tool results")
             case _:
                 pass

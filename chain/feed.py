@@ -1,13 +1,15 @@
 """Events on their way to one consumer, who may be slow or dead.
 
-The chain never waits for a consumer. What a consumer has not taken is kept for it, and only pieces of running text, the
-one thing that comes without end, are joined while they wait: a thousand waiting pieces of a reply become one.
+The chain never waits for a consumer. What a consumer has not taken is kept for it, and only running text, the one thing
+that comes without end, is joined while it waits: a thousand waiting pieces of a reply become one. Each reply and each
+tool has a stream of its own, into which its pieces go until an event of another kind comes; so two tools that talk in
+turn are two waiting events, not thousands.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import trio
 
@@ -16,14 +18,39 @@ from chain.events import Event, TextDelta, ThinkingDelta, ToolProgress
 MAX_PROGRESS = 256 * 1024
 """Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
 
+_Running: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
+
+
+@dataclass(eq=False)
+class _Stream:
+    """Running text that waits: its first piece as an event, and the text of all pieces."""
+
+    first: _Running
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, text: str) -> None:
+        self.pieces.append(text)
+        self.length += len(text)
+        if isinstance(self.first, ToolProgress) and self.length > 2 * MAX_PROGRESS:
+            self._keep_the_last()
+
+    def event(self) -> _Running:
+        if isinstance(self.first, ToolProgress) and self.length > MAX_PROGRESS:
+            self._keep_the_last()
+        return replace(self.first, text="".join(self.pieces))
+
+    def _keep_the_last(self) -> None:
+        self.pieces = ["".join(self.pieces)[-MAX_PROGRESS:]]
+        self.length = MAX_PROGRESS
+
 
 class Feed:
     """The events of a chain, in order, for one consumer."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
-        self._pieces: list[str] = []
-        self._length = 0
+        self._waiting: list[Event | _Stream] = []
+        self._open: dict[tuple[str, ...], _Stream] = {}
         self._news = trio.Event()
         self._closed = False
 
@@ -31,13 +58,11 @@ class Feed:
         """Take an event; never blocks."""
         if self._closed:
             return
-        if self._pieces and isinstance(event, TextDelta | ThinkingDelta | ToolProgress) and self._continues(event):
-            self._add(event.text)
+        if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
+            self._join(event)
         else:
-            self._seal()
-            self._events.append(event)
-            if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
-                self._add(event.text)
+            self._open.clear()
+            self._waiting.append(event)
         self._news.set()
 
     def close(self) -> None:
@@ -47,31 +72,21 @@ class Feed:
 
     async def batch(self) -> list[Event]:
         """Everything that waits, or else the next event; empty once the feed is closed and all was taken."""
-        while not self._events and not self._closed:
+        while not self._waiting and not self._closed:
             self._news = trio.Event()
             await self._news.wait()
-        self._seal()
-        events = list(self._events)
-        self._events.clear()
+        events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
+        self._waiting.clear()
+        self._open.clear()
         return events
 
-    def _continues(self, event: TextDelta | ThinkingDelta | ToolProgress) -> bool:
-        last = self._events[-1]
-        if type(last) is not type(event) or (last.agent, last.iteration) != (event.agent, event.iteration):
-            return False
-        return not (isinstance(event, ToolProgress) and isinstance(last, ToolProgress) and event.id != last.id)
-
-    def _add(self, text: str) -> None:
-        self._pieces.append(text)
-        self._length += len(text)
-        if self._length > 2 * MAX_PROGRESS and isinstance(self._events[-1], ToolProgress):
-            self._pieces = ["".join(self._pieces)[-MAX_PROGRESS:]]
-            self._length = MAX_PROGRESS
-
-    def _seal(self) -> None:
-        """Give the last event the text of all its pieces."""
-        if len(self._pieces) > 1:
-            last = self._events[-1]
-            assert isinstance(last, TextDelta | ThinkingDelta | ToolProgress)
-            self._events[-1] = replace(last, text="".join(self._pieces))
-        self._pieces, self._length = [], 0
+    def _join(self, event: _Running) -> None:
+        key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
+        if not isinstance(event, ToolProgress):
+            # A reply's text and thinking take turns, and their order means something.
+            self._open = {k: s for k, s in self._open.items() if k == key or isinstance(s.first, ToolProgress)}
+        stream = self._open.get(key)
+        if stream is None:
+            stream = self._open[key] = _Stream(event)
+            self._waiting.append(stream)
+        stream.add(event.text)

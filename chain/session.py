@@ -60,10 +60,17 @@ class DiskFile:
             while left:
                 left = left[os.write(self._fd, left) :]
         except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._fd, self._size)
+            self._cut_back()
             raise
         self._size += len(data)
+
+    def _cut_back(self) -> None:
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            # The torn record stays. A newline makes it a line of its own, which a reader can pass over.
+            with suppress(OSError):
+                self._size += os.write(self._fd, b"\n")
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
@@ -128,13 +135,15 @@ class Journal:
 
     async def run(self) -> None:
         """Sync whenever it is asked for; the task that does this outlives every run."""
-        while True:
+        while self._failure is None:
             await self._wanted.wait()
+            self._wanted = trio.Event()
             await self.sync()
 
     async def sync(self) -> None:
-        """Sync once, for all that was recorded before the call."""
-        self._wanted = trio.Event()
+        """Sync once, for all that was recorded before the call; never again after a failure."""
+        if self._failure is not None:
+            return
         covered = self._queued
         try:
             await self._file.sync()
@@ -158,13 +167,12 @@ class Journal:
         self._waiters.unpark_all()
 
     def _fail(self, why: str) -> None:
+        """Drop the acknowledgements, which would be lies now, and let the rest go on in its order."""
         self._failure = why
-        pending, self._queue = self._queue, deque()
-        self._done += len(pending)
-        for action, needs_sync in pending:
-            if not needs_sync:
-                action()
-        self._waiters.unpark_all()
+        others = [entry for entry in self._queue if not entry[1]]
+        self._done += len(self._queue) - len(others)
+        self._queue = deque(others)
+        self._release(synced=0)
 
     @property
     def _name(self) -> str:
@@ -192,6 +200,7 @@ def new_journal(folder: Path) -> Iterator[Journal]:
     path = folder / f"{id}.jsonl"
     try:
         file = DiskFile(path)
+        _sync_folder(folder)
     except OSError as error:
         raise SessionError(
             f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
@@ -201,3 +210,12 @@ def new_journal(folder: Path) -> Iterator[Journal]:
         yield Journal(file, id=id, path=path)
     finally:
         file.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a new file's name to the disk: its content alone would be safe and not to be found."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

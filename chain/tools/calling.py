@@ -46,10 +46,15 @@ async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) ->
             )
         if not isinstance(text, str):
             return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
-    except ToolError as error:
-        return failed(call, str(error))
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-        return failed(call, _told(tool, error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is its result
+        return failed(call, shortened(_told(tool, error), rules.result_limit))
+    except BaseExceptionGroup as group:
+        # A task of the tool failed while the tool was cancelled. The scope that cancelled it must see nothing else, or
+        # what is left of the group would end the run.
+        cancelled, rest = group.split(trio.Cancelled)
+        if cancelled is not None and (rest is None or isinstance(rest, Exception)):
+            raise cancelled from None
+        raise
     return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT)
 
 
@@ -65,8 +70,14 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit:,} of {len(text):,} characters left out]"
 
 
-def _told(tool: Tool, error: Exception) -> str:
+def _told(tool: Tool, error: BaseException) -> str:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    first = (str(error).strip().splitlines() or [""])[0]
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - even this is a tool's own code
+        text = ""
+    if isinstance(error, ToolError):
+        return text
+    first = (text.strip().splitlines() or [""])[0]
     return f"{tool.name} failed: {type(error).__name__}{': ' + first if first else ''}"
