@@ -57,6 +57,13 @@ class Node:
                     raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)
         return dict(self.value)
 
+    def entries(self, *path: str) -> dict[str, Node]:
+        """The mapping at a path of keys beneath this value; empty where there is none."""
+        node: Node | None = self
+        for key in path:
+            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+        return dict(node.value) if node is not None and isinstance(node.value, dict) else {}
+
     def items(self) -> list[Node]:
         """The values of a list."""
         if not isinstance(self.value, list):

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain import yamlfile
+from chain.app import build_model, configured_tools
 from chain.config import Price, require_trust
 from chain.errors import ConfigError
-from chain.promptfile import PromptFile
+from chain.promptfile import PromptFile, read_system_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from chain.config import ChainSettings, ModelSettings, Settings
 
@@ -27,11 +26,10 @@ _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown as set or not set. ``extra_body`` is one of them because some servers take their key there."""
 
 
-def check(settings: Settings, read_system_prompt: Callable[[Path], object] | None = None) -> tuple[list[str], bool]:
+def check(settings: Settings) -> tuple[list[str], bool]:
     """Check the configuration, its prompts and its models; returns lines to show, and whether all is well.
 
-    ``read_system_prompt`` reads a system prompt and raises ``ConfigError`` if it cannot be used; without it the file
-    only has to be YAML. Nothing of a file that is not trusted yet is shown: its values may hold any variable.
+    Nothing of a file that is not trusted yet is shown: its values may hold any variable.
     """
     lines = [f"config: {settings.file or 'built in'}"]
     problems: list[str] = []
@@ -50,8 +48,8 @@ def check(settings: Settings, read_system_prompt: Callable[[Path], object] | Non
             problems.append(str(error))
             continue
         lines += _model_lines(settings, model)
-        if model.script is not None:
-            problems += _problem(yamlfile.read, model.script)
+        if model.provider == "scripted":
+            problems += _problem(build_model, model)
     for name in settings.chain_names:
         try:
             chain = settings.chain(name)
@@ -59,7 +57,7 @@ def check(settings: Settings, read_system_prompt: Callable[[Path], object] | Non
             problems.append(str(error))
             continue
         lines += _chain_lines(settings, chain)
-        problems += _chain_problems(settings, chain, read_system_prompt or yamlfile.read)
+        problems += _chain_problems(settings, chain)
     lines += [
         _line(settings, "inbox.size", settings.inbox_size),
         _line(settings, "tools.timeout_s", settings.tool_timeout_s),
@@ -82,12 +80,11 @@ def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
     return lines + [_line(settings, f"{prefix}.budget.{key}", limit) for key, limit in limits.items()]
 
 
-def _chain_problems(
-    settings: Settings, chain: ChainSettings, read_system_prompt: Callable[[Path], object]
-) -> list[str]:
+def _chain_problems(settings: Settings, chain: ChainSettings) -> list[str]:
     problems = []
     if chain.system_prompt is not None:
         problems += _problem(read_system_prompt, chain.system_prompt)
+    problems += _problem(configured_tools, chain)
     if chain.interruption_prompt is not None:
         _, error = PromptFile(chain.interruption_prompt).current()
         problems += [] if error is None else [str(error)]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from chain.config import Settings, load
-from chain.errors import ConfigError
 from cli.check import check
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -100,20 +99,43 @@ def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str
     assert problems(lines) == [f"{folder / name}: cannot be read: No such file or directory"]
 
 
-def test_a_handler_prompt_is_checked_as_it_will_be_read(folder: Path) -> None:
-    (folder / "handler.yaml").write_text("messages:\n  - role: user\n    content: ${mesage}\n")
+@pytest.mark.parametrize(
+    ("name", "text", "line", "words"),
+    [
+        ("rules.yaml", "rules:\n  - when: {query: '['}\n    text: x\n", 2, "rules[0].when.query: "),
+        ("rules.yaml", "name: n\nrule: []\n", 2, "unknown key rule: did you mean rules?"),
+        ("rules.yaml", "name: n\n", 1, "there is no list of rules"),
+        ("system.yaml", "messages:\n  - role: system\n", 2, "messages[0]: a message needs a content"),
+        ("system.yaml", "messages:\n  - {role: user, content: x}\n", 2, "role: expected one of system"),
+        ("system.yaml", "\nmesages: []\n", 2, "unknown key mesages: did you mean messages?"),
+        ("system.yaml", "version: 1\nmessages: []\n", 2, "the system prompt is empty"),
+        ("handler.yaml", "messages:\n  - role: user\n    content: ${mesage}\n", 3, "mesage"),
+    ],
+)
+def test_files_are_checked_as_they_will_be_read(folder: Path, name: str, text: str, line: int, words: str) -> None:
+    (folder / name).write_text(text)
     lines, ok = check(read(folder))
     assert not ok
-    assert problems(lines)[0].startswith(f"{folder / 'handler.yaml'}:3: ")
+    (problem,) = problems(lines)
+    assert problem.startswith(f"{folder / name}:{line}: ")
+    assert words in problem
 
 
-def test_system_prompts_are_read_by_the_function_that_is_given(folder: Path) -> None:
-    def refuse(path: Path) -> str:
-        raise ConfigError("has no system message", file=path)
-
-    lines, ok = check(read(folder), refuse)
+def test_every_broken_file_is_told_in_one_go(folder: Path) -> None:
+    names = ["rules.yaml", "system.yaml", "handler.yaml"]
+    for name in names:
+        (folder / name).write_text("nonsense: 1\n")
+    lines, ok = check(read(folder))
     assert not ok
-    assert problems(lines) == [f"{folder / 'system.yaml'}: has no system message"]
+    assert [Path(problem.split(":")[0]).name for problem in problems(lines)] == names
+
+
+def test_the_rule_file_of_a_model_that_no_chain_uses_is_checked_too(folder: Path) -> None:
+    (folder / "other.yaml").write_text("rules: 3\n")
+    text = CONFIG.replace("    offline:", "    other: {provider: scripted, script: other.yaml}\n    offline:")
+    lines, ok = check(read(folder, text))
+    assert not ok
+    assert problems(lines) == [f"{folder / 'other.yaml'}:1: rules: expected a list, found 3"]
 
 
 def test_a_missing_variable_is_a_problem_also_of_a_model_that_no_chain_uses(folder: Path) -> None:

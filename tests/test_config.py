@@ -283,6 +283,14 @@ def test_variables_are_filled_in_where_numbers_are_meant(at: Setting) -> None:
     assert (model.max_tokens, model.timeout_s, model.system_messages) == (7, 2.5, True)
 
 
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "inf", "nan", "1e400"])
+def test_a_variable_that_holds_no_usable_number_is_refused(at: Setting, number: str) -> None:
+    for key in ("timeout_s", "max_tokens", "temperature"):
+        error = at.refusal(definition(f"provider: anthropic, model: m, {key}: '${{N}}'"), {"N": number})
+        assert f"models.definitions.mine.{key}: expected a " in str(error)
+        assert "found '${N}'" in str(error)
+
+
 def test_a_missing_variable_is_an_error_only_when_its_value_is_needed(at: Setting) -> None:
     got = at.named(definition("provider: anthropic, model: '${NONE_SUCH}'"), KEY)
     assert got.model("claude").api_key == "sk-secret"
@@ -331,6 +339,15 @@ def test_no_key_is_needed_offline_or_with_an_address(at: Setting) -> None:
     local = at.named(definition("provider: anthropic, model: m, base_url: 'http://localhost:1'")).model("mine")
     local.require_key()
     assert local.api_key is None
+
+
+@pytest.mark.parametrize("name", ["claude", "mine"])
+@pytest.mark.parametrize("key", ["", ", api_key: null", ", api_key: ''"])
+def test_an_address_without_a_key_gets_none_from_the_environment(at: Setting, name: str, key: str) -> None:
+    text = definition(f"provider: anthropic, model: m, base_url: '${{URL}}'{key}", name)
+    model = at.named(text, {**KEY, "URL": "http://localhost:1"}).model(name)
+    assert (model.base_url, model.api_key) == ("http://localhost:1", None)
+    assert not model.lacks_key
 
 
 def test_a_key_for_an_address_of_its_own_is_needed(at: Setting) -> None:
@@ -529,6 +546,11 @@ def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
     assert got.untrusted == ()
     assert got.model("claude").api_key == "sk-secret"
     require_trust(got)
+
+
+def test_tools_of_the_wrong_shape_are_told_where_a_missing_variable_hides_them(at: Setting) -> None:
+    got = at.found("chains: {default: {model: '${NONE_SUCH}', tools: [[shell], shell]}}")
+    assert got.untrusted == ("chains.default.tools", "chains.default.model")
 
 
 def test_the_shipped_file_is_trusted_wherever_it_is_found(at: Setting) -> None:
