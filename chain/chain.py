@@ -156,7 +156,8 @@ class Chain:
     async def wait_for_room(self) -> None:
         """Wait until there is room for a line; how a sender that is no person holds back."""
         while not self.has_room:
-            self._room = trio.Event()
+            if self._room.is_set():
+                self._room = trio.Event()
             await self._room.wait()
 
     async def wait_idle(self) -> None:

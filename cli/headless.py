@@ -12,14 +12,18 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
+from chain.lines import MAX_LINE
 from cli.moments import Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer
 from cli.sender import Outgoing, Sender
-from cli.stdin import Lines, RawLine
+from cli.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 
 AHEAD = 1_000
 """Lines that a pipe is read ahead of the channel: far enough to see a stop, and bounded."""
+
+GRACE_S = 1.0
+"""After a signal, how long the output may still take: its reader may be there and not read."""
 
 WRONG_USAGE = 2
 
@@ -29,20 +33,24 @@ AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"in
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too."""
+    """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
+
+    ``notes`` are things that the user should know, to be told first.
+    """
 
     query: str | None = None
     says: tuple[Say, ...] = ()
     reads_stdin: bool = False
     output: Format = "text"
     input: Literal["text", "stream-json"] = "text"
+    notes: tuple[str, ...] = ()
 
 
 async def run(chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
     """Do the job and return the exit code."""
-    return await _Headless(
-        chain, job, Lines(stdin), Output(chain, job.output, renderer, stdout=stdout, stderr=stderr)
-    ).run()
+    lines = Lines(stdin, JSON_BYTES if job.input == "stream-json" else TEXT_BYTES)
+    output = Output(chain, job.output, renderer, stdout=stdout, stderr=stderr)
+    return await _Headless(chain, job, lines, output).run()
 
 
 class _Headless:
@@ -53,6 +61,7 @@ class _Headless:
         self._output = output
         self._sender = Sender(chain, self._on_answer)
         self._leaving = trio.CancelScope()
+        self._finishing = trio.CancelScope()
         self._signal: int | None = None
         self._was_answered = False
         self._problem = NO_QUERY
@@ -61,20 +70,32 @@ class _Headless:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._output.run)
             await nursery.start(self._watch_signals)
+            for note in self._job.notes:
+                self._say(note)
             with self._leaving:
                 await self._work()
             # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
             await self._chain.wait_idle()
-            code = self._chain.exit_code(
-                unsent=bool(self._sender.unsent),
-                interrupted=self._signal is not None,
-                terminated=self._signal not in (None, signal.SIGINT),
-            )
+            for line in self._sender.left:
+                why = "its moment did not come"
+                self._output.put(events.Receipt(id=line.id, text=line.written, state="unsent", reason=why))
             problem = "" if self._was_answered or self._signal is not None else self._problem
-            code = WRONG_USAGE if problem else code
-            await self._output.finish(code, self._sender.unsent, problem)
+            with self._finishing:
+                if self._signal is not None:
+                    self._finishing.deadline = trio.current_time() + GRACE_S
+                code = self._exit_code(problem)
+                await self._output.finish(code, self._sender.unsent, problem)
             nursery.cancel_scope.cancel()
-        return code
+        return self._exit_code(problem)
+
+    def _exit_code(self, problem: str) -> int:
+        if problem:
+            return WRONG_USAGE
+        return self._chain.exit_code(
+            unsent=bool(self._sender.unsent),
+            interrupted=self._signal is not None,
+            terminated=self._signal not in (None, signal.SIGINT),
+        )
 
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -105,8 +126,10 @@ class _Headless:
             async for number in signals:
                 self._signal = number
                 break
+        self._sender.close()
         self._chain.interrupt()
         self._leaving.cancel()
+        self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:
         while (raw := await self._stdin.next()) is not None:
@@ -132,6 +155,8 @@ class _Headless:
                 self._sender.take(Outgoing(say.moment, say.text, text, urgent, own_id))
             case other:
                 why = f"line {raw.number} of the input was not understood; write {AS_JSON}"
+                if raw.cut:
+                    why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
                 self._say(why)
                 id = other.get("id")
                 if isinstance(id, str):
@@ -141,6 +166,9 @@ class _Headless:
 
     def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
         self._note(answer)
+        if line.id and answer.what == "nothing":
+            # Nothing was to be done, and who gave the line an id waits for its receipt.
+            self._output.put(events.Receipt(id=line.id, text=line.text, state="handled"))
 
     def _note(self, answer: Submitted) -> None:
         """Take note of what became of a line at once; a run tells its own story in events."""

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,7 +22,9 @@ from chain.version import VERSION
 from cli import headless
 from cli.headless import WRONG_USAGE, Job
 from cli.moments import Say, parse_moment, read_script
-from cli.render import Renderer
+from cli.output import write_all
+from cli.render import Renderer, clean
+from cli.stdin import TEXT_BYTES
 
 COMMANDS = ("check", "init", "demo")
 
@@ -34,7 +37,17 @@ chain check | init [DIR] | demo   look at the configuration, write one, see it w
 
 def console() -> None:
     """The entry point of the installed command."""
+    _open_standard_streams()
     sys.exit(main(sys.argv[1:]))
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed, or the next file opened would take its number."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
@@ -93,15 +106,21 @@ def _job(args: argparse.Namespace, query: str | None) -> Job:
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
     if query is not None and not query.strip():
         raise UserError("the query is empty; write what the chain is to do")
+    notes = []
     if args.stdin:
         if is_live or query is None:
             raise UserError("--stdin needs a query and --input-format text: it appends what stdin holds to the query")
-        query = f"{query}\n\n<stdin>\n{_all_of_stdin()}\n</stdin>"
+        held = _all_of_stdin()
+        if "\ufffd" in held:
+            notes.append("standard input is not UTF-8; the bytes that are not were replaced")
+        query = f"{query}\n\n<stdin>\n{held}\n</stdin>"
+    if query is not None and len(query) > MAX_LINE:
+        raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
     says = tuple(_says(args))
-    reads_stdin = not (args.print and not is_live) and not args.stdin and not sys.stdin.isatty()
+    reads_stdin = not (args.print and not is_live) and not args.stdin and not os.isatty(0)
     if query is None and not reads_stdin and not says:
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, says, reads_stdin, args.output_format, args.input_format)
+    return Job(query, says, reads_stdin, args.output_format, args.input_format, tuple(notes))
 
 
 def _says(args: argparse.Namespace) -> list[Say]:
@@ -121,7 +140,11 @@ def _says(args: argparse.Namespace) -> list[Say]:
 
 
 def _all_of_stdin() -> str:
-    raw = sys.stdin.buffer.read(4 * MAX_LINE + 1)
+    try:
+        with os.fdopen(0, "rb", closefd=False) as stdin:
+            raw = stdin.read(TEXT_BYTES)
+    except OSError as error:
+        raise UserError(f"standard input cannot be read: {error.strerror}") from None
     return raw.decode(errors="replace").rstrip("\n")
 
 
@@ -137,23 +160,28 @@ def _settings(args: argparse.Namespace) -> config.Settings:
 
 
 def _renderer(args: argparse.Namespace) -> Renderer:
-    is_tty = sys.stderr.isatty()
+    is_tty = os.isatty(2)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
     width = 100
     if is_tty:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or width
+        width = os.get_terminal_size(2).columns or width
     return Renderer(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
 
 
 def _show(rows: Iterable[str]) -> int:
-    sys.stdout.write("".join(f"{row}\n" for row in rows))
+    _put(1, "".join(f"{row}\n" for row in rows))
     return 0
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"chain: {message}\n")
+    _put(2, f"chain: {clean(message)}\n")
     return WRONG_USAGE
+
+
+def _put(fd: int, text: str) -> None:
+    with suppress(OSError):  # nobody reads any more
+        write_all(fd, text.encode(errors="replace"))
 
 
 class _Parser(argparse.ArgumentParser):

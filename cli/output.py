@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -16,6 +18,8 @@ import trio
 from chain import events
 from chain.chain import Chain
 from cli.render import Renderer, clean
+
+_ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
@@ -31,6 +35,7 @@ class Output:
         self._stderr = stderr
         self._feed = chain.feed()
         self._last: events.Result | None = None
+        self._ends_with_result = False
         self._done = trio.Event()
 
     async def run(self) -> None:
@@ -52,21 +57,20 @@ class Output:
         self._feed.put(events.Notice(message=text))
 
     async def finish(self, exit_code: int, unsent: tuple[str, ...], problem: str = "") -> None:
-        """Write what is left, the report of lines that did not get through, and the last result if it changed."""
+        """Write what is left, and the last result as it is now, if that was not the last object written."""
         self._feed.close()
         await self._done.wait()
-        receipts = self._chain.receipts
         if problem:
             await self._to(self._stderr, f"chain: {clean(problem)}\n")
-        elif self._format != "stream-json":
-            await self._to(self._stderr, "".join(f"{row}\n" for row in _report(receipts, unsent)))
         told = self._last
         last = told or events.Result(status="error" if problem else "done", result=problem)
-        last = replace(last, exit_code=exit_code, receipts=receipts, unsent=unsent)
-        if self._format == "json" or (self._format == "stream-json" and last != told):
+        last = replace(last, exit_code=exit_code, receipts=self._chain.receipts, unsent=unsent)
+        is_news = last != told or not self._ends_with_result
+        if self._format == "json" or (self._format == "stream-json" and is_news):
             await self._to(self._stdout, _json(last))
 
     async def _write(self, event: events.Event) -> None:
+        self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event
         if self._format == "stream-json":
@@ -85,26 +89,23 @@ class Output:
         if not data:
             return
         try:
-            await trio.to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(write_all, fd, data, abandon_on_cancel=True)
         except OSError:
             return  # nobody reads any more
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, however long that takes. Raises ``OSError`` when nobody reads any more."""
     left = memoryview(data)
     while left:
-        left = left[os.write(fd, left) :]
+        try:
+            left = left[os.write(fd, left) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
 
 
 def _json(event: events.Event) -> str:
-    # What JSON can say and UTF-8 cannot (half a surrogate pair) leaves as an escape.
+    # What JSON can say and UTF-8 cannot (half a surrogate pair) leaves as an escape, and so does what a terminal would
+    # obey: JSON itself escapes only the first 32 control characters.
     text = json.dumps(events.to_json(event), ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="backslashreplace").decode() + "\n"
-
-
-def _report(receipts: tuple[events.Receipt, ...], unsent: tuple[str, ...]) -> list[str]:
-    """The lines that did not get through, so that they can be sent again."""
-    back = [r for r in receipts if r.state == "returned"]
-    rows = [f"came back ({r.reason}): {clean(r.text)}" for r in back]
-    rows += [f"never sent, its moment did not come: {clean(text)}" for text in unsent]
-    return rows
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"

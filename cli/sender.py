@@ -46,6 +46,7 @@ class Sender:
         self._news = trio.Event()
         self._drained = trio.Event()
         self._nursery: trio.Nursery | None = None
+        self._closed = False
         chain.listen(self._on_event)
 
     @property
@@ -54,9 +55,18 @@ class Sender:
         return len(self._held)
 
     @property
+    def left(self) -> tuple[Outgoing, ...]:
+        """The lines that were not sent: if nothing more is to come, they never will be."""
+        return (*self._missed, *self._at_moment, *self._held)
+
+    @property
     def unsent(self) -> tuple[str, ...]:
-        """The lines that were never sent, if nothing more is to come."""
-        return tuple(line.written for line in (*self._missed, *self._at_moment, *self._held))
+        """The same as they were written."""
+        return tuple(line.written for line in self.left)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._closed = True
 
     def take(self, line: Outgoing) -> None:
         """Send a line now, or keep it for its moment."""
@@ -87,10 +97,13 @@ class Sender:
     async def drain(self) -> None:
         """Wait until nothing is held."""
         while self._held:
-            self._drained = trio.Event()
+            if self._drained.is_set():
+                self._drained = trio.Event()
             await self._drained.wait()
 
     def _on_event(self, event: events.Event) -> None:
+        if self._closed:
+            return
         for line in [line for line in self._at_moment if fires(line.moment, event)]:
             self._at_moment.remove(line)
             self._send(line)

@@ -496,7 +496,7 @@ async def test_unsent_lines_are_reported_to_people(tmp_path: Path) -> None:
     async with opened(tmp_path, "hello", says=["@iteration 9 never"], reads=False, output="text") as stage:
         assert await stage.ended() == 3
 
-        assert stage.stderr.splitlines()[-1] == "never sent, its moment did not come: @iteration 9 never"
+        assert stage.stderr.splitlines()[-1] == "↩ Never sent (its moment did not come): @iteration 9 never"
         assert stage.stdout == "Done: hello\n"
 
 
@@ -918,7 +918,7 @@ async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
         assert await stage.end() == 3
 
         assert stage.states == {"task": "delivered", "use B": "returned", "stop": "handled"}
-        assert "came back (cancelled_with_partial): use B" in stage.stderr.splitlines()
+        assert "↩ Returned (cancelled_with_partial): use B" in stage.stderr.splitlines()
 
 
 async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path) -> None:

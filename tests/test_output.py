@@ -175,12 +175,13 @@ async def test_text_puts_no_error_among_the_answers(tmp_path: Path) -> None:
 async def test_text_reports_lines_that_did_not_get_through(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         await stage.run("refuse me\x1b[2J")
-        await stage.output.finish(1, ("@iteration 9 late\x1b[2J",))
+        late = "@iteration 9 late\x1b[2J"
+        stage.output.put(events.Receipt(id="", text=late, state="unsent", reason="its moment did not come"))
+        await stage.output.finish(1, (late,))
 
         rows = stage.stderr.splitlines()
-        assert "came back (refused): refuse me" in rows
-        assert rows[-1].startswith("never sent")
-        assert rows[-1].endswith("@iteration 9 late")
+        assert "↩ Returned (refused): refuse me" in rows
+        assert rows[-1] == "↩ Never sent (its moment did not come): @iteration 9 late"
 
 
 async def test_text_reports_nothing_when_all_got_through(tmp_path: Path) -> None:
@@ -188,8 +189,8 @@ async def test_text_reports_nothing_when_all_got_through(tmp_path: Path) -> None
         await stage.run("task")
         await stage.output.finish(0, ())
 
-        assert "came back" not in stage.stderr
-        assert "never sent" not in stage.stderr
+        assert "Returned" not in stage.stderr
+        assert "Never sent" not in stage.stderr
 
 
 async def test_a_problem_is_one_sentence(tmp_path: Path) -> None:

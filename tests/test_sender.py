@@ -12,7 +12,7 @@ from support import Session, check_invariants, open_session, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.app import Submitted
+from chain.chain import Submitted
 from chain.tools import Tool, ToolContext, tool
 from cli.moments import Now, parse_moment
 from cli.sender import Outgoing, Sender
