@@ -12,7 +12,7 @@ import trio
 
 from chain.chain import Chain
 from chain.config import ChainSettings, ModelSettings, Settings
-from chain.errors import ConfigError, UserError
+from chain.errors import ConfigError, JournalError, SessionError, UserError
 from chain.model import Model
 from chain.promptfile import read_system_prompt
 from chain.run import Limits
@@ -44,7 +44,10 @@ async def open_chain(
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         chain = make(journal=journal)
         opened = {"id": chain.session_id, "version": VERSION, "model": chain.model_name}
-        journal.record("session", {**opened, "workspace": str(chain.workspace)})
+        try:
+            journal.record("session", {**opened, "workspace": str(chain.workspace)})
+        except JournalError as error:
+            raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
             nursery.start_soon(chain.run_forever)
@@ -70,12 +73,14 @@ def _prepare(
         max_tokens=chosen.budget.max_tokens,
         max_cost_usd=chosen.budget.max_cost_usd,
     )
+    registry = Registry.of([*configured_tools(chosen), *tools])
+    _check_allowed(settings.allow, registry)
     rules = calling.Rules(settings.tool_timeout_s, settings.tool_result_limit, frozenset(settings.allow))
     return partial(
         Chain,
         model=build_model(definition) if model is None else model,
         system="" if chosen.system_prompt is None else read_system_prompt(chosen.system_prompt),
-        registry=Registry.of([*configured_tools(chosen), *tools]),
+        registry=registry,
         workspace=workspace.resolve(),
         interruption_prompt=chosen.interruption_prompt,
         limits=limits,
@@ -83,6 +88,21 @@ def _prepare(
         inbox_size=settings.inbox_size,
         interactive=interactive,
     )
+
+
+def _check_allowed(allow: Iterable[str], registry: Registry) -> None:
+    known = {*registry.tools, *(tool.name for group in _groups().values() for tool in group)}
+    for name in allow:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
+            raise ConfigError(f"tools.allow: there is no tool {name!r}; {hint}")
+
+
+def _groups() -> dict[str, tuple[Tool, ...]]:
+    from chain.tools import files, plan
+
+    return {"todo": plan.TOOLS, "files": files.TOOLS}
 
 
 def build_model(settings: ModelSettings) -> Model:
@@ -98,9 +118,7 @@ def build_model(settings: ModelSettings) -> Model:
 
 def configured_tools(settings: ChainSettings) -> list[Tool]:
     """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``."""
-    from chain.tools import files, plan
-
-    groups = {"todo": plan.TOOLS, "files": files.TOOLS}
+    groups = _groups()
     single = {tool.name: tool for group in groups.values() for tool in group}
     chosen: dict[str, Tool] = {}
     for name in settings.tools:

@@ -7,7 +7,7 @@ These retries are the only ones; a model says whether and when another attempt m
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import trio
@@ -27,7 +27,7 @@ half so that many chains do not come back in step."""
 
 
 class Asker:
-    """Asks a model for the replies of one agent. ``prompt_file()`` names the handler prompt, for notices."""
+    """Asks a model for the replies of one agent."""
 
     def __init__(
         self,
@@ -39,7 +39,6 @@ class Asker:
         conversation: Conversation,
         emit: Emit,
         max_attempts: int,
-        prompt_file: Callable[[], str],
     ) -> None:
         self._agent = agent
         self._model = model
@@ -48,7 +47,6 @@ class Asker:
         self._conversation = conversation
         self._emit = emit
         self._max_attempts = max_attempts
-        self._prompt_file = prompt_file
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop cut it. Raises ``ModelError`` after the last attempt."""
@@ -67,7 +65,7 @@ class Asker:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
                 except (ParameterRefused, _HandlerLimit) as error:
                     reply = None
-                    overrides = self._without(overrides, error)
+                    overrides = self._without(run, overrides, error)
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
                     reply = None
@@ -87,14 +85,14 @@ class Asker:
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
 
-    def _without(self, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
+    def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
         """The handler's settings less those that the service refused, which the user is told."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
         if not ours:
             raise error
-        source = self._prompt_file()
+        source = run.asked.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
         self._emit(events.Notice(agent=self._agent, message=why, file=source))
         return overrides.without(*ours)

@@ -25,7 +25,7 @@ from chain.interruption import InterruptionPrompt
 from chain.lines import Line, parse_line
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author, Plan
+from chain.plan import Author, Plan, Task
 from chain.promptfile import PromptFile
 from chain.run import Limits, Outcome, Run
 from chain.session import Journal
@@ -104,7 +104,9 @@ class Chain:
         self._idle.set()
         self._room = trio.Event()
         self._inbox.when_room(self._wake_senders)
-        self._codes: list[int] = []
+        self._is_ending = False
+        self._is_closing = False
+        self._statuses: list[events.Status] = []
         self._usage = Usage()
         self._init = events.Init(session=self.session_id, version=VERSION, model=model.name, workspace=str(workspace))
 
@@ -117,6 +119,8 @@ class Chain:
         ``local=False`` makes a leading ``/`` plain text.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgent=urgent, local=local)
+        if self._is_closing:
+            return self._refuse(line, "the chain is closing", id)
         if line.kind == "blank":
             return Submitted("nothing")
         if line.kind == "local":
@@ -126,7 +130,7 @@ class Chain:
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
         if problem := self._ledger.problem(line, id):
-            return self._refused(self._ledger.refuse(line, "main", 0, problem, id=id))
+            return self._refuse(line, problem, id)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._handle_idle(line, id)
         return self._start(line, id)
@@ -135,10 +139,12 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         problem = "a run is active; wait for it to end" if self._run else self._ledger.problem(line, id)
+        if self._is_closing:
+            problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
         if problem:
-            return self._refused(self._ledger.refuse(line, "main", len(self._inbox), problem, id=id))
+            return self._refuse(line, problem, id)
         return self._start(line, id)
 
     def interrupt(self) -> bool:
@@ -162,10 +168,12 @@ class Chain:
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and everything about the last one has been told."""
-        while not self._idle.is_set():
+        while True:
             await self._idle.wait()
-        with suppress(JournalError):
-            await self._journal.flush()
+            with suppress(JournalError):
+                await self._journal.flush()
+            if self._run is None:
+                return
 
     # ------------------------------------------------------------------------------------------------- facts out
 
@@ -173,6 +181,11 @@ class Chain:
     def is_running(self) -> bool:
         """Whether a run is active, or about to take its first step."""
         return self._run is not None
+
+    @property
+    def last_status(self) -> events.Status | None:
+        """How the last run that has ended ended."""
+        return self._statuses[-1] if self._statuses else None
 
     @property
     def waiting(self) -> tuple[Accepted, ...]:
@@ -193,7 +206,9 @@ class Chain:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
         left = unsent or any(r.state == "returned" for r in self.receipts)
         codes = {endings.LINES_LEFT: left, endings.INTERRUPTED_CODE: interrupted, endings.SIGTERM_CODE: terminated}
-        return endings.exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
+        return endings.exit_code(
+            [*(endings.EXIT_CODES[s] for s in self._statuses), *(code for code, holds in codes.items() if holds)]
+        )
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
@@ -213,25 +228,30 @@ class Chain:
             try:
                 accepted = self._accept_at_once(line, id)
             except JournalError:
-                pass  # A disk that is full keeps nobody from stopping.
+                # A disk that is full keeps nobody from stopping.
+                self._emit(events.Receipt(id=id, text=line.text, state="handled", iteration=run.iteration))
             else:
                 self._ledger.settle(accepted, "handled", iteration=run.iteration)
             run.stop()
             return Submitted("stopping")
         put = self._inbox.put(line, id=id, iteration=run.iteration)
-        return self._refused(put) if isinstance(put, Refused) else Submitted("queued", put.id)
+        return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
 
     def _handle_idle(self, line: Line, id: str) -> Submitted:
         """What needs no model is done at once when no run is active."""
         try:
             accepted = self._accept_at_once(line, id)
         except JournalError as error:
-            return self._refused(self._ledger.refuse(line, "main", 0, str(error), id=id))
+            return self._refuse(line, str(error), id)
+        reason = ""
         try:
             message = self.status() if line.command is None else self.plan.carry_out(line.command)
         except PlanError as error:
-            message = str(error)
-        self._ledger.settle(accepted, "handled", iteration=0)
+            message = reason = str(error)
+        except JournalError as error:
+            self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
+            return Submitted("refused", message=str(error))
+        self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
         return Submitted("handled", accepted.id, message)
 
     def status(self) -> str:
@@ -239,13 +259,14 @@ class Chain:
         run = self._run
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         closed, count = self.plan.counts
-        return f"{doing}; {len(self._inbox)} lines wait; plan {closed}/{count}; {self._usage.total_tokens} tokens used"
+        used = self._usage.total_tokens + (0 if run is None else run.usage.total_tokens)
+        return f"{doing}; {len(self._inbox)} lines wait; plan {closed}/{count}; {used:,} tokens used"
 
     def _start(self, line: Line, id: str) -> Submitted:
         try:
             accepted = self._accept_at_once(line, id)
         except JournalError as error:
-            return self._refused(self._ledger.refuse(line, "main", 0, str(error), id=id))
+            return self._refuse(line, str(error), id)
         self._begin(Run(accepted))
         return Submitted("started", accepted.id)
 
@@ -260,10 +281,12 @@ class Chain:
         if self._idle.is_set():
             self._idle = trio.Event()
         self._wake.set()
-        self._announce(run)
+        if not self._is_ending:
+            self._announce(run)
 
-    def _refused(self, refused: Refused) -> Submitted:
-        return Submitted("refused", message=refused.reason)
+    def _refuse(self, line: Line, reason: str, id: str) -> Submitted:
+        self._ledger.refuse(line, "main", len(self._inbox), reason, id=id)
+        return Submitted("refused", message=reason)
 
     async def run_forever(self) -> None:
         """Run what is started, one run after the other; the task that does this is ``open_chain``'s."""
@@ -272,6 +295,8 @@ class Chain:
             self._wake = trio.Event()
             while self._run is not None:
                 run = self._run
+                if self._prompt_file.is_configured:
+                    self._prompt()  # a broken file is told at once, not at the first interruption
                 self._end(run, await self._executor.run(run))
 
     def _announce(self, run: Run) -> None:
@@ -285,27 +310,32 @@ class Chain:
         What is still to come is decided before anything is told, since a listener may submit a line at once.
         """
         follows = self._interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
-        kept = endings.keeps_lines(outcome.status, run_follows=follows)
+        can_go_on = not self._is_closing and self._journal.failure is None
+        kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.take_all()
         query = self._inbox.next_follow_up() if kept else None
-        self._run = following = Run(query) if query is not None or len(self._inbox) else None
+        self._run = Run(query) if query is not None or len(self._inbox) else None
+        # A listener may start the next run on hearing of this one's end. It is announced when all of that is told.
+        self._is_ending = True
         for accepted in (*run.stranded, *returned):
             was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
-            self._ledger.settle(accepted, state, iteration=run.iteration, reason=outcome.status)
+            reason = "" if was_done else outcome.status
+            self._ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
         self._usage += run.usage
-        self._codes.append(endings.EXIT_CODES[outcome.status])
+        self._statuses.append(outcome.status)
         result = self._result(run, outcome)
         # A disk that takes no more must not keep the run from ending.
         with suppress(JournalError):
             fields = {"status": result.status, "result": result.result, "iterations": result.iterations}
             self._journal.record("result", {**fields, "usage": events.to_json(result)["usage"]})
         self._journal.in_order(lambda: self._emit(result))
-        if following is not None:
-            self._announce(following)
+        self._is_ending = False
         self._wake_senders()
         if self._run is None:
             self._idle.set()
+        else:
+            self._announce(self._run)
 
     def _result(self, run: Run, outcome: Outcome) -> events.Result:
         return events.Result(
@@ -325,6 +355,7 @@ class Chain:
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
+        self._is_closing = True
         with trio.move_on_after(CLOSING_S, shield=True):
             self.interrupt()
             await self.wait_idle()
@@ -340,13 +371,12 @@ class Chain:
             self._emit(events.Notice(iteration=iteration, message=why, file=error.file, line=error.line))
         return prompt
 
-    def _plan_changed(self, by: Author) -> None:
+    def _plan_changed(self, tasks: tuple[Task, ...], by: Author) -> None:
+        """Journal, then tell. Raises ``JournalError``, and the plan then stays as it was."""
+        views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
+        changed = events.PlanChanged(iteration=self._run.iteration if self._run else 0, tasks=views, by=by)
+        self._journal.record("plan", {"tasks": events.to_json(changed)["tasks"], "by": by})
         self._executor.plan_changed(by)
-        tasks = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(self.plan.tasks, 1))
-        changed = events.PlanChanged(iteration=self._run.iteration if self._run else 0, tasks=tasks, by=by)
-        # The plan in memory has changed; if the disk is full, the run ends at its next record anyway.
-        with suppress(JournalError):
-            self._journal.record("plan", {"tasks": events.to_json(changed)["tasks"], "by": by})
         self._journal.in_order(lambda: self._emit(changed))
 
     def _wake_senders(self) -> None:

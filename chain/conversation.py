@@ -101,15 +101,23 @@ class Conversation:
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
+    @property
+    def withdrawable(self) -> int:
+        """How many messages ``withdraw`` would take back."""
+        count = 0
+        for message in reversed(self._messages):
+            if message.role == "assistant" and not message.calls:
+                break
+            count += 1
+        return count
+
     def withdraw(self) -> tuple[Message, ...]:
         """Take back, and return, the messages since the last reply without tool calls.
 
         What is left is EMPTY or REPLIED. The API refuses the same history again and again, so a refused request has to
         leave it (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
-        keep = len(self._messages)
-        while keep and (self._messages[keep - 1].role == "user" or self._messages[keep - 1].calls):
-            keep -= 1
+        keep = len(self._messages) - self.withdrawable
         taken = tuple(self._messages[keep:])
         del self._messages[keep:]
         self._ids.difference_update(call.id for m in taken for call in m.calls)

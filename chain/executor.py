@@ -35,9 +35,8 @@ from chain.conversation import Conversation
 from chain.errors import JournalError, ModelError, PlanError
 from chain.events import Point
 from chain.inbox import Accepted, Emit, Inbox, Ledger, Record
-from chain.interruption import Arrival, InterruptionPrompt, Situation, compose
+from chain.interruption import Arrival, Composed, InterruptionPrompt, Situation, compose
 from chain.messages import Message, Text, ToolCall, assistant, to_json, user_text
-from chain.messages import tool_results as results_message
 from chain.model import Model, Reply, ToolSpec
 from chain.plan import Author, Plan
 from chain.run import Asked, Limits, Outcome, Run, Step
@@ -87,7 +86,6 @@ class Executor:
             conversation=conversation,
             emit=emit,
             max_attempts=limits.max_attempts,
-            prompt_file=lambda: prompt().source.removeprefix("yaml:"),
         )
         self._tools = ToolRunner(
             agent=agent,
@@ -110,6 +108,9 @@ class Executor:
         self._plan_is_news = False
         self._since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls: a refusal gives them back."""
+        self._plan_sent: object = None
+        self._unfinished: Run | None = None
+        """The run whose tool calls are still open since the disk did not take their results."""
 
     def plan_changed(self, by: Author) -> None:
         """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
@@ -134,6 +135,7 @@ class Executor:
         # next run answers the calls that are open.
         with suppress(JournalError):
             self._complete(run, outcome)
+        self._unfinished = run if self.conversation.open_calls else None
         return outcome
 
     # ------------------------------------------------------------------------------------------------- the loop
@@ -141,7 +143,7 @@ class Executor:
     def _open(self, run: Run) -> None:
         """Answer what an earlier ending could not write, then append the query."""
         if self.conversation.open_calls:
-            self._commit(results_message(self.conversation.repair()))
+            self._tools.answer_open(self._unfinished or run)
         if run.query is None:
             return
         run.stranded.append(run.query)
@@ -152,14 +154,15 @@ class Executor:
     async def _loop(self, run: Run) -> Outcome:
         self._deliver(run, "A")
         while run.iteration < self._limits.max_iterations:
+            run.step = Step()
             await self._journal.flush()
             await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)
             if spent := self._spent(run):
+                self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
                 return Outcome("limit_reached", run.result or spent)
             run.iteration += 1
-            run.step = Step()
             most = self._limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             reply = await self._asker.reply(run, self._tail(run))
@@ -170,7 +173,6 @@ class Executor:
 
     async def _take(self, run: Run, reply: Reply) -> Outcome | None:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
-        self._plan_is_news = False
         message, text = reply.message, reply.message.text.strip()
         if reply.stop_reason == "refusal":
             return self._refused(run)
@@ -196,13 +198,13 @@ class Executor:
         """Point B, and the way back to the task after an aside."""
         if run.stop_asked:
             return self._stopped(run)
-        resume, run.asked = run.asked.resume, Asked()
         if run.iteration == self._limits.max_iterations:
             self._settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
-            return self._at_limit(run) if waits or resume is not None else self._done(run)
+            return self._at_limit(run) if waits or run.asked.resume is not None else self._done(run)
         if self._deliver(run, "B"):
             return None
+        resume, run.asked = run.asked.resume, run.asked.after_reply()
         if resume is None:
             return self._done(run)
         self._commit(user_text(resume))
@@ -222,6 +224,7 @@ class Executor:
     def _tail(self, run: Run) -> tuple[str, ...]:
         """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
         plan = self._plan.render() if self._plan_is_news else ""
+        self._plan_sent = self._plan.tasks
         return tuple(text for text in (run.asked.post_prompt, plan) if text)
 
     def _spent(self, run: Run) -> str:
@@ -236,6 +239,8 @@ class Executor:
     def _append_reply(self, run: Run, message: Message) -> None:
         self._commit(message)
         run.step.appended = True
+        # A change that came while the model was answering is still news.
+        self._plan_is_news = self._plan_is_news and self._plan.tasks != self._plan_sent
         text = message.text.strip()
         if text:
             run.replies.append(text)
@@ -261,13 +266,7 @@ class Executor:
         composed = compose(prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self.agent, query))
         self._commit(user_text(composed.text), lines=lines, point=point)
         run.stranded.clear()
-        run.asked = Asked(
-            post_prompt=composed.post_prompt,
-            overrides=composed.overrides,
-            resume=composed.resume if point in ("C", "D") else None,
-            asides_only=all(a.line.is_aside for a in lines),
-            task_was_over=point == "B",
-        )
+        run.asked = self._wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)
         entered = events.UserInterruption(
             agent=self.agent,
             iteration=run.iteration,
@@ -284,6 +283,21 @@ class Executor:
         self._journal.in_order(lambda: self._emit(entered))
         self._entered(run, lines, point)
         return True
+
+    def _wanted(self, run: Run, point: Point, asides_only: bool, composed: Composed, source: str) -> Asked:
+        """What a delivery asks of the reply to it, and what that reply goes back to."""
+        before = run.asked
+        in_mid_task = point in ("C", "D") or before.resume is not None
+        if point == "A" and run.query is not None:
+            asides_only = False  # the reply answers the query too
+        return Asked(
+            post_prompt=composed.post_prompt,
+            overrides=composed.overrides,
+            source=source,
+            resume=composed.resume if in_mid_task else None,
+            asides_only=asides_only,
+            aside_task=asides_only and (before.aside_task if in_mid_task else True),
+        )
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
         self._since_answer.extend(lines)
@@ -334,6 +348,8 @@ class Executor:
         return Outcome("done", run.result)
 
     def _at_limit(self, run: Run) -> Outcome:
+        why = f"the run has used all its {run.iteration} iterations; raise max_iterations for longer ones"
+        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
         last = run.replies[-1] if run.replies else ""
         return Outcome("max_iterations", last or f"Stopped after {run.iteration} iterations without a final answer.")
 
@@ -364,15 +380,17 @@ class Executor:
     def _empty(self, run: Run) -> Outcome | None:
         """A reply without content: ask once for more, then give up."""
         if run.nudged or run.stop_asked or run.iteration == self._limits.max_iterations:
-            return self._stopped(run) if run.stop_asked else Outcome("empty", "The model gave an empty reply twice.")
+            twice = " twice" if run.nudged else ""
+            why = f"The model gave an empty reply{twice}; put it differently, or try again."
+            return self._stopped(run) if run.stop_asked else Outcome("empty", why)
         run.nudged = True
         self._commit(user_text(PLEASE_CONTINUE))
         return None
 
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
-        taken = self.conversation.withdraw()
-        self._journal.record("withdrawn", {"messages": len(taken), "agent": self.agent})
+        self._journal.record("withdrawn", {"messages": self.conversation.withdrawable, "agent": self.agent})
+        self.conversation.withdraw()
         for accepted in self._since_answer:
             self._ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self._since_answer.clear()

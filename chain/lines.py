@@ -156,7 +156,7 @@ def parse_line(text: str, *, urgent: bool = False, local: bool = True) -> Line:
 
 def is_stop(text: str) -> bool:
     """Whether the whole line is a stop phrase; a ``!`` before it changes nothing, since a stop is stronger."""
-    folded = text.casefold().replace("’", "'").strip().removeprefix("!").strip()
+    folded = text.casefold().replace("’", "'").replace(", ", " ").strip().removeprefix("!").strip()
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 

@@ -34,10 +34,10 @@ class Task:
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``on_change(by)`` is called after every change.
+    ``on_change(tasks, by)`` is called with the new tasks before each change; what it raises keeps the plan as it is.
     """
 
-    def __init__(self, on_change: Callable[[Author], None] = lambda by: None) -> None:
+    def __init__(self, on_change: Callable[[tuple[Task, ...], Author], None] = lambda tasks, by: None) -> None:
         self._tasks: tuple[Task, ...] = ()
         self._on_change = on_change
 
@@ -116,8 +116,8 @@ class Plan:
         return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
 
     def _set(self, tasks: tuple[Task, ...], by: Author) -> None:
+        self._on_change(tasks, by)
         self._tasks = tasks
-        self._on_change(by)
 
 
 def _one_line(text: str) -> str:

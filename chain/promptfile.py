@@ -24,6 +24,11 @@ class PromptFile:
         self._state: _State | None = None
         self._prompt = BUILT_IN
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is meant to be a file."""
+        return self._path is not None
+
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
         """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
 

@@ -44,7 +44,6 @@ class Step:
     in_tools: bool = False
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
-    adjustments_seen: set[str] = field(default_factory=set)
 
     @property
     def phase(self) -> Phase:
@@ -54,18 +53,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the last delivery wants of the reply to it."""
+    """What the last delivery wants of the reply to it.
+
+    ``asides_only``: the reply answers asides alone, so it is not the run's result. ``aside_task``: the work that the
+    reply goes on with, or comes back to, is itself for an aside, one that came after the task was done. ``source`` is
+    where the settings are from.
+    """
 
     post_prompt: str = ""
     overrides: Overrides = field(default_factory=Overrides)
+    source: str = ""
     resume: str | None = None
     asides_only: bool = False
-    task_was_over: bool = False
-    """Delivered at B: what the model does next, tools included, is for these lines alone."""
+    aside_task: bool = False
 
     def after_reply(self) -> Asked:
-        """What is left of it once the one call that it was for is over and the tools have run."""
-        return Asked(asides_only=self.asides_only, task_was_over=True) if self.task_was_over else Asked()
+        """What still holds once the reply is there: whom the work is for."""
+        return Asked(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
 @dataclass(eq=False)

@@ -70,7 +70,8 @@ class DiskFile:
         except OSError:
             # The torn record stays. A newline makes it a line of its own, which a reader can pass over.
             with suppress(OSError):
-                self._size += os.write(self._fd, b"\n")
+                os.write(self._fd, b"\n")
+                self._size = os.fstat(self._fd).st_size
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""

@@ -49,7 +49,7 @@ class ModelSettings:
     script: Path | None = None
     api_key: str | None = field(default=None, repr=False)
     key_variable: str = KEY_VARIABLE
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)
     max_tokens: int = MAX_TOKENS
     effort: str | None = None
     temperature: float | None = None
@@ -59,7 +59,7 @@ class ModelSettings:
     idle_timeout_s: float = IDLE_TIMEOUT_S
     max_attempts: int = MAX_ATTEMPTS
     system_messages: bool = False
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict, repr=False)
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     price: Price | None = None
 

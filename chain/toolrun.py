@@ -7,7 +7,7 @@ have had effects. Point C stands before each: a stop or an urgent line that wait
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
@@ -125,6 +125,7 @@ class _Steering:
 
     run: Run
     inbox: Inbox
+    seen: set[str] = field(default_factory=set)
 
     def take_guidance(self) -> Guidance:
-        return Guidance(self.inbox.adjustments(self.run.step.adjustments_seen), self.run.stop_asked)
+        return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)

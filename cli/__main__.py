@@ -1,5 +1,5 @@
 """``python -m cli`` is the ``chain`` command."""
 
-from cli.main import console
+from cli import console
 
 console()

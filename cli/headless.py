@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
+from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.lines import MAX_LINE
-from cli.moments import Say, parse_moment
+from cli.moments import Now, Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer
 from cli.sender import Outgoing, Sender
@@ -76,6 +78,8 @@ class _Headless:
                 await self._work()
             # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
             await self._chain.wait_idle()
+            for raw in self._stdin.unread():
+                self._sender.miss(Outgoing(Now(), raw.text, raw.text))
             for line in self._sender.left:
                 why = "its moment did not come"
                 self._output.put(events.Receipt(id=line.id, text=line.written, state="unsent", reason=why))
@@ -86,7 +90,7 @@ class _Headless:
                 code = self._exit_code(problem)
                 await self._output.finish(code, self._sender.unsent, problem)
             nursery.cancel_scope.cancel()
-        return self._exit_code(problem)
+        return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _exit_code(self, problem: str) -> int:
         if problem:
@@ -120,12 +124,18 @@ class _Headless:
                 return
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        # The second signal finds the default action again, in case something does not let go.
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        # Who started us may have had a signal ignored, as nohup does, and that holds.
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        with trio.open_signal_receiver(*(n for n in wanted if signal.getsignal(n) is not signal.SIG_IGN)) as signals:
             task_status.started()
             async for number in signals:
-                self._signal = number
-                break
+                if self._signal is not None:
+                    # Something does not let go. All that was acknowledged is on the disk, so nothing is lost.
+                    os._exit(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
+                self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        self._signal = number
         self._sender.close()
         self._chain.interrupt()
         self._leaving.cancel()

@@ -15,6 +15,7 @@ import trio
 
 from chain import config
 from chain.app import open_chain
+from chain.endings import INTERRUPTED_CODE
 from chain.errors import UserError
 from chain.lines import MAX_LINE
 from chain.tools import Tool
@@ -60,13 +61,17 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
             traceback.print_exc()
         return _fail(str(error))
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED_CODE
 
 
 def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     command, words = (args.words[0], args.words[1:]) if args.words[:1] in [[c] for c in COMMANDS] else ("", args.words)
     if args.print:
         command, words = "", args.words
+    if command == "init" and len(words) > 1:
+        raise UserError("chain init takes one folder")
+    if command in ("check", "demo") and words:
+        raise UserError(f"chain {command} takes nothing more; a query of several words needs quotes")
     if len(words) > 1:
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes")
     word = words[0] if words else None
@@ -77,7 +82,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "demo":
         from cli.demo import demo
 
-        return demo(_renderer(args))
+        return demo(_renderer(args, fd=1))
     settings = _settings(args)
     if command == "check":
         from cli.check import check
@@ -110,13 +115,15 @@ def _job(args: argparse.Namespace, query: str | None) -> Job:
     if args.stdin:
         if is_live or query is None:
             raise UserError("--stdin needs a query and --input-format text: it appends what stdin holds to the query")
-        held = _all_of_stdin()
-        if "\ufffd" in held:
+        held, is_replaced = _all_of_stdin()
+        if is_replaced:
             notes.append("standard input is not UTF-8; the bytes that are not were replaced")
         query = f"{query}\n\n<stdin>\n{held}\n</stdin>"
     if query is not None and len(query) > MAX_LINE:
         raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
     says = tuple(_says(args))
+    if os.isatty(0) and not args.print and not args.stdin:
+        notes.append("lines that you type here are not read yet: send them by --say, --script or a pipe")
     reads_stdin = not (args.print and not is_live) and not args.stdin and not os.isatty(0)
     if query is None and not reads_stdin and not says:
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
@@ -135,17 +142,25 @@ def _says(args: argparse.Namespace) -> list[Say]:
             raise UserError("is not UTF-8 text; save it as UTF-8", file=path) from None
         says += read_script(text, str(path))
     for text in args.say:
+        if not text.strip():
+            raise UserError("--say needs a line, for example: --say '@iteration 2 todo: add check the licence'")
         says.append(parse_moment(text, strict=True))
     return says
 
 
-def _all_of_stdin() -> str:
+def _all_of_stdin() -> tuple[str, bool]:
+    """The text on standard input, and whether bytes of it had to be replaced."""
     try:
         with os.fdopen(0, "rb", closefd=False) as stdin:
             raw = stdin.read(TEXT_BYTES)
     except OSError as error:
         raise UserError(f"standard input cannot be read: {error.strerror}") from None
-    return raw.decode(errors="replace").rstrip("\n")
+    if len(raw) > MAX_LINE * 4:
+        raise UserError(f"standard input holds more than the {MAX_LINE:,} characters that a query may have")
+    try:
+        return raw.decode("utf-8-sig").rstrip("\n"), False
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace").rstrip("\n"), True
 
 
 def _settings(args: argparse.Namespace) -> config.Settings:
@@ -159,13 +174,13 @@ def _settings(args: argparse.Namespace) -> config.Settings:
     return config.load(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
 
 
-def _renderer(args: argparse.Namespace) -> Renderer:
-    is_tty = os.isatty(2)
+def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
+    is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
     width = 100
     if is_tty:
-        width = os.get_terminal_size(2).columns or width
+        width = os.get_terminal_size(fd).columns or width
     return Renderer(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
 
 
@@ -197,15 +212,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--stdin", action="store_true", help="append what standard input holds to the query")
     add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
     add("--script", metavar="FILE", help="many of them, one a line")
-    add("--output-format", choices=["text", "json", "stream-json"], default="text")
-    add("--input-format", choices=["text", "stream-json"], default="text")
+    formats = "text: the answers; json: the last result as one object; stream-json: every event as a line"
+    add("--output-format", choices=["text", "json", "stream-json"], default="text", help=formats)
+    add("--input-format", choices=["text", "stream-json"], default="text", help="what standard input holds")
     add("--config", metavar="FILE", help="the configuration; see the README for where it is looked for")
     add("--model", metavar="NAME", help="a model of the configuration")
     add("--chain", metavar="NAME", help="a chain of the configuration")
     add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")
     add("--allow", action="append", default=[], metavar="TOOL[,TOOL]", help="tools that need no approval")
     add("--max-iterations", metavar="N", help="model calls in a run at most")
-    add("--no-color", action="store_true")
+    add("--no-color", action="store_true", help="no colours; they are used on terminals only")
     add("--ascii", action="store_true", help="no signs beyond ASCII")
     add("-v", "--verbose", action="store_true", help="show the traceback of an error")
     add("--version", action="version", version=f"chain {VERSION}")

@@ -99,7 +99,8 @@ def _parse(text: str) -> Say:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE:
-        near = difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.5)
+        begun = [known for known in _USAGE if len(name) > 2 and known.startswith(name)]
+        near = begun or difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"the moments are {', '.join(_USAGE)}"
         raise UserError(
             f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
@@ -120,7 +121,7 @@ def _parse(text: str) -> Say:
             argument, rest = _split(rest)
             moment = AtTool(argument) if argument else None
     if moment is None or not rest.strip():
-        raise UserError(f"{text[:60]!r} is incomplete: write it as {_USAGE[name]}")
+        raise UserError(f"{text[:60]!r} is no moment with a line: write it as {_USAGE[name]}")
     return Say(moment, rest, text)
 
 

@@ -6,10 +6,12 @@ to complain to. What piles up meanwhile is joined by the feed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import select
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -36,13 +38,17 @@ class Output:
         self._feed = chain.feed()
         self._last: events.Result | None = None
         self._ends_with_result = False
+        self._answers: list[events.Notice] = []
+        self.failure = ""
         self._done = trio.Event()
 
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
         while batch := await self._feed.batch():
-            for event in batch:
-                await self._write(event)
+            pieces = [piece for event in batch for piece in self._pieces(event)]
+            # One write for each stretch that goes to one place: a write is a thread's work.
+            for fd, stretch in itertools.groupby(pieces, key=lambda piece: piece[0]):
+                await self._to(fd, "".join(text for _, text in stretch))
         self._done.set()
 
     def put(self, event: events.Event) -> None:
@@ -54,7 +60,9 @@ class Output:
         self._last = self._last or events.Result(status="done", result="")
         if not self._last.iterations:
             self._last = replace(self._last, result=text)
-        self._feed.put(events.Notice(message=text))
+        notice = events.Notice(message=text)
+        self._answers.append(notice)
+        self._feed.put(notice)
 
     async def finish(self, exit_code: int, unsent: tuple[str, ...], problem: str = "") -> None:
         """Write what is left, and the last result as it is now, if that was not the last object written."""
@@ -68,21 +76,27 @@ class Output:
         is_news = last != told or not self._ends_with_result
         if self._format == "json" or (self._format == "stream-json" and is_news):
             await self._to(self._stdout, _json(last))
+        if self.failure:
+            await self._to(self._stderr, f"chain: {self.failure}\n")
 
-    async def _write(self, event: events.Event) -> None:
+    def _pieces(self, event: events.Event) -> Iterator[tuple[int, str]]:
+        """What to write of an event, and where."""
         self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event
         if self._format == "stream-json":
-            await self._to(self._stdout, _json(event))
+            yield self._stdout, _json(event)
             return
-        rows = self._renderer.lines(event)
-        if rows:
-            await self._to(self._stderr, "".join(f"{row}\n" for row in rows))
+        if self._format == "text" and any(event is answer for answer in self._answers):
+            assert isinstance(event, events.Notice)
+            yield self._stdout, f"{clean(event.message)}\n"
+            return
+        for row in self._renderer.lines(event):
+            yield self._stderr, f"{row}\n"
         if isinstance(event, events.Result) and self._format == "text" and event.status != "error":
             text = clean(event.result).strip()
             if text:
-                await self._to(self._stdout, f"{text}\n")
+                yield self._stdout, f"{text}\n"
 
     async def _to(self, fd: int, text: str) -> None:
         data = text.encode(errors="replace")
@@ -90,8 +104,11 @@ class Output:
             return
         try:
             await trio.to_thread.run_sync(write_all, fd, data, abandon_on_cancel=True)
-        except OSError:
-            return  # nobody reads any more
+        except BrokenPipeError:
+            return  # nobody reads any more, which is the reader's business
+        except OSError as error:
+            if fd == self._stdout:
+                self.failure = f"standard output cannot be written: {error.strerror}"
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
-from chain.lines import AdjustmentType, is_stop, parse_line
+from chain.lines import AdjustmentType, parse_line
 
 MAX_ROWS = 20
 """Rows of one interruption's or progress report's text: a pasted file would push everything else off the screen."""
@@ -129,7 +129,7 @@ class Renderer:
             case events.LineQueued():
                 return self._queued(event)
             case events.LineRefused():
-                return [self._line("⚠️", event.reason, "yellow"), *self._indented(event.text)]
+                return [self._paint("yellow", f"{self._sign('⚠️')} {_flat(event.reason)}"), *self._indented(event.text)]
             case events.UserInterruption():
                 return self._interruption(event)
             case events.Receipt():
@@ -219,8 +219,10 @@ class Renderer:
                 return [self._line("↩", f"Never sent{why}: {event.text}", "yellow")]
             case "dropped":
                 return [self._line("↩", f"Dropped{why}: {event.text}", "dim")]
-            case "handled" if is_stop(event.text):
+            case "handled" if parse_line(event.text).kind == "stop":
                 return [self._line("⏹", event.text, "yellow")]
+            case "handled" if event.reason:
+                return [self._line("✗", f"Not done{why}: {event.text}", "yellow")]
             case "handled":
                 return [self._line("✓", f"Done{why}: {event.text}", "green")]
             case "queued" | "delivered" | "refused":

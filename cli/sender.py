@@ -14,8 +14,11 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
-from chain.lines import is_stop
+from chain.lines import parse_line
 from cli.moments import After, AtDone, Moment, Now, fires
+
+_GOES_ON = ("done", "cancelled")
+"""Endings after which a held line may start the next run: nothing was to be waited for, or it came after the stop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +67,10 @@ class Sender:
         """The same as they were written."""
         return tuple(line.written for line in self.left)
 
+    def miss(self, line: Outgoing) -> None:
+        """Take note of a line that came too late to be sent."""
+        self._missed.append(line)
+
     def close(self) -> None:
         """Send nothing more."""
         self._closed = True
@@ -91,7 +98,7 @@ class Sender:
                     await self._chain.wait_for_room()
                     # The stop that came meanwhile may have emptied the queue.
                     while self._held and self._chain.has_room:
-                        self._submit(self._held.popleft())
+                        self._release(self._held.popleft())
                 self._drained.set()
 
     async def drain(self) -> None:
@@ -105,6 +112,8 @@ class Sender:
         if self._closed:
             return
         for line in [line for line in self._at_moment if fires(line.moment, event)]:
+            if isinstance(line.moment, AtDone) and self._chain.is_running:
+                continue  # another run has begun: this line's own comes after it
             self._at_moment.remove(line)
             self._send(line)
 
@@ -114,7 +123,7 @@ class Sender:
         self._send(line)
 
     def _send(self, line: Outgoing) -> None:
-        if is_stop(line.text) and self._chain.is_running:
+        if parse_line(line.text, local=False).kind == "stop" and self._chain.is_running:
             self._missed.extend(self._held)
             self._held.clear()
             self._submit(line)
@@ -123,6 +132,14 @@ class Sender:
             self._news.set()
         else:
             self._submit(line)
+
+    def _release(self, line: Outgoing) -> None:
+        """Send a line that was held, unless the run that it was held for ended in a way that gives lines back."""
+        last = self._chain.last_status
+        if self._chain.is_running or last is None or last.startswith(_GOES_ON) or isinstance(line.moment, AtDone):
+            self._submit(line)
+        else:
+            self._missed.append(line)
 
     def _submit(self, line: Outgoing) -> None:
         if not line.may_start and not self._chain.is_running:

@@ -56,6 +56,15 @@ class Lines:
         raw, is_cut = self._whole.popleft()
         return _decoded(raw, self._number, is_cut)
 
+    def unread(self) -> list[RawLine]:
+        """The lines that have come and nobody has taken."""
+        left = []
+        while self._whole:
+            self._number += 1
+            raw, is_cut = self._whole.popleft()
+            left.append(_decoded(raw, self._number, is_cut))
+        return [line for line in left if line.text.strip()]
+
     def _take(self, chunk: bytes) -> None:
         if not chunk:
             self._at_end = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support import Session, check_invariants, open_session, settings
+from support import MemoryFile, Session, check_invariants, open_session, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -595,3 +595,270 @@ async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> N
         session.chain.submit("one more thing")
     assert session.result.status == "interrupted"
     check_invariants(session)
+
+
+# ------------------------------------------------------------------- whom a reply answers, and the way back to the task
+
+ASIDES = """
+rules:
+  - {when: {interruption: aside}, text: An aside.}
+  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+"""
+
+
+def at_reply(session: Session, n: int, line: str) -> None:
+    """Send a line as the n-th reply without tool calls has come."""
+    seen: list[events.Event] = []
+
+    def on_event(event: events.Event) -> None:
+        if isinstance(event, events.Reply) and event.tool_calls == 0:
+            seen.append(event)
+            if len(seen) == n:
+                session.chain.submit(line)
+
+    session.chain.listen(on_event)
+
+
+async def test_an_aside_at_b_does_not_lose_the_way_back_to_the_task() -> None:
+    gate = Gate()
+    async with open_session(ASIDES, tools=[gate.tool]) as session:
+        at_reply(session, 1, "and another aside?")
+        await say_while_tool_runs(session, gate, "an aside?")
+        assert session.result.replies == ("Looking.", "An aside.", "An aside.", "The answer.")
+        assert session.result.result == "The answer."
+
+
+async def test_a_redirect_at_b_after_an_aside_is_a_change_of_course() -> None:
+    gate = Gate()
+    model = ASIDES.replace(
+        "  - {when: {step: 1}", "  - {when: {interruption: stay}, text: As you like.}\n  - {when: {step: 1}"
+    )
+    async with open_session(model, tools=[gate.tool]) as session:
+        at_reply(session, 1, "stay here")
+        await say_while_tool_runs(session, gate, "an aside?")
+        assert session.result.result == "As you like."
+
+
+async def test_a_reply_to_the_query_and_an_aside_at_a_is_the_result() -> None:
+    model = "rules:\n  - {when: {interruption: later}, text: Later.}\n  - {text: The answer.}"
+    async with open_session(model) as session:
+        at_reply(session, 1, "is it later?")
+        session.chain.submit("Do the task")
+        session.chain.submit("context: it is early")
+        await session.chain.wait_idle()
+        assert session.of(events.UserInterruption)[0].point == "A"
+        assert session.result.result == "The answer."
+        check_invariants(session)
+
+
+async def test_work_done_for_an_aside_after_the_answer_stays_an_aside() -> None:
+    gate = Gate()
+    gate.open.set()
+    model = """
+rules:
+  - {when: {interruption: why}, tools: [{name: wait, input: {}}]}
+  - {when: {interruption: known}, text: '', tools: [{name: plan_list, input: {}}]}
+  - {when: {tool: '.*'}, text: Because.}
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=[gate.tool]) as session:
+        at_reply(session, 1, "why is that?")
+        session.chain.listen(
+            lambda e: (
+                session.chain.submit("context: known") and None
+                if isinstance(e, events.ToolCall) and e.name == "wait"
+                else None
+            )
+        )
+        result = await session.run("Do the task")
+        assert result.replies[-1] == "Because."
+        assert result.result == "The answer."
+        check_invariants(session)
+
+
+async def test_the_post_prompt_stays_until_a_reply_has_answered() -> None:
+    gate = Gate()
+    model = """
+rules:
+  - {when: {step: 1}, tools: [{name: wait, input: {}}]}
+  - {when: {step: 2}, text: ''}
+  - {text: Noted.}
+"""
+    use = settings(handler="messages: [{role: system, content: Be brief.}]")
+    async with open_session(model, tools=[gate.tool], use=use) as session:
+        await say_while_tool_runs(session, gate, "use B")
+        assert [r.tail for r in session.model.requests] == [(), ("Be brief.",), ("Be brief.",)]
+
+
+async def test_a_plan_change_while_the_model_answers_is_news_to_the_next_call() -> None:
+    model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: look, input: {}}]}\n  - {text: Done.}"
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Look."""
+        return "seen"
+
+    async with open_session(model, tools=[look]) as session:
+        session.chain.listen(
+            lambda e: (
+                session.chain.plan.add("new", "user") and None
+                if isinstance(e, events.TextDelta) and e.iteration == 1
+                else None
+            )
+        )
+        await session.run("Do the task")
+        assert "new" in session.model.requests[1].tail[0]
+
+
+# ----------------------------------------------------------------------------------------- disks, closing, listeners
+
+
+class FullDisk(MemoryFile):
+    """A disk that takes nothing while ``full`` is set, and on request fails to sync."""
+
+    full = False
+    broken = False
+
+    def append(self, data: bytes) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().append(data)
+
+    async def sync(self) -> None:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        await super().sync()
+
+
+async def test_a_disk_that_fills_up_ends_the_run_and_the_next_says_which_tools_ran() -> None:
+    disk = FullDisk()
+    ran: list[str] = []
+
+    @tool
+    async def effect(ctx: ToolContext, n: int) -> str:
+        """Have an effect."""
+        ran.append(str(n))
+        disk.full = n == 2
+        return f"effect {n}"
+
+    model = """
+rules:
+  - when: {turn: 1}
+    tools: [{name: effect, input: {n: 1}}, {name: effect, input: {n: 2}}, {name: effect, input: {n: 3}}]
+  - {text: Done.}
+"""
+    async with open_session(model, tools=[effect], file=disk) as session:
+        result = await session.run("Do the task")
+        assert result.status == "error"
+        assert "No space left" in result.result
+        assert session.chain.submit("more").what == "refused"
+        disk.full = False
+        assert (await session.run("Do another task")).status == "done"
+        assert ran == ["1", "2"]
+        told = [r.text for r in session.model.requests[-1].messages[2].results]
+        assert told[0] == "effect 1"
+        assert told[1].startswith(("effect 2", "[Interrupted"))
+        assert told[2] == "[Skipped: user interrupted]"
+
+
+async def test_a_sync_that_fails_ends_the_run_with_error_and_gives_back_what_waits() -> None:
+    disk, gate = FullDisk(), Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        disk.broken = True
+        session.chain.submit("use B")
+        session.chain.submit("then: the next")
+        await wait_all_tasks_blocked()
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.status == "error"
+        assert session.of(events.LineQueued) == []
+        assert session.state("L3") == "returned"
+        assert len(session.of(events.Result)) == 1
+
+
+async def test_a_todo_that_cannot_be_recorded_is_not_done() -> None:
+    disk = FullDisk()
+    async with open_session("rules: [{text: unused}]", file=disk) as session:
+        session.chain.submit("todo: add one")
+        disk.full = True
+        assert session.chain.submit("todo: add two").what == "refused"
+        assert [t.text for t in session.chain.plan.tasks] == ["one"]
+
+
+async def test_a_refusal_that_cannot_be_recorded_leaves_the_conversation_as_the_journal_has_it() -> None:
+    disk = FullDisk()
+    async with open_session("rules: [{text: No., stop_reason: refusal}]", file=disk) as session:
+        session.chain.listen(lambda e: setattr(disk, "full", isinstance(e, events.UsageReport) or disk.full))
+        result = await session.run("Do the task")
+        assert result.status == "error"
+        disk.full = False
+        assert [r["type"] for r in session.records if r["type"] in ("message", "withdrawn")] == ["message"]
+        assert session.state("L1") == "delivered"
+
+
+async def test_a_closing_chain_takes_no_line_and_starts_no_run() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.listen(lambda e: session.chain.submit("again") and None if isinstance(e, events.Result) else None)
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("then: more")
+    assert len(session.of(events.RunStarted)) == 1
+    assert session.state("L2") == "returned"
+    assert session.of(events.LineRefused)[-1].reason == "the chain is closing"
+    check_invariants(session)
+
+
+async def test_a_run_that_a_receipt_sets_off_is_announced_after_the_result_of_the_last() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+
+        def on_event(event: events.Event) -> None:
+            if isinstance(event, events.Receipt) and event.state == "returned":
+                session.chain.submit("Do it again")
+
+        session.chain.listen(on_event)
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        session.chain.submit("use B")
+        session.chain.interrupt()
+        gate.open.set()
+        await session.chain.wait_idle()
+        order = [e.type for e in session.of(events.RunStarted, events.Result)]
+        assert order == ["run_started", "result", "run_started", "result"]
+        check_invariants(session)
+
+
+async def test_each_tool_of_a_reply_hears_the_guidance_that_waits() -> None:
+    heard: list[str] = []
+    gate = Gate()
+
+    @tool
+    async def listen(ctx: ToolContext) -> str:
+        """Listen."""
+        heard.extend(a.value for a in (await ctx.safe_point("here")).adjustments)
+        return "listened"
+
+    model = """
+rules:
+  - when: {step: 1}
+    tools: [{name: wait, input: {}}, {name: listen, input: {}}, {name: listen, input: {}}]
+  - {text: Done.}
+"""
+    async with open_session(model, tools=[gate.tool, listen]) as session:
+        await say_while_tool_runs(session, gate, "focus on prices")
+        assert heard == ["prices", "prices"]
+        assert session.state("L2") == "delivered"
+
+
+async def test_a_handler_file_that_is_broken_is_told_as_the_first_run_begins() -> None:
+    use = settings(handler="messages: [{role: sytem, content: Be brief.}]")
+    async with open_session("rules: [{text: Answer.}]", use=use) as session:
+        await session.run("Do the task")
+        [notice] = session.of(events.Notice)
+        assert notice.line == 1
+        assert notice.file is not None
+        assert notice.file.endswith("handler.yaml")

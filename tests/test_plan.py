@@ -107,7 +107,7 @@ def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
 
 def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
     authors: list[tuple[Author, int]] = []
-    plan = Plan(lambda by: authors.append((by, len(plan.tasks))))
+    plan = Plan(lambda tasks, by: authors.append((by, len(tasks))))
 
     plan.restore([Task("a")])
     plan.render()

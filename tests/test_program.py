@@ -367,7 +367,7 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
     assert {f"chain/defaults/{name}" for name in shipped} <= names
     assert "chain/py.typed" in names
     assert not [name for name in names if name.startswith(("tests", ".", "config", "prompts"))]
-    assert "chain = cli.main:console" in metadata
+    assert "chain = cli:console" in metadata
 
     place.write("work/notes.txt", "one\ntwo\n")
     ran = place.run(

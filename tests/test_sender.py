@@ -157,9 +157,42 @@ async def test_after_the_run_a_line_starts_the_next_one(autojump_clock: MockCloc
         await stage.begin()
         await stage.session.chain.wait_idle()
 
-        assert stage.answers == [("first", "started"), ("second", "queued")]
-        assert stage.statuses == ["done", "done"]
-        assert stage.delivered == [("task", "start"), ("first", "start"), ("second", "A")]
+        assert stage.answers == [("first", "started"), ("second", "started")]
+        assert stage.statuses == ["done", "done", "done"]
+        assert stage.delivered == [("task", "start"), ("first", "start"), ("second", "start")]
+
+
+async def test_after_the_run_comes_after_a_run_that_follows_it_already(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.open.set()
+        stage.take("@iteration 1 then: next", "@done last")
+        await stage.begin()
+        await stage.session.chain.wait_idle()
+
+        assert stage.delivered == [("task", "start"), ("then: next", "start"), ("last", "start")]
+
+
+async def test_a_verbatim_stop_waits_like_any_other_line(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*(f"line {n}" for n in range(1, 13)), " stop")
+        assert stage.sender.held == 3
+
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+        assert stage.statuses == ["done"]
+        assert [text for text, _ in stage.delivered][-1] == " stop"
+
+
+async def test_what_is_held_when_an_interrupt_comes_is_never_sent(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*(f"line {n}" for n in range(1, 13)))
+        stage.session.chain.interrupt()
+        await stage.session.chain.wait_idle()
+
+        assert stage.statuses == ["interrupted"]
+        assert stage.sender.unsent == ("line 11", "line 12")
 
 
 async def test_who_waits_for_the_end_waits_for_the_run_that_the_end_sets_off(autojump_clock: MockClock) -> None:
@@ -379,19 +412,6 @@ async def test_a_line_whose_moment_was_in_a_run_never_starts_one(autojump_clock:
         assert stage.texts("returned") == lines
         assert stage.sender.held == 0
         assert stage.sender.unsent == (f"{moment} too late",)
-
-
-async def test_held_lines_of_no_moment_go_on_after_an_interrupt_as_the_next_run(autojump_clock: MockClock) -> None:
-    async with opened(inbox_size=1) as stage:
-        await stage.begin()
-        stage.take("one", "two")
-        stage.session.chain.interrupt()
-        await stage.sender.drain()
-        await stage.session.chain.wait_idle()
-
-        assert stage.statuses == ["interrupted", "done"]
-        assert stage.texts("returned") == ["one"]
-        assert stage.delivered == [("task", "start"), ("two", "start")]
 
 
 async def test_a_refused_line_is_answered(autojump_clock: MockClock) -> None:
