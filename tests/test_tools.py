@@ -55,19 +55,109 @@ def test_a_tool_is_made_of_its_function() -> None:
 def test_what_the_decorator_says_is_kept() -> None:
     @tool(name="other", timeout_s=5, read_only=True, needs_approval=True)
     async def some(ctx: ToolContext) -> str:
+        """Do something."""
         return ""
 
     assert (some.name, some.timeout_s, some.read_only, some.needs_approval) == ("other", 5, True, True)
-    assert some.description == ""
     assert some.input_schema == {"type": "object", "additionalProperties": False, "properties": {}}
 
 
 def test_a_property_that_is_called_title_stays_in_the_schema() -> None:
     @tool
     async def page(ctx: ToolContext, title: str) -> str:
+        """Show a page."""
         return title
 
     assert page.input_schema["properties"] == {"title": {"type": "string"}}
+
+
+async def alone() -> str:
+    """Nothing to work with."""
+    return ""
+
+
+async def untyped(ctx: ToolContext, path) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    """A path of no type."""
+    return ""
+
+
+async def many(ctx: ToolContext, *paths: str) -> str:
+    """Many paths."""
+    return ""
+
+
+async def rest(ctx: ToolContext, **paths: str) -> str:
+    """Named paths."""
+    return ""
+
+
+async def by_place(ctx: ToolContext, path: str, /) -> str:
+    """A path that has no name."""
+    return ""
+
+
+async def by_name(*, ctx: ToolContext) -> str:
+    """A context that is not the first."""
+    return ""
+
+
+async def undescribed(ctx: ToolContext) -> str:
+    return ""
+
+
+def waiting(ctx: ToolContext) -> str:
+    """Hold everything up."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("function", "how", "says"),
+    [
+        (waiting, {}, "waiting cannot be a tool: it must be defined with async def"),
+        (alone, {}, "alone cannot be a tool: its first parameter must be the context"),
+        (by_name, {}, "by_name cannot be a tool: its first parameter must be the context"),
+        (untyped, {}, "untyped cannot be a tool: its parameter path needs a type"),
+        (many, {}, "many cannot be a tool: its parameter paths cannot be given by name"),
+        (rest, {}, "rest cannot be a tool: its parameter paths cannot be given by name"),
+        (by_place, {}, "by_place cannot be a tool: its parameter path cannot be given by name"),
+        (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
+        (
+            echo.function,
+            {"timeout_s": 0},
+            "echo cannot be a tool: its timeout_s must be a positive number or None, not 0",
+        ),
+        (echo.function, {"timeout_s": -1.5}, "not -1.5"),
+        (echo.function, {"timeout_s": float("nan")}, "not nan"),
+        (echo.function, {"timeout_s": "5"}, "not '5'"),
+        (echo.function, {"timeout_s": True}, "not True"),
+        (echo.function, {"name": "read file"}, "echo cannot be a tool: its name 'read file' must have 1 to 64"),
+        (echo.function, {"name": "x" * 65}, "must have 1 to 64"),
+        (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_where_it_is_defined(
+    function: Any, how: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        tool(**how)(function)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_tool_may_look_like() -> None:
+    async def some(ctx: ToolContext, /, one: str, *, two: int = 2) -> str:
+        """Do something."""
+        return one * two
+
+    assert tool(name="a-B_9" + "x" * 59, timeout_s=0.5)(some).timeout_s == 0.5
+    assert set(tool(some).input_schema["properties"]) == {"one", "two"}
+
+
+def test_what_is_no_tool_does_not_get_into_a_registry() -> None:
+    with pytest.raises(ConfigError, match="undescribed is no tool: decorate it with @tool"):
+        Registry.of([echo, undescribed])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="'echo' is no tool"):
+        Registry.of(["echo"])  # type: ignore[list-item]
 
 
 async def test_input_that_fits_is_handed_over() -> None:
@@ -97,6 +187,7 @@ async def test_input_that_does_not_fit_is_a_tool_error_that_names_the_key(input:
 async def test_a_tool_can_report_and_be_steered() -> None:
     @tool
     async def long(ctx: ToolContext) -> str:
+        """Take long."""
         ctx.progress("half")
         first, second = await ctx.safe_point("one"), await ctx.safe_point("two")
         return f"{[a.value for a in first.adjustments]} {[a.value for a in second.adjustments]} {second.stop}"

@@ -102,6 +102,56 @@ async def test_links_out_are_listed_but_not_looked_into(workspace: Path) -> None
     assert "0 matching lines in 0 of 3 files" in await use(workspace, search_files, pattern="outside", path="docs")
 
 
+@pytest.fixture
+def trap(workspace: Path) -> Path:
+    """A folder outside that has the names of one inside; ``spring`` puts it in that one's place."""
+    (workspace.parent / "trap").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (workspace.parent / "trap" / name).write_text("outside\n")
+    return workspace.parent / "trap"
+
+
+def spring(trap: Path, folder: Path) -> None:
+    folder.rename(folder.parent / "moved")
+    folder.symlink_to(trap)
+
+
+@pytest.mark.parametrize("path", ["docs/a.txt", "docs/deep/c.txt"])
+def test_a_folder_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, trap: Path, path: str) -> None:
+    real = inside(workspace, path)
+    with files._open(workspace, real, path) as file:
+        assert file.read() == real.read_bytes()
+    spring(trap, real.parent)
+    assert real.read_text() == "outside\n"
+    with pytest.raises(ToolError, match=f"{path} cannot be read: Not a directory"):
+        files._open(workspace, real, path)
+
+
+def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, trap: Path) -> None:
+    real = inside(workspace, "readme.md")
+    spring(trap / "a.txt", real)
+    with pytest.raises(ToolError, match=r"readme\.md cannot be read"):
+        files._open(workspace, real, "readme.md")
+
+
+async def test_a_folder_that_becomes_a_link_while_a_search_runs_does_not_lead_out(
+    workspace: Path, trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BATCH", 2)
+    said: list[str] = []
+
+    def report(text: str) -> None:
+        if not said:
+            spring(trap, workspace / "docs")
+        said.append(text)
+
+    context = ToolContext(workspace, Plan(), "call_1", Unsteered(), report)
+    found = await search_files.run(context, {"pattern": "outside|Title"})
+    assert said, "the search took a second look at the disk after the folder was swapped"
+    assert found.splitlines()[0] == "readme.md:1: # Title"
+    assert "1 matching line in 1 of 5 files" in found
+
+
 # ---------------------------------------------------------------------------------------------- list_files
 
 
@@ -213,6 +263,22 @@ async def test_a_huge_file_of_one_line_does_not_fill_the_memory(
 )
 async def test_what_cannot_be_read_is_told_in_a_sentence(workspace: Path, path: str, says: str) -> None:
     assert says in await refused(workspace, read_file, path=path)
+
+
+@pytest.mark.parametrize("path", ["broken", "broken/x"])
+async def test_a_broken_link_is_said_to_be_one(workspace: Path, path: str) -> None:
+    (workspace / "broken").symlink_to("nothing")
+    assert await refused(workspace, read_file, path=path) == (
+        "broken is a broken link: there is nothing where it points."
+    )
+
+
+async def test_a_name_that_is_not_shown_as_it_is_is_never_suggested(workspace: Path) -> None:
+    (workspace / os.fsdecode(b"docs/gr\xfc\xdfe.txt")).write_text("")
+    assert await refused(workspace, read_file, path="docs/gr??e.txt") == "There is no docs/gr??e.txt."
+    (workspace / "docs/tab?.txt").write_text("")
+    assert await refused(workspace, read_file, path="docs/tab\t.txt") == "There is no docs/tab?.txt."
+    assert "did you mean docs/tab?.txt?" in await refused(workspace, read_file, path="docs/tab.txt")
 
 
 async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> None:

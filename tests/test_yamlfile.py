@@ -1,6 +1,7 @@
 """YAML read safely: what is refused, and that every refusal names its place."""
 
 import datetime
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,15 @@ from hypothesis import strategies as st
 
 from chain.errors import ConfigError
 from chain.yamlfile import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Node, parse, read
+
+
+@pytest.fixture(autouse=True, params=["libyaml", "python"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with both of yaml's readers: the fast one is not everywhere."""
+    if request.param == "python":
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    elif not hasattr(yaml, "CSafeLoader"):
+        pytest.skip("PyYAML was built without libyaml")
 
 
 def refusal(text: str) -> ConfigError:
@@ -128,6 +138,55 @@ def test_a_value_that_cannot_be_what_it_says_is_told_with_its_line(text: str) ->
     assert refusal(f"a: 1\nb: {text}\n").line == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a:\n  b: {key: ${VAR}}\n", 2),
+        ("a: [x,\n  ${VAR:-y}]\nb: 1\n", 2),
+        ("a: {x: 1,\r\n  y: ${VAR},\r\n  z: 1}\r\n", 2),
+    ],
+)
+def test_a_variable_that_yaml_takes_for_a_mapping_is_told_to_be_quoted(text: str, line: int) -> None:
+    error = refusal(text)
+    assert error.line == line
+    assert 'quote ${...} between braces and brackets: "${VAR}"' in str(error)
+
+
+@pytest.mark.parametrize("text", ["a: ${VAR}\nb: {c: {d}\n", "a: '${VAR}\n", "a: ${VAR}: x"])
+def test_quoting_is_recommended_only_where_it_helps(text: str) -> None:
+    assert "quote" not in str(refusal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\nb: [1,\n", "a.yaml:3: is not valid YAML: expected the node content, but found '<stream end>'"),
+        ("a: {b: 1 c: 2}", "a.yaml:1: is not valid YAML: expected ',' or '}', but got ':'"),
+        ("a: *nobody\n", "a.yaml:1: is not valid YAML: found undefined alias 'nobody'"),
+        ("a: \x01", "a.yaml: is not valid YAML: unacceptable character #x0001: special characters are not allowed"),
+        ("a: \ud800", "a.yaml: is not valid YAML: unacceptable character #xd800: special characters are not allowed"),
+    ],
+)
+def test_a_mistake_is_told_in_the_same_words_by_both_readers(text: str, says: str) -> None:
+    assert str(refusal(text)) == says
+
+
+def test_libyaml_is_used_where_it_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(yaml, "CSafeLoader"):
+        pytest.skip("the other case of this test compares the two")
+    text = "\n".join(f"key_{n}: {n}" for n in range(2_000))
+    fast = min(seconds(text) for _ in range(3))
+    monkeypatch.delattr(yaml, "CSafeLoader")
+    assert fast < 0.6 * min(seconds(text) for _ in range(3))
+
+
+def seconds(text: str) -> float:
+    """The processor's time for reading a text."""
+    start = time.process_time()
+    parse(text, "a.yaml")
+    return time.process_time() - start
+
+
 def test_nothing_is_read_as_nothing() -> None:
     assert parse("", "a.yaml").value is None
     assert parse("# only a comment\n", "a.yaml").mapping(["a"]) == {}
@@ -183,6 +242,12 @@ def test_a_number_without_end_is_refused_like_any_other_mistake(text: str, metho
         getattr(node(text), method)()
 
 
+@pytest.mark.parametrize("text", ["1" + ":1" * 60_000, "1" + ":1" * 60_000 + ".5", "!!int '" + "1" * 41 + "'"])
+def test_a_number_of_many_characters_is_refused_before_it_is_made(text: str) -> None:
+    assert str(refusal(f"a: 1\nb: {text}\n")) == "a.yaml:2: a number of more than 40 characters has no use here"
+    assert node("0.5" + "0" * 37).value == 0.5
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(ConfigError):  # any other exception fails the test
@@ -200,3 +265,19 @@ plain = st.recursive(
 def test_what_yaml_wrote_is_read_back_as_yaml_would(value: object) -> None:
     text = yaml.safe_dump(value)
     assert parse(text, "a.yaml").plain() == yaml.safe_load(text)
+
+
+@given(st.text(alphabet="ab1 \n\t:-[]{},&*'\"#|>?%@${}.~é\u2028\x85\r", max_size=60))
+def test_both_readers_refuse_in_the_same_words_and_find_the_same_at_the_same_lines(text: str) -> None:
+    def found() -> Node | str:
+        try:
+            return parse(f"key: {text}", "a.yaml")
+        except ConfigError as error:
+            return str(error)
+
+    first = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(yaml, "CSafeLoader", raising=False)
+        other = found()
+    # libyaml also takes a few tabs, and question marks between braces, that PyYAML's own reader does not.
+    assert first == other or (isinstance(first, Node) and isinstance(other, str))

@@ -8,16 +8,19 @@ A tool is written as::
 
 Its first parameter is the context, the others are the input that the model gives, and its docstring is what the model
 is told of it. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
-reported to the model as well, and the loop goes on.
+reported to the model as well, and the loop goes on. A function that cannot be a tool is a ``TypeError`` where it is
+defined.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, get_type_hints, overload
 
@@ -28,6 +31,8 @@ from chain.lines import Adjustment
 from chain.plan import Plan
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Tool:
 
         hints = get_type_hints(self.function, include_extras=True)
         inputs: dict[str, Any] = {
-            name: (hints[name], ... if p.default is inspect.Parameter.empty else p.default)
+            name: (hints[name], ... if p.default is Parameter.empty else p.default)
             for name, p in list(inspect.signature(self.function).parameters.items())[1:]
         }
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **inputs)
@@ -143,19 +148,50 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
 ) -> Tool | Callable[[ToolFunction], Tool]:
-    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds."""
+    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds.
+
+    Raises ``TypeError`` for a function that a model could not call, or not know how to.
+    """
 
     def make(function: ToolFunction) -> Tool:
-        return Tool(
+        made = Tool(
             function=function,
-            name=name or getattr(function, "__name__", "tool"),
+            name=name or getattr(function, "__name__", ""),
             description=inspect.getdoc(function) or "",
             timeout_s=timeout_s,
             read_only=read_only,
             needs_approval=needs_approval,
         )
+        if mistake := next(_mistakes(made), None):
+            raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")
+        return made
 
     return make(function) if function is not None else make
+
+
+def _mistakes(made: Tool) -> Iterator[str]:
+    """What keeps a function from being a tool, and how to put it right."""
+    if not inspect.iscoroutinefunction(made.function):
+        yield "it must be defined with async def"
+        return
+    parameters = list(inspect.signature(made.function).parameters.values())
+    if not parameters or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+        yield "its first parameter must be the context, as in (ctx: ToolContext, path: str)"
+    for each in parameters[1:]:
+        if each.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
+            yield f"its parameter {each.name} cannot be given by name, as a model gives it"
+        if each.annotation is Parameter.empty:
+            yield f"its parameter {each.name} needs a type, which the model is told"
+    if not made.description:
+        yield "it needs a docstring, which is what the model is told of it"
+    if not _NAME.fullmatch(made.name):
+        yield f"its name {made.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    if made.timeout_s is not None and not _is_positive(made.timeout_s):
+        yield f"its timeout_s must be a positive number or None, not {made.timeout_s!r}"
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0
 
 
 @dataclass
@@ -166,9 +202,11 @@ class Registry:
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Registry:
-        """A registry of these tools. Raises ``ConfigError`` when two have the same name."""
+        """A registry of these tools. Raises ``ConfigError`` for what is no tool, and when two have the same name."""
         registry = cls()
         for each in tools:
+            if not isinstance(each, Tool):
+                raise ConfigError(f"{getattr(each, '__qualname__', repr(each))} is no tool: decorate it with @tool")
             if each.name in registry.tools:
                 raise ConfigError(f"two tools are called {each.name}; give one of them another name")
             registry.tools[each.name] = each

@@ -1,7 +1,8 @@
 """Looking at the files of the workspace: list, read, search.
 
-No path leads out of the workspace: ``..`` and absolute paths are refused as they stand, and a link by where it really
-ends. Rows have one form, ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text``, for models and rule files alike.
+No path leads out of the workspace: ``..`` and absolute paths are refused as they stand, a link by where it really ends,
+and a link that is put in the way after that is not followed. Rows have one form, ``PATH: N lines, N words, N bytes``
+and ``PATH:LINE: text``, for models and rule files alike.
 
 Files are read in worker threads, which are left behind when the run is interrupted and end at their next look at it.
 """
@@ -146,8 +147,9 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Tree:
-    """The files under a folder in their order, and what was passed over."""
+    """The files under a folder in their order, and what was passed over. ``root`` is the workspace, resolved."""
 
+    root: Path
     entries: list[_Entry] = field(default_factory=list)
     folders: int = 0
     left_out: list[str] = field(default_factory=list)
@@ -175,7 +177,7 @@ def _list(workspace: Path, path: str) -> str:
     rows, budget = list[str](), MAX_COUNTED
     for entry in tree.entries[:MAX_ROWS]:
         trio.from_thread.check_cancelled()
-        row, used = _row(entry, budget)
+        row, used = _row(tree.root, entry, budget)
         budget -= used
         rows.append(row)
     shown = _shown(PurePath(path))
@@ -187,12 +189,12 @@ def _list(workspace: Path, path: str) -> str:
     return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
 
 
-def _row(entry: _Entry, budget: int) -> tuple[str, int]:
+def _row(root: Path, entry: _Entry, budget: int) -> tuple[str, int]:
     """A file's row, and how many bytes were read for it."""
     if entry.real is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
-        with _open(entry.real, entry.shown) as file:
+        with _open(root, entry.real, entry.shown) as file:
             size = os.fstat(file.fileno()).st_size
             if size > min(MAX_WHOLE, budget):
                 return f"{entry.shown}: {size} bytes, not counted", 0
@@ -222,7 +224,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
     real, shown = _existing(workspace, path), _shown(PurePath(path))
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
-    with _open(real, shown) as file:
+    with _open(workspace.resolve(), real, shown) as file:
         size = os.fstat(file.fileno()).st_size
         if b"\0" in file.peek():
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -279,8 +281,8 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
 def _tree(workspace: Path, path: str) -> _Tree:
     base, given, root = _existing(workspace, path), PurePath(path), workspace.resolve()
     if not base.is_dir():
-        return _Tree([_Entry(_shown(given), base)])
-    tree = _Tree()
+        return _Tree(root, [_Entry(_shown(given), base)])
+    tree = _Tree(root)
 
     def fail(error: OSError) -> None:
         tree.unreadable.append(_shown(given / Path(error.filename).relative_to(base)))
@@ -313,13 +315,13 @@ def _entry(root: Path, path: Path, shown: str) -> _Entry:
 
 
 async def _search(ctx: ToolContext, pattern: str, path: str, tree: _Tree) -> str:
-    files = [(entry.shown, str(entry.real)) for entry in tree.entries if entry.real is not None]
+    files = [(entry.shown, entry.real.relative_to(tree.root).parts) for entry in tree.entries if entry.real is not None]
     rows: list[str] = []
     matches = matching = skipped = 0
     for start in range(0, len(files), BATCH):
         if start:
             ctx.progress(f"searched {start} of {len(files)} files, {matches} matches")
-        found = await _grep(pattern, files[start : start + BATCH], MAX_MATCHES - len(rows))
+        found = await _grep(pattern, tree.root, files[start : start + BATCH], MAX_MATCHES - len(rows))
         rows += found["rows"]
         matches += found["matches"]
         matching += found["files"]
@@ -333,8 +335,8 @@ async def _search(ctx: ToolContext, pattern: str, path: str, tree: _Tree) -> str
     return "\n".join([*rows, *tree.notes()])
 
 
-async def _grep(pattern: str, files: list[tuple[str, str]], rows: int) -> JsonObject:
-    request = json.dumps({"pattern": pattern, "files": files, "rows": rows})
+async def _grep(pattern: str, root: Path, files: list[tuple[str, tuple[str, ...]]], rows: int) -> JsonObject:
+    request = json.dumps({"pattern": pattern, "root": str(root), "files": files, "rows": rows})
     # A session of its own: Ctrl-C in the terminal is for the chain, which ends the search itself.
     done = await trio.run_process(
         [sys.executable, "-I", "-S", grep.__file__],
@@ -358,7 +360,7 @@ def _existing(workspace: Path, path: str) -> Path:
     try:
         real.stat()
     except FileNotFoundError:
-        raise ToolError(f"There is no {_shown(PurePath(path))}{_nearest(workspace, PurePath(path))}") from None
+        raise ToolError(_missing(workspace, PurePath(path))) from None
     except NotADirectoryError:
         raise ToolError(f"There is no {_shown(PurePath(path))}: a part of this path is a file.") from None
     except OSError as error:
@@ -366,26 +368,31 @@ def _existing(workspace: Path, path: str) -> Path:
     return real
 
 
-def _nearest(workspace: Path, path: PurePath) -> str:
-    """The path with its first missing part put right, if something like it is there."""
-    here = PurePath()
+def _missing(workspace: Path, path: PurePath) -> str:
+    """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
+    missing, here = f"There is no {_shown(path)}.", PurePath()
     for n, part in enumerate(path.parts):
         if (workspace / here / part).exists():
             here /= part
             continue
+        if (workspace / here / part).is_symlink():
+            return f"{_shown(here / part)} is a broken link: there is nothing where it points."
         try:
-            names = sorted(entry.name for entry in itertools.islice(os.scandir(workspace / here), MAX_NAMES))
+            names = [entry.name for entry in itertools.islice(os.scandir(workspace / here), MAX_NAMES)]
         except OSError:
-            return "."
-        near = difflib.get_close_matches(part, names, n=1)
-        return f"; did you mean {_shown(here.joinpath(near[0], *path.parts[n + 1 :]))}?" if near else "."
-    return "."
+            return missing
+        # A name that is not shown as it is would lead to nothing again.
+        near = difflib.get_close_matches(part, sorted(name for name in names if _shown(PurePath(name)) == name), n=1)
+        if near and near[0] != _shown(PurePath(part)):
+            return f"{missing[:-1]}; did you mean {_shown(here.joinpath(near[0], *path.parts[n + 1 :]))}?"
+        return missing
+    return missing
 
 
-def _open(real: Path, shown: str) -> BufferedReader:
-    """Open a regular file. It never waits: a pipe without a writer would otherwise hold a thread for ever."""
+def _open(root: Path, real: Path, shown: str) -> BufferedReader:
+    """Open a regular file below ``root``, following no link; both paths are resolved."""
     try:
-        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = grep.open_below(str(root), real.relative_to(root).parts)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
     file = os.fdopen(descriptor, "rb")

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 MAX_FILE = 5 * 1024 * 1024
@@ -23,17 +24,23 @@ MAX_LINE = 2_000
 MAX_SHOWN = 200
 """Characters of a matching line that are shown."""
 
+# O_PATH, where it exists, also opens a folder that may be passed through and not listed.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 def search(request: dict[str, Any]) -> dict[str, Any]:
-    """Search the files ``[shown path, real path]`` for ``pattern``; all are counted and at most ``rows`` given."""
+    """Search ``files`` for ``pattern``; all are counted and at most ``rows`` given.
+
+    A file is ``[shown path, parts of its real path below root]``.
+    """
     try:
         pattern = re.compile(request["pattern"])
     except (re.error, OverflowError, RecursionError) as error:
         return {"error": str(error)}
     rows: list[str] = []
     found = {"matches": 0, "files": 0, "skipped": 0}
-    for shown, real in request["files"]:
-        raw = _read(real)
+    for shown, parts in request["files"]:
+        raw = _read(request["root"], parts)
         if raw is None or b"\0" in raw:
             found["skipped"] += 1
             continue
@@ -49,10 +56,28 @@ def search(request: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, **found}
 
 
-def _read(path: str) -> bytes | None:
-    """The content of a regular file that is not too large; opening never waits, also not for a pipe's other end."""
+def open_below(root: str, parts: Sequence[str]) -> int:
+    """A descriptor of the file with these parts below a folder; raises ``OSError``.
+
+    No link is followed: the path was resolved before, so a part that is one now was put there since, and may lead out.
+    It never waits: a pipe without a writer would otherwise hold a thread for ever.
+    """
+    *folders, name = parts
+    here = os.open(root, _FOLDER)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _read(root: str, parts: Sequence[str]) -> bytes | None:
+    """The content of a regular file that is not too large."""
+    try:
+        descriptor = open_below(root, parts)
     except OSError:
         return None
     with open(descriptor, "rb") as file:
