@@ -35,7 +35,7 @@ class Unsteered:
 
 @dataclass
 class Driver:
-    """The bare loop: a request, the calls, their results; a line may come after the tools of an iteration."""
+    """The bare loop: a request, the calls, their results; a line may come after an iteration, before it goes on."""
 
     workspace: Path
     conversation: list[Message] = field(default_factory=list)
@@ -44,31 +44,45 @@ class Driver:
     replies: list[Message] = field(default_factory=list)
 
     async def run(self, query: str, lines: Mapping[int, str] | None = None) -> str:
-        """The last reply's text. A line is given as the executor would, todo commands carried out."""
+        """The last reply's text. Lines, several in rows, are given as the executor would, todo commands carried out,
+        and it leads back to the task after asides."""
         self.conversation.append(user_text(query))
         self.replies.clear()
         tail: tuple[str, ...] = ()
+        resume: str | None = None
         while len(self.replies) < 10:
             request = Request("system", tuple(self.conversation), SPECS, tail)
             reply = await self.model.reply(request, lambda delta: None)
             self.conversation.append(reply.message)
             self.replies.append(reply.message)
-            if not reply.message.calls:
-                return reply.message.text
-            self.conversation.append(tool_results([await self.call(c) for c in reply.message.calls]))
             tail = ()
-            if line := (lines or {}).get(len(self.replies)):
-                tail = self.interrupt(line)
+            if reply.message.calls:
+                self.conversation.append(tool_results([await self.call(c) for c in reply.message.calls]))
+                resume = None
+            text = (lines or {}).get(len(self.replies))
+            if text is not None:
+                in_mid_task = bool(reply.message.calls) or resume is not None
+                tail, resume = self.interrupt(*text.split("\n"))
+                resume = resume if in_mid_task else None
+            elif not reply.message.calls:
+                if resume is None:
+                    return reply.message.text
+                self.conversation.append(user_text(resume))
+                resume = None
         raise AssertionError("the rules go round in a circle")
 
-    def interrupt(self, text: str) -> tuple[str, ...]:
-        line = parse_line(text)
-        outcome = f"(Done: {self.plan.carry_out(line.command)})" if line.command else ""
+    def interrupt(self, *texts: str) -> tuple[tuple[str, ...], str | None]:
+        """Deliver lines: the tail of the next request, and what leads back to the task."""
+        arrivals, commands = list[Arrival](), False
+        for line in map(parse_line, texts):
+            outcome = f"(Done: {self.plan.carry_out(line.command)})" if line.command else ""
+            arrivals.append(Arrival(line, outcome))
+            commands |= line.command is not None
         situation = Situation(1, "D", 5, (), "main", "")
         shipped, _ = PromptFile(PROMPTS / "interruption_handler.yaml").current()
-        composed = interruption.compose(shipped, [Arrival(line, outcome)], situation)
+        composed = interruption.compose(shipped, arrivals, situation)
         self.conversation.append(user_text(composed.text))
-        return (composed.post_prompt, *((self.plan.render(),) if line.command else ()))
+        return (composed.post_prompt, *((self.plan.render(),) if commands else ())), composed.resume
 
     async def call(self, call: ToolCall) -> ToolResult:
         context = ToolContext(self.workspace, self.plan, call.id, Unsteered(), lambda text: None)
@@ -153,10 +167,93 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
         ("search for ( in prompts", "is not a regular expression"),
         ("thanks!", "You are welcome."),
         ("continue", "do not know what was left over"),
+        ("list files please", ".: 5 files"),
+        ("List the files in prompts, please.", "prompts: 3 files"),
+        ("list everything", ".: 5 files"),
+        ("count the lines in prompts please", "total of 3"),
+        ("count lines in here.", "total of 5"),
+        ("search for TODO please", "1 matching line in 1 of 5 files"),
+        ("grep class in prompts/code.py please", "1 matching line in 1 of 1 file"),
+        ("summarize everything", "The workspace, text files:"),
+        ("summarise all files please", "The workspace, text files:"),
+        ("read prompts/system.yaml, please", "a: 1\nb: two words"),
+        ("where is the file code.py", 'Files with "code.py" in their path:\n  prompts/code.py'),
+        ("Where is sku123.md?", "  notes/SKU123.md"),
+        ('find the file called "other.md"', "  prompts/other.md"),
+        ("where is the file nowhere.txt", "  none"),
     ],
 )
 async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
     assert has in await driver.run(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ('read "with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
+        ("count the lines in 'with space/my file.csv'", "2       3  with space/my file.csv"),
+        ('count lines in "with space/"', "total of 1"),
+        ('list files in "with space"', "with space: 1 file"),
+        ('summarise "with space"', "  with space/my file.csv: sku"),
+        ('search for A in "with space"', "with space/my file.csv:2: A 1"),
+        ('where is the file "my file"', "  with space/my file.csv"),
+        ("summarize all.md", "  all.md: everything"),
+        ("count lines in files.d", "1       1  files.d/a"),
+    ],
+)
+async def test_names_that_look_like_something_else(driver: Driver, query: str, has: str) -> None:
+    for name, text in {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}.items():
+        (driver.workspace / name).parent.mkdir(exist_ok=True)
+        (driver.workspace / name).write_text(text)
+    assert has in await driver.run(query)
+
+
+async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> None:
+    with (driver.workspace / "prompts/big.log").open("wb") as file:
+        file.truncate(files.MAX_WHOLE + 1)
+    text = await driver.run("how many lines does prompts/big.log have?")
+    assert text == f"Too large to count: prompts/big.log ({files.MAX_WHOLE + 1} bytes)"
+    text = await driver.run(COUNT)
+    assert "total of 3" in text
+    assert text.endswith(f"Too large to count: prompts/big.log ({files.MAX_WHOLE + 1} bytes)")
+
+
+# ---------------------------------------------------------------------------------------------- text with the query
+
+
+def piped(query: str, text: str) -> str:
+    """A query as ``chain -p QUERY --stdin`` makes it."""
+    return f"{query}\n\n<stdin>\n{text}\n</stdin>"
+
+
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("count the lines", "has 4 lines and 6 words. I looked at no file."),
+        ("How many words is this?", "has 4 lines and 6 words"),
+        ("search for fix", "came with the query: 2. I looked at no file.\n  fix the lid\n  FIX it"),
+        ('find all lines with "the lid" in this text', 'Lines with "the lid" in the text that came with the query: 1'),
+        ("grep nothing", "came with the query: 0"),
+        ("Summarise what changed", "a text of 4 lines and 6 words. It begins:\n  fix the lid\n  FIX it\n  end"),
+        ("Summarise what changed", "not a language model"),
+        ("what do you think?", "a text of 4 lines"),
+        ("Analyze product data for SKU123", "a text of 4 lines"),
+    ],
+)
+async def test_a_text_that_came_with_the_query_is_what_is_looked_at(driver: Driver, query: str, has: str) -> None:
+    assert has in await driver.run(piped(query, "fix the lid\n\nFIX it\nend"))
+    assert driver.calls == [[]]
+
+
+@pytest.mark.parametrize("query", ["count the lines", "search for fix", "summarise it"])
+async def test_a_text_that_is_too_long_for_the_rules_is_said_to_be(driver: Driver, query: str) -> None:
+    assert "longer than the 40,000 characters" in await driver.run(piped(query, "fix it\n" * 6_000))
+    assert driver.calls == [[]]
+
+
+async def test_a_text_that_only_names_the_block_is_a_query_like_any_other(driver: Driver) -> None:
+    assert "</stdin>: 0 files" not in await driver.run("search for <stdin> in prompts")
+    assert driver.calls == [["search_files"], []]
 
 
 @pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", ""])
@@ -218,22 +315,54 @@ COUNT = "count the lines in prompts"
     [
         ("What are you doing?", f'I work on "{COUNT}". This is model call'),
         ("status", "tools called so far: list_files"),
-        ("continue", "I go on."),
-        ("focus on the yaml files", 'Read: "focus on the yaml files".'),
         ("context: there are few", 'Read: "there are few".'),
         ("why is that?", "I cannot answer that"),
-        ("hurry up", 'Read: "hurry up". No rule of mine'),
         ("todo: add verify SKU data", "Noted (Done: task 1 added: verify SKU data)."),
         ("todo: list", "Noted (Done: the plan is empty)."),
+        ("!status", "I work on"),
+        ("status\ntodo: list\nwhy?", "Noted (Done: the plan is empty)."),
+        ("what is on the plan?", "The plan:"),
     ],
 )
-async def test_a_line_is_answered_and_the_task_goes_on_in_the_same_reply(
+async def test_an_aside_is_answered_and_the_final_answer_comes_once(
+    driver: Driver, line: str, says: str, moment: int
+) -> None:
+    text = await driver.run(COUNT, {moment: line})
+    assert says in driver.replies[moment].text
+    assert text.endswith("15      19  total of 3 (text files found: 3)")
+    assert sum("total of" in reply.text for reply in driver.replies) == 1
+    # With work to do it goes on in the same reply.
+    assert moment == 2 or driver.calls[1] == ["read_file"] * 3 or driver.calls[1] == ["plan_list", *["read_file"] * 3]
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("what are you doing", "I work on"),
+        ("progress", "I work on"),
+        ("continue", "I go on."),
+        ("focus on the yaml files", 'Read: "focus on the yaml files".'),
+        ("hurry up", 'Read: "hurry up". No rule of mine'),
+        ("status\nhurry up", "I work on"),
+        ("hurry up\ntodo: add x", "Noted (Done: task 1 added: x)."),
+    ],
+)
+async def test_where_nothing_leads_back_a_line_is_answered_and_the_task_goes_on_in_the_same_reply(
     driver: Driver, line: str, says: str, moment: int
 ) -> None:
     text = await driver.run(COUNT, {moment: line})
     assert says in driver.replies[moment].text
     assert driver.calls == [["list_files"], ["read_file"] * 3, []]
     assert text.endswith("15      19  total of 3 (text files found: 3)")
+
+
+@pytest.mark.parametrize("line", ["hurry up", "status", "read prompts/system.yaml"])
+async def test_a_line_on_the_heels_of_an_aside_does_not_cost_the_answer(driver: Driver, line: str) -> None:
+    text = await driver.run(COUNT, {2: "todo: add x", 3: line})
+    assert driver.replies[2].text == "Noted (Done: task 1 added: x)."
+    assert text.endswith("two words" if line.startswith("read") else "total of 3 (text files found: 3)")
+    assert sum("total of" in reply.text for reply in driver.replies) == (not line.startswith("read"))
 
 
 @pytest.mark.parametrize("moment", [1, 2])
@@ -267,6 +396,23 @@ async def test_skipped_calls_are_made_again(driver: Driver) -> None:
     reply = await driver.model.reply(Request("s", tuple(driver.conversation)), lambda delta: None)
     assert "No rule of mine" in reply.message.text
     assert [c.name for c in reply.message.calls] == ["list_files"]
+
+
+async def test_calls_that_were_skipped_and_made_again_are_not_told_as_failures(driver: Driver) -> None:
+    query = user_text(COUNT)
+    first = (await driver.model.reply(Request("s", (query,)), lambda d: None)).message
+    driver.conversation += [query, first, tool_results([await driver.call(first.calls[0])])]
+    second = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    skipped = [ToolResult(c.id, "[Skipped: user interrupted]", is_error=True) for c in second.calls]
+    driver.conversation += [second, tool_results(skipped), user_text("USER INTERRUPTION: hurry up")]
+    again = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    results = [await driver.call(c) for c in again.calls]
+    results[0] = ToolResult(results[0].id, "it is gone", is_error=True)
+    driver.conversation += [again, tool_results(results)]
+    last = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    assert "total of 2" in last.text
+    assert last.text.endswith("Not counted: it is gone")
+    assert "Skipped" not in last.text
 
 
 async def test_after_the_answer_a_question_gets_only_its_own_answer(driver: Driver) -> None:

@@ -205,6 +205,65 @@ async def test_a_final_answer_waits_for_the_results_of_the_interruptions_calls()
     assert (await answer(scripted, conversation)).message.text == "Task 1 added.\n\nIt is red."
 
 
+WORK = """
+rules:
+  - {when: {interruption: 'status'}, text: 'At call ${turn}.', and: work}
+  - {when: {interruption: 'hm'}, text: 'Hm.', and: continue}
+  - {when: {interruption: 'add'}, text: 'Adding.', tools: [{name: plan_add}], and: work}
+  - {when: {aside: true, tool: plan_add}, text: 'Added.', and: continue}
+  - {when: {tool: again}, and: continue}
+  - {when: {tool: look}, text: 'It is ${result}.', times: 1, error: {message: broken, times: 1, after: 3}}
+  - {when: {tool: look}, text: 'It was ${result}.'}
+  - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
+  - {when: {user: ''}, text: 'Hello.'}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "tools", "says", "calls"),
+    [
+        (["status"], ["first"], "At call 2.\n\nNext I look.", ["look"]),
+        (["status"], ["first", "again"], "At call 3.\n\nNext I look.", ["look"]),
+        (["status"], ["first", "look"], "At call 3.", []),
+        (["status", "status"], ["look"], "At call 2.\n\nAt call 2.", []),
+        (["add"], ["look"], "Adding.", ["plan_add"]),
+        (["add"], ["first"], "Adding.\n\nNext I look.", ["plan_add", "look"]),
+        (["status"], [], "At call 1.\n\nHello.", []),
+    ],
+)
+async def test_work_goes_on_in_the_same_reply_only_if_tools_are_called(
+    lines: list[str], tools: list[str], says: str, calls: list[str]
+) -> None:
+    conversation = [user_text("go")]
+    for n, name in enumerate(tools):
+        conversation += [asked(name, f"t{n}"), result("red", f"t{n}")]
+    reply = await answer(model(WORK), [*conversation, line(*lines)])
+    assert (reply.message.text, [c.name for c in reply.message.calls]) == (says, calls)
+
+
+async def test_an_answer_that_was_kept_back_is_not_used_up_and_comes_when_it_is_asked_for() -> None:
+    scripted = model(WORK)
+    conversation = [user_text("go"), asked("look"), result("red"), line("status")]
+    for _ in range(2):  # as after a call that broke off
+        reply = await answer(scripted, conversation)
+        assert reply.message.text == "At call 2."
+    with pytest.raises(ModelError, match="broken"):
+        await answer(scripted, [*conversation, reply.message, user_text(RESUME)])
+    last = await answer(scripted, [*conversation, reply.message, user_text(RESUME)])
+    assert last.message.text == "It was red."
+
+
+@pytest.mark.parametrize("lines", [["hm"], ["status", "hm"]])
+async def test_an_answer_that_was_kept_back_comes_with_a_line_that_wants_it(lines: list[str]) -> None:
+    scripted = model(WORK.replace(", error: {message: broken, times: 1, after: 3}", ""))
+    conversation = [user_text("go"), asked("look"), result("red"), line("status")]
+    conversation.append((await answer(scripted, conversation)).message)
+    conversation.append(line(*lines))
+    conversation.append((await answer(scripted, conversation)).message)
+    assert conversation[-1].text.endswith("Hm.\n\nIt is red.")
+    assert (await answer(scripted, [*conversation, line("hm")])).message.text == "Hm."
+
+
 async def test_a_resume_message_means_the_latest_results() -> None:
     conversation = [user_text("go"), asked("first"), result("r"), line("quiet"), assistant([Text("Only this.")])]
     reply = await answer(model(TASK), [*conversation, user_text(RESUME)])
@@ -318,6 +377,21 @@ async def test_lists_look_where_they_are_told() -> None:
     ]  # fmt: skip
     text = await text_of(rules, conversation, tail=("todo",))
     assert text == "red red blue | blue | red red | broken | red | go | todo"
+
+
+async def test_a_list_can_be_of_the_items_that_contain_a_text() -> None:
+    rules = r"""
+        rules:
+          - when: {user: 'find (?P<what>\S*)'}
+            collect: {rows: {match: '^.+$', from: stdin, has: '${what}', join: ' | '}}
+            text: '${rows.count} ${rows}'
+    """
+    block = "\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>"
+    assert await text_of(rules, [user_text("find tea" + block)]) == "2 Tea (1.5 | tea"
+    assert await text_of(rules, [user_text("find (1.5" + block)]) == "1 Tea (1.5"
+    assert await text_of(rules, [user_text("find " + block)]) == "4 Tea (1.5 | milk | </stdin> | tea"
+    assert await text_of(rules, [user_text("find tea\n\n<stdin>\ntea")]) == "0 "
+    assert await text_of(rules, [user_text("find tea in <stdin>\ntea\n</stdin>")]) == "0 "
 
 
 async def test_names_tell_of_the_conversation() -> None:
@@ -487,7 +561,9 @@ async def test_a_cancelled_call_counts_as_a_use_and_the_model_is_usable_at_once(
         ("rules:\n  - text: x\n    when: {user: '('}", 3, "is not a regular expression"),
         ("rules:\n  - text: '${nme}'\n    when: {user: '(?P<name>x)'}", 2, "did you mean name?"),
         ("rules:\n  - text: 'costs $5'", 2, "a $ must be written $$"),
-        ("rules:\n  - text: x\n    and: stop", 3, "expected one of continue"),
+        ("rules:\n  - text: x\n    and: stop", 3, "expected one of continue, work"),
+        ("rules:\n  - text: x\n    and: work", 3, "for rules with an interruption"),
+        ("rules:\n  - text: x\n    collect:\n      f: {match: x, has: '${nme}'}", 4, "unknown name ${nme}"),
         ("rules:\n  - text: x\n    stop_reason: bored", 3, "expected one of end_turn"),
         ("rules:\n  - text: x\n    times: 0", 3, "at least 1"),
         ("rules:\n  - tools:\n      - {input: {}}", 3, "needs the name of the tool"),

@@ -22,9 +22,10 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
         collect:                   # lists of matches, for text and tools
           NAME:
             match: REGEX           # each match is an item
-            from: results          # results (all since the query), latest, query, interruption, tail
+            from: results          # results (all since the query), latest, query, stdin, interruption, tail
             tool: REGEX            # only results of these tools; with is_error: true only their errors
             within: REGEX          # only texts in which this is found
+            has: "${1}"            # only items that contain this text; names of the conditions, case does not matter
             unique: GROUP          # of the items in which this group is the same only the first
             row: "${1}"            # how an item is shown; default the whole match
             join: "\n"             # what stands between rows
@@ -35,7 +36,8 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
         tools:
           - {name: read_file, input: {path: "${path}"}, for_each: NAME}    # for_each: a call for each item of a list
           - {name: shell, input: {}, id: call_x, cut: true}                # cut: the input was cut off by max_tokens
-        and: continue              # then also apply the rule for what this came in the middle of
+        and: continue              # then also apply the rule for what this came in the middle of; or work: if that
+                                   # calls tools
         stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
         usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
         pace: {delay_s: 1}
@@ -61,6 +63,13 @@ output behind; in a rule for results it applies the one for what came before the
 and the other does not, the other waits: its turn comes when the results are there. A message that only asks to go on
 stands for the latest results, or query, before it.
 
+``and: work`` in a rule for an interruption does the same if the task then calls tools. If it would only answer, the
+reply is left to the interruption, and the answer to the task waits for a message that asks to go on. That is for lines
+after which such a message comes (SPEC, section 5), since the answer would stand there a second time. Beside a line with
+``and: continue``, and where the query itself is to be answered, it means ``continue``.
+
+``from: stdin`` is what stands between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
+
 How messages are told apart can be set under ``marks``: ``interruption`` is what stands before a line; ``redirect`` is a
 regular expression for lines that take the place of the query (without it none do), ``resume`` one for messages that
 only ask to go on, and ``note`` one for those to be passed over.
@@ -78,7 +87,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from chain import yamlfile
 from chain.model import StopReason
 
-Source: TypeAlias = Literal["results", "latest", "query", "interruption", "tail"]
+Source: TypeAlias = Literal["results", "latest", "query", "stdin", "interruption", "tail"]
+GoingOn: TypeAlias = Literal["no", "continue", "work"]
 
 NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
 PARAMETERS = ("max_tokens", "temperature", "effort")
@@ -185,6 +195,7 @@ class Collection:
     tool: re.Pattern[str] | None = None
     is_error: bool = False
     within: re.Pattern[str] | None = None
+    has: Template = Template()
     unique: str | None = None
     row: Template = Template((Slot("0"),))
     join: str = "\n"
@@ -226,7 +237,7 @@ class Rule:
     thinking: Template = Template()
     text: Template = Template()
     calls: tuple[Call, ...] = ()
-    go_on: bool = False
+    go_on: GoingOn = "no"
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
     pace: Pace | None = None
@@ -299,10 +310,16 @@ def _rule(node: yamlfile.Node, index: int, pace: Pace) -> Rule:
     for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
         if name in known:
             raise each.error("this name is taken; call the list something else")
-        collect[name] = _collection(each)
+        collect[name] = _collection(each, known)
     for name, collection in collect.items():
         own = groups(collection.match)
         known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
+
+    go_on: GoingOn = "no"
+    if "and" in keys:
+        go_on = "work" if keys["and"].choice(("continue", "work")) == "work" else "continue"
+    if go_on == "work" and when.interruption is None:
+        raise keys["and"].error("work is for rules with an interruption; write continue here")
 
     def template(key: str) -> Template:
         return _template(keys[key], known) if key in keys else Template()
@@ -315,7 +332,7 @@ def _rule(node: yamlfile.Node, index: int, pace: Pace) -> Rule:
         thinking=template("thinking"),
         text=template("text"),
         calls=tuple(_call(n, known, collect) for n in keys["tools"].items()) if "tools" in keys else (),
-        go_on="and" in keys and keys["and"].choice(("continue",)) == "continue",
+        go_on=go_on,
         stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
         usage=_usage(keys["usage"]) if "usage" in keys else {},
         pace=_pace(keys["pace"], pace) if "pace" in keys else None,
@@ -338,8 +355,10 @@ def _when(node: yamlfile.Node) -> When:
     return when
 
 
-def _collection(node: yamlfile.Node) -> Collection:
-    keys = node.mapping(("match", "from", "tool", "is_error", "within", "unique", "row", "join", "limit", "empty"))
+def _collection(node: yamlfile.Node, known: set[str]) -> Collection:
+    keys = node.mapping(
+        ("match", "from", "tool", "is_error", "within", "has", "unique", "row", "join", "limit", "empty")
+    )
     if "match" not in keys:
         raise node.error("a list needs match, the regular expression of its items")
     match = _regex(keys["match"])
@@ -353,6 +372,8 @@ def _collection(node: yamlfile.Node) -> Collection:
         # YAML reads the group 1 as a number
         group = yamlfile.Node(str(keys["unique"].value), node.file, keys["unique"].line, keys["unique"].key)
         given["unique"] = group.choice(sorted(groups(match)))
+    if "has" in keys:
+        given["has"] = _template(keys["has"], known)
     if "row" in keys:
         given["row"] = _template(keys["row"], groups(match))
     given |= {name: keys[name].text() for name in ("join", "empty") if name in keys}

@@ -4,9 +4,10 @@ It is no language model and does not pretend to be one. It runs the offline demo
 tests, and lets users try their own prompts without a network. The language of the files is told in
 ``chain.providers.rules``.
 
-The same conversation gets the same reply, whatever the time. Two things are remembered between calls: how often each
-rule was used, which counts from the moment it is chosen, also when the call is cancelled or fails; and how far the
-conversation was read, which only saves reading it again.
+The same conversation gets the same reply, whatever the time. Three things are remembered between calls: how often each
+rule was used, which counts from the moment it is chosen, also when the call is cancelled or fails; whether the latest
+reply kept the task's answer back (``and: work``); and how far the conversation was read, which only saves reading it
+again.
 """
 
 from __future__ import annotations
@@ -68,17 +69,27 @@ class ScriptedModel:
     def _answer(self, request: Request) -> _Answer:
         """Choose, count and render, in one step that nothing can come between."""
         parts: list[_Part] = []
-        failure: Failure | None = None
         for fit in self._choose(request):
-            part = _render(fit)
+            part = replace(_render(fit), failure=self._failure(fit.rule, request))
             if any(p.calls for p in parts) and not part.calls and fit.rule.when.interruption is None:
                 break  # the task's answer waits until the results are there
-            failure = failure or self._failure(fit.rule, request)
             self._uses[fit.rule.index] += 1
             parts.append(part)
+        kept_back = self._kept_back(parts)
+        self._uses.subtract(p.rule.index for p in kept_back)
+        self._scene.keeps_back = bool(kept_back)
+        parts = parts[: len(parts) - len(kept_back)]
         if not parts:
             parts = [_Part(Rule(-1), text=self._nothing_fits())]
-        return _assemble(parts, request, self._scene, self._script.pace, failure)
+        return _assemble(parts, request, self._scene, self._script.pace)
+
+    def _kept_back(self, parts: Sequence[_Part]) -> Sequence[_Part]:
+        """The parts for the task, if no line wants more than its work and they are only an answer."""
+        lines = [p for p in parts if p.rule.when.interruption is not None]
+        task = parts[len(lines) :]
+        if not lines or not task or any(p.rule.go_on == "continue" for p in lines) or any(p.calls for p in task):
+            return ()
+        return task if self._scene.open_events[0].results else ()
 
     def _choose(self, request: Request) -> Iterator[_Fit]:
         """The rules to apply, in the order of their output; each is looked for after the ones before were counted."""
@@ -88,18 +99,18 @@ class ScriptedModel:
             return
         if fit.rule.when.interruption is None:
             yield fit
-            below, go_on = events[1:], fit.rule.go_on
+            below, goes_on = events[1:], fit.rule.go_on != "no"
         else:
-            below, go_on = events, False
+            below, goes_on = events, False
             for line in lines:
                 if fit := self._first(request, [line], events[:1], only_interruptions=True):
                     yield fit
-                    go_on |= fit.rule.go_on
+                    goes_on |= fit.rule.go_on != "no"
         for event in below:
-            if not go_on or not (fit := self._first(request, [], [event])):
+            if not goes_on or not (fit := self._first(request, [], [event])):
                 return
             yield fit
-            go_on = fit.rule.go_on
+            goes_on = fit.rule.go_on != "no"
 
     def _first(
         self, request: Request, lines: Sequence[str], event: Sequence[_Event], *, only_interruptions: bool = False
@@ -189,6 +200,8 @@ class _Event:
 class _Scene:
     """What a conversation comes to, read message by message.
 
+    ``keeps_back`` is set by whoever answers: the reply that comes next leaves the task unanswered.
+
     A conversation only grows (SPEC, I7), so a scene that ends in the very message that the request has at that place
     is read on from there; at ten thousand iterations, reading all of it for each call would be most of the work.
     """
@@ -201,6 +214,7 @@ class _Scene:
         self._aside = False
         self._answered = False
         self._nudged = False
+        self.keeps_back = False
         self.turn = 1
         self.step = 1
         self.calls = 0
@@ -237,7 +251,7 @@ class _Scene:
         self.used.update(call.name for call in message.calls)
         self._asked = {call.id: call for call in message.calls}
         self._aside = bool(self.lines)
-        self._answered, self._nudged = True, False
+        self._answered, self._nudged, self.keeps_back = not self.keeps_back, False, False
         self.lines = []
 
     def _read_user(self, message: Message) -> None:
@@ -317,14 +331,15 @@ class _Moment:
             names |= _captured(match, numbers=n == 0)
         return _Fit(rule, self, names)
 
-    def items(self, collection: Collection) -> list[dict[str, str]]:
-        """The items of a list, each with its names."""
+    def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """The items of a list, each with its names; ``names`` are those of the rule."""
         found: list[dict[str, str]] = []
+        has = collection.has.fill(names).casefold()
         for text, input in self._texts(collection):
             if collection.within is not None and not _search(collection.within, text):
                 continue
             for match in collection.match.finditer(text, 0, MAX_SEARCHED):
-                if match[0]:
+                if match[0] and has in match[0].casefold():
                     found.append({**_input_names(input), **_captured(match)})
         if collection.unique is None:
             return found
@@ -343,6 +358,8 @@ class _Moment:
                         yield outcome.text, outcome.input
             case "query":
                 yield self.scene.query, {}
+            case "stdin":
+                yield _block(self.scene.query), {}
             case "interruption":
                 yield self.line, {}
             case "tail":
@@ -390,6 +407,12 @@ def _search(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return pattern.search(text, 0, MAX_SEARCHED)
 
 
+def _block(query: str) -> str:
+    """The text that came with a query, as ``chain --stdin`` puts it there; empty if there is none."""
+    _, _, rest = f"\n{query.rstrip()}".partition("\n<stdin>\n")
+    return rest.removesuffix("\n</stdin>") if rest.endswith("\n</stdin>") else ""
+
+
 def _captured(match: re.Match[str], *, numbers: bool = True) -> dict[str, str]:
     named = {name: value or "" for name, value in match.groupdict().items()}
     if not numbers:
@@ -428,11 +451,12 @@ class _Part:
     thinking: str = ""
     text: str = ""
     calls: tuple[_Draft, ...] = ()
+    failure: Failure | None = None
 
 
 def _render(fit: _Fit) -> _Part:
     names = dict(fit.names)
-    lists = {name: fit.moment.items(collection) for name, collection in fit.rule.collect.items()}
+    lists = {name: fit.moment.items(collection, names) for name, collection in fit.rule.collect.items()}
     for name, items in lists.items():
         names |= _list_names(name, fit.rule.collect[name], items)
     calls: list[_Draft] = []
@@ -490,7 +514,7 @@ class _Answer:
                 yield Delta(delta.kind, delta.text[start : start + self.pace.chunk])
 
 
-def _assemble(parts: Sequence[_Part], request: Request, scene: _Scene, pace: Pace, failure: Failure | None) -> _Answer:
+def _assemble(parts: Sequence[_Part], request: Request, scene: _Scene, pace: Pace) -> _Answer:
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
         blocks.append(Thinking(thinking))
@@ -514,6 +538,7 @@ def _assemble(parts: Sequence[_Part], request: Request, scene: _Scene, pace: Pac
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
+    failure = next((p.failure for p in parts if p.failure is not None), None)
     return _Answer(Reply(Message("assistant", tuple(blocks)), stop_reason, usage, frozenset(cut)), pace, failure)
 
 
