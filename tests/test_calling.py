@@ -32,6 +32,7 @@ def named(name: str, body: Callable[[], Awaitable[Any]], **how: Any) -> Tool:
     """A tool that does this and takes no input."""
 
     async def function(ctx: ToolContext) -> str:
+        """Do this."""
         result: str = await body()
         return result
 
@@ -243,7 +244,7 @@ async def test_a_function_that_is_not_async_is_an_error_and_no_crash() -> None:
     def function(ctx: ToolContext) -> Any:
         return "text"
 
-    result = await calling.run(tool(name="probe")(function), ToolCall("t1", "probe", {}), context(), Rules())
+    result = await calling.run(Tool(function, "probe", "Do this."), ToolCall("t1", "probe", {}), context(), Rules())
 
     assert result.is_error
     assert result.text.startswith("probe failed: TypeError")
