@@ -30,6 +30,7 @@ from chain.promptfile import PromptFile
 from chain.run import Limits, Outcome, Run
 from chain.session import Journal
 from chain.tools import Registry, calling
+from chain.trace import Trace, TracedModel
 from chain.version import VERSION
 
 Listener: TypeAlias = Callable[[events.Event], None]
@@ -69,17 +70,20 @@ class Chain:
         tool_rules: calling.Rules,
         inbox_size: int,
         interactive: bool,
+        trace: Trace | None = None,
     ) -> None:
         self.session_id = journal.id
         self.journal_path = journal.path
         self.workspace = workspace
         self.model_name = model.name
+        self._trace = trace
+        self._model = model = model if trace is None else TracedModel(model, trace)
         self.tools = tuple(registry)
         self.plan = Plan(self._plan_changed)
         self._interactive = interactive
         self._journal = journal
         self._feeds: list[Feed] = []
-        self._listeners: list[Listener] = []
+        self._listeners: list[Listener] = [] if trace is None else [trace.on_event]
         self._ledger = Ledger(journal, self._emit)
         self._inbox = Inbox(self._ledger, journal, self._emit, size=inbox_size)
         self._prompt_file = PromptFile(interruption_prompt)
@@ -97,6 +101,7 @@ class Chain:
             workspace=workspace,
             limits=limits,
             tool_rules=tool_rules,
+            trace_path=self._trace_path,
         )
         self._run: Run | None = None
         self._wake = trio.Event()
@@ -349,6 +354,7 @@ class Chain:
             phase_reached=outcome.phase_reached,
             partial_results=outcome.partial_results,
             termination_reason=outcome.termination_reason,
+            trace_path=self._trace_path(),
             exit_code=self.exit_code(),
             receipts=self.receipts,
         )
@@ -360,8 +366,14 @@ class Chain:
             self.interrupt()
             await self.wait_idle()
             await self._journal.sync()
+            await self._model.aclose()
+        if self._trace is not None:
+            self._trace.close()
         for feed in self._feeds:
             feed.close()
+
+    def _trace_path(self) -> str | None:
+        return None if self._trace is None else self._trace.path
 
     def _prompt(self) -> InterruptionPrompt:
         prompt, error = self._prompt_file.current()

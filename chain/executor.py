@@ -74,6 +74,7 @@ class Executor:
         limits: Limits,
         tool_rules: calling.Rules,
         agent: str = "main",
+        trace_path: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.agent = agent
         self.conversation = conversation
@@ -104,6 +105,7 @@ class Executor:
         self._emit = emit
         self._plan = plan
         self._prompt = prompt
+        self._trace_path = trace_path
         self._limits = limits
         self._plan_is_news = False
         self._since_answer: list[Accepted] = []
@@ -279,6 +281,7 @@ class Executor:
             waited_s=trio.current_time() - lines[0].accepted_at,
             remaining=remaining,
             tools_skipped=skipped,
+            trace_path=self._trace_path(),
         )
         self._journal.in_order(lambda: self._emit(entered))
         self._entered(run, lines, point)

@@ -1,0 +1,138 @@
+"""Debug traces: one JSON file a run, with every request, reply, tool call and their times.
+
+Of a request only what is new is written: the messages since the one before, and the tail. The file is whole after every
+step, so it can be read while the run goes on and after a crash. A disk that takes no more ends the trace, not the run.
+Keys and headers are the adapter's business and never come here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain import events
+from chain.messages import to_json
+from chain.model import Delta, Model, Reply, Request
+
+_END = b"\n]}\n"
+
+
+class Trace:
+    """Writes the trace of the run that is active; ``folder`` is made when the first run starts."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        self._folder = folder
+        self._session = session
+        self._number = 0
+        self._fd: int | None = None
+        self._path: Path | None = None
+        self._is_first = True
+        self._told = 0
+        self._constant: tuple[object, object] = (None, None)
+
+    @property
+    def path(self) -> str | None:
+        """The file of the run that is active, or of the last one."""
+        return None if self._path is None else str(self._path)
+
+    def on_event(self, event: events.Event) -> None:
+        """Take note of what happens between the model calls, and of the run's beginning and end."""
+        match event:
+            case events.RunStarted():
+                self._begin(event)
+            case events.TextDelta() | events.ThinkingDelta() | events.Init() | events.UsageReport():
+                pass  # the reply has all of it
+            case events.Result():
+                self.step(event.type, events.to_json(event))
+                self.close()
+            case _:
+                self.step(event.type, events.to_json(event))
+
+    def step(self, type: str, fields: Mapping[str, Any]) -> None:
+        """Append one step."""
+        if self._fd is None:
+            return
+        text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
+        data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
+        try:
+            os.lseek(self._fd, -len(_END), os.SEEK_END)
+            os.write(self._fd, data)
+        except OSError:
+            self.close()
+        self._is_first = False
+
+    def request(self, request: Request) -> None:
+        """Append what is new in a request."""
+        same = self._constant == (id(request.system), id(request.tools))
+        self._constant = (id(request.system), id(request.tools))
+        constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
+        told = min(self._told, len(request.messages))
+        self._told = len(request.messages)
+        fields = {
+            "time": time.time(),
+            **constant,
+            "messages_before": told,
+            "messages": [to_json(m) for m in request.messages[told:]],
+            "tail": list(request.tail),
+            "overrides": asdict(request.overrides),
+        }
+        self.step("request", fields)
+
+    def reply(self, reply: Reply, seconds: float) -> None:
+        """Append a reply and how long it took."""
+        fields = {"time": time.time(), "seconds": seconds, "message": to_json(reply.message)}
+        self.step("response", {**fields, "stop_reason": reply.stop_reason, "usage": asdict(reply.usage)})
+
+    def close(self) -> None:
+        """End the file."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError):
+                os.close(fd)
+
+    def _begin(self, event: events.RunStarted) -> None:
+        self.close()
+        self._number += 1
+        self._path = self._folder / f"{self._session}-{self._number}.json"
+        self._is_first, self._told, self._constant = True, 0, (None, None)
+        head = json.dumps({"session": self._session, "run": self._number, "query": event.query}, ensure_ascii=False)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            os.write(self._fd, head[:-1].encode(errors="backslashreplace") + b', "steps": [' + _END)
+        except OSError:
+            self.close()
+            self._path = None
+
+
+class TracedModel:
+    """A model whose calls are traced."""
+
+    def __init__(self, model: Model, trace: Trace) -> None:
+        self._model = model
+        self._trace = trace
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """Answer one request, and trace it. Raises ``ModelError``."""
+        self._trace.request(request)
+        begun = trio.current_time()
+        reply = await self._model.reply(request, on_delta)
+        self._trace.reply(reply, trio.current_time() - begun)
+        return reply
+
+    async def aclose(self) -> None:
+        """Give up what the model holds."""
+        await self._model.aclose()
