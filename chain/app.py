@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,7 +19,11 @@ from chain.promptfile import read_system_prompt
 from chain.run import Limits
 from chain.session import Journal, new_journal, sessions_folder
 from chain.tools import Registry, Tool, calling
+from chain.trace import Trace
 from chain.version import VERSION
+
+if TYPE_CHECKING:
+    from chain.providers.anthropic import AnthropicModel
 
 
 @asynccontextmanager
@@ -31,18 +36,21 @@ async def open_chain(
     model: Model | None = None,
     journal: Journal | None = None,
     interactive: bool = False,
+    traces: Path | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a new session and keep it running; leaving the block interrupts what runs and closes the session.
 
     ``workspace`` is the folder that the tools work in, ``state`` the one for the journals (``config.state_folder``).
-    ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones. Raises
-    ``UserError`` for anything in the configuration that cannot be used.
+    ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``traces``
+    is the folder for debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
+    cannot be used.
     """
     make = _prepare(settings, workspace, tools, model, interactive)
     async with AsyncExitStack() as stack:
         if journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        chain = make(journal=journal)
+        trace = None if traces is None else Trace(traces, journal.id)
+        chain = make(journal=journal, trace=trace)
         opened = {"id": chain.session_id, "version": VERSION, "model": chain.model_name}
         try:
             journal.record("session", {**opened, "workspace": str(chain.workspace)})
@@ -113,7 +121,47 @@ def build_model(settings: ModelSettings) -> Model:
     if settings.provider == "scripted":
         assert settings.script is not None
         return ScriptedModel.load(settings.script)
-    raise ConfigError("the anthropic provider is not built yet; use --model offline")
+    return anthropic_model(settings)
+
+
+def anthropic_model(settings: ModelSettings) -> AnthropicModel:
+    """The model of a definition whose provider is ``anthropic``; its library is imported at the first call."""
+    from chain.providers.anthropic import AnthropicModel, Price, Service
+    from chain.providers.encoding import Parameters
+
+    parameters = Parameters(
+        model=settings.model,
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        effort=settings.effort,
+        thinking=settings.thinking,
+        stop_sequences=settings.stop_sequences,
+        system_messages=settings.system_messages,
+        extra_body=settings.extra_body,
+    )
+    service = Service(
+        api_key=settings.api_key,
+        base_url=settings.base_url,
+        timeout_s=settings.timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+        extra_headers=settings.extra_headers,
+    )
+    cost = settings.price
+    price = Price(cost.input, cost.output, cost.cache_read, cost.cache_write) if cost else None
+    return AnthropicModel(parameters, service, price)
+
+
+def look_for_model(settings: ModelSettings) -> str:
+    """Ask the service of a definition for its model; what is wrong with key, address or name, or an empty string."""
+
+    async def look() -> str:
+        model = anthropic_model(settings)
+        try:
+            return await model.look()
+        finally:
+            await model.aclose()
+
+    return trio.run(look)
 
 
 def configured_tools(settings: ChainSettings) -> list[Tool]:

@@ -83,3 +83,7 @@ class Model(Protocol):
         Raises ``ModelError``. It may be cancelled at any await, and is then usable again at once.
         """
         ...
+
+    async def aclose(self) -> None:
+        """Give up what it holds, such as connections; it is not asked again."""
+        ...

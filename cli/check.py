@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, configured_tools
+from chain.app import build_model, configured_tools, look_for_model
 from chain.config import Price, require_trust
 from chain.errors import ConfigError
 from chain.promptfile import PromptFile, read_system_prompt
@@ -66,6 +66,16 @@ def check(settings: Settings) -> tuple[list[str], bool]:
     ]
     # Chains share models and prompts: a problem is told once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
+
+
+def look(settings: Settings) -> list[str]:
+    """Ask the service of the model that would run whether it takes the key and knows the model: a row for a problem.
+
+    For a configuration that ``check`` found nothing wrong with: only then is the network worth asking.
+    """
+    model = settings.model(settings.chain().model)
+    why = look_for_model(model) if model.provider == "anthropic" else ""
+    return [f"problem: {why}"] if why else []
 
 
 def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:

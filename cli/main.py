@@ -85,9 +85,12 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo(_renderer(args, fd=1))
     settings = _settings(args)
     if command == "check":
-        from cli.check import check
+        from cli.check import check, look
 
         rows, is_good = check(settings)
+        if is_good:
+            problems = look(settings)
+            rows, is_good = [*rows, *problems], not problems
         return _show(rows) or (0 if is_good else WRONG_USAGE)
     return _headless(args, word, settings, tools)
 
@@ -97,9 +100,10 @@ def _headless(args: argparse.Namespace, query: str | None, settings: config.Sett
     config.require_trust(settings)
     state = config.state_folder(os.environ)
     workspace = Path(args.workspace or ".")
+    traces = state / "traces" if os.environ.get("CHAIN_TRACE", "") not in ("", "0") else None
 
     async def work() -> int:
-        async with open_chain(settings, workspace=workspace, state=state, tools=tools) as chain:
+        async with open_chain(settings, workspace=workspace, state=state, tools=tools, traces=traces) as chain:
             return await headless.run(chain, job, _renderer(args))
 
     return trio.run(work)

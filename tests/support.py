@@ -62,6 +62,9 @@ class Recorder:
         self.requests.append(request)
         return await self.inner.reply(request, on_delta)
 
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
 
 @dataclass
 class Session:

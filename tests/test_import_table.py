@@ -54,7 +54,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "chain.yamlfile",
     },
     "chain.providers": PURE | {"chain.model", "chain.yamlfile", "chain.providers"} | TRIO,
-    "chain.chain": EXECUTOR | {"chain.executor", "chain.feed", "chain.promptfile", "chain.session", "chain.version"},
+    "chain.providers.anthropic": PURE | {"chain.model", "chain.providers", "anthropic", "httpx2"} | TRIO,
+    "chain.trace": PURE | {"chain.events", "chain.model"} | TRIO,
+    "chain.chain": EXECUTOR
+    | {"chain.trace", "chain.executor", "chain.feed", "chain.promptfile", "chain.session", "chain.version"},
     "chain": {"chain"},
     "chain.app": {"chain"} | TRIO,
 }

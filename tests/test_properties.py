@@ -74,6 +74,9 @@ class RandomModel:
         reason: StopReason = "tool_use" if has_calls and step.stop_reason == "end_turn" else step.stop_reason
         return Reply(Message("assistant", blocks), reason, Usage(1, 1))
 
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
 
 @tool(timeout_s=50)
 async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:

@@ -66,6 +66,9 @@ class ScriptedModel:
         await self._stream(answer, on_delta)
         return answer.reply
 
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
     def _answer(self, request: Request) -> _Answer:
         """Choose, count and render, in one step that nothing can come between."""
         parts: list[_Part] = []

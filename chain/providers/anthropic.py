@@ -1,0 +1,331 @@
+"""The Anthropic Messages API as a ``Model``: the only importer of ``anthropic``.
+
+The SDK brings the connection, the authentication and the errors. What it would do with the messages is done here
+instead: it walks through the whole history at every call and builds an object for every event, which at 500 iterations
+is most of the CPU time of an iteration. So the body is encoded in ``encoding`` and the stream is read in ``stream``.
+
+Its retries are off, since the executor's are the only ones, and so is its look at the environment: keys, address and
+headers come from the configuration or not at all (only proxies are taken from ``HTTPS_PROXY`` and the like). Its client
+is built when it is first used, in a thread, because importing ``anthropic`` takes a second.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import trio
+
+from chain.errors import ModelError, ParameterRefused
+from chain.messages import Message, Usage
+from chain.model import Delta, Reply, Request
+from chain.providers.encoding import Encoder, Parameters, set_parameters
+from chain.providers.stream import BrokenStream, ReplyReader, ServiceError
+
+if TYPE_CHECKING:
+    import anthropic
+    import httpx2
+
+CONNECT_S = 15.0
+"""Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
+
+CLOSE_S = 1.0
+MAX_ERROR_BODY = 64 * 1024
+MAX_SAID = 500
+"""Characters of what a service says that are passed on: enough for every message of the API."""
+SHORTEST_SECRET = 4
+"""Characters: a header's value that is shorter is a number or a flag."""
+
+SAMPLING_VERSION = "2023-06-01"
+"""The API version of a request that sets ``temperature``: later ones know no such parameter, whatever the model."""
+
+_SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
+_USER = re.compile("//[^/@]*@")
+_TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
+"""How Anthropic's service and the compatible ones say it: there is no error code for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+
+    def of(self, usage: Usage) -> float:
+        """What this many tokens cost."""
+        return (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * self.cache_read
+            + usage.cache_write_tokens * self.cache_write
+        ) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where the model is and how long to wait for it, in seconds. Without ``base_url`` it is Anthropic's own."""
+
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class AnthropicModel:
+    """A ``Model`` that asks a server which speaks ``/v1/messages``."""
+
+    def __init__(self, parameters: Parameters, service: Service, price: Price | None = None) -> None:
+        self._parameters = parameters
+        self._service = service
+        self._price = price
+        self._encoder = Encoder(parameters)
+        self._client: anthropic.AsyncAnthropic | None = None
+        self._building = trio.Lock()
+
+    @property
+    def name(self) -> str:
+        """What the service calls the model."""
+        return self._parameters.model
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """Answer one request. Raises ``ModelError``."""
+        client = await self.connect()
+        body = self._encoder.encode(request)
+        with trio.move_on_after(self._service.timeout_s):
+            try:
+                return self._priced(await self._ask(client, body, on_delta))
+            except _TooLong:
+                return Reply(Message("assistant", ()), "model_context_window_exceeded")
+            except _BadRequest as error:
+                refused = [p for p in set_parameters(request.overrides) if p in str(error)]
+                if refused:
+                    raise ParameterRefused(str(error), refused) from None
+                raise
+        seconds = f"{self._service.timeout_s:g} s"
+        raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
+
+    async def connect(self) -> anthropic.AsyncAnthropic:
+        """Build the client if there is none yet. Call it early where somebody is typing meanwhile."""
+        async with self._building:
+            if self._client is None:
+                self._client = await trio.to_thread.run_sync(self._build)
+        return self._client
+
+    async def look(self) -> str:
+        """Ask the service for the model, and return what is wrong, or an empty string."""
+        client = await self.connect()
+        import httpx2
+
+        try:
+            path = f"/v1/models/{quote(self.name, safe='')}"
+            await client.get(path, cast_to=httpx2.Response, options={"headers": self._headers(None)})
+        except Exception as error:  # noqa: BLE001 - translated, or raised again
+            return str(self._translated(error))
+        return ""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await client.close()
+
+    # ------------------------------------------------------------------------------------------------- inside
+
+    def _build(self) -> anthropic.AsyncAnthropic:
+        import anthropic
+        import httpx2
+
+        service = self._service
+        client = anthropic.AsyncAnthropic(
+            # An empty key is a key to the SDK: it does not go on to look for one in the environment.
+            api_key=service.api_key or "",
+            base_url=service.base_url or "https://api.anthropic.com",
+            max_retries=0,
+            default_headers=service.extra_headers,
+            timeout=httpx2.Timeout(service.idle_timeout_s, connect=min(CONNECT_S, service.idle_timeout_s)),
+        )
+        # What ANTHROPIC_CUSTOM_HEADERS adds may be a key; there is no argument that keeps it out.
+        client._custom_headers = dict(service.extra_headers)
+        return client
+
+    def _headers(self, body: bytes | None) -> dict[str, Any]:
+        import anthropic
+
+        headers: dict[str, Any] = {}
+        if body is not None:
+            headers |= {"Content-Type": "application/json", "Accept": "text/event-stream"}
+            if _SAMPLING.search(body, 0, body.index(b'"messages":[')):
+                headers["anthropic-version"] = SAMPLING_VERSION
+        if not self._service.api_key and "authorization" not in {name.lower() for name in self._service.extra_headers}:
+            headers["Authorization"] = anthropic.Omit()
+        return headers
+
+    async def _ask(self, client: anthropic.AsyncAnthropic, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
+        import httpx2
+
+        reader = ReplyReader()
+        response: httpx2.Response | None = None
+        try:
+            response = await client.post(
+                "/v1/messages",
+                cast_to=httpx2.Response,
+                content=body,
+                options={"headers": self._headers(body)},
+                stream=True,
+                stream_cls=None,
+            )
+            if "event-stream" not in response.headers.get("content-type", ""):
+                raise ModelError(f"{self._where} answered with something else than a stream of events; check base_url")
+            await self._read(response, reader, on_delta)
+            return reader.reply()
+        except ServiceError as error:
+            if _TOO_LONG.search(error.said):
+                raise _TooLong(error.said) from None
+            raise ServiceError(error.kind, self._shown(error.said)) from None
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - translated, or raised again
+            raise self._translated(error) from None
+        finally:
+            if response is not None:
+                with trio.move_on_after(CLOSE_S, shield=True):
+                    await response.aclose()
+
+    async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
+        """Feed the stream to the reader.
+
+        The SDK's iterators stand in each other, and the inner ones are left open when the outermost is closed. Only an
+        exception from the innermost ends them all, so when the reader fails, the reading is cancelled first.
+        """
+        failure: Exception | None = None
+        with trio.CancelScope() as reading:
+            async for chunk in response.aiter_bytes():
+                try:
+                    for delta in reader.feed(chunk) if failure is None else ():
+                        on_delta(delta)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failure = error
+                    reading.cancel()
+        if failure is not None:
+            raise failure
+
+    def _priced(self, reply: Reply) -> Reply:
+        if self._price is None:
+            return reply
+        return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
+
+    def _translated(self, error: Exception) -> ModelError:
+        """The vendor's exception as ours; any other is our bug and raised as it is."""
+        import anthropic
+        import httpx2
+
+        match error:
+            case anthropic.APIStatusError():
+                return self._status_error(error)
+            case anthropic.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
+                why = f"{self._where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
+                return ModelError(why, retryable=True)
+            case anthropic.APITimeoutError() | httpx2.TimeoutException():
+                seconds = f"{self._service.idle_timeout_s:g} s"
+                return ModelError(f"{self._where} sent nothing for {seconds} (idle_timeout_s)", retryable=True)
+            case anthropic.APIConnectionError():
+                cause = error.__cause__ or error
+                return ModelError(
+                    f"{self._where} cannot be reached ({self._words(cause)}); check the network and base_url",
+                    retryable=True,
+                )
+            case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+                return ModelError(f"{self._where} is no address; correct base_url")
+            case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
+                return BrokenStream(f"the connection to {self._where} was lost ({self._words(error)})")
+            case _:
+                raise error
+
+    def _status_error(self, error: anthropic.APIStatusError) -> ModelError:
+        status = error.status_code
+        said = self._shown(_said(error))
+        retry_after = _retry_after(error.response.headers)
+        match status:
+            case 400 if _TOO_LONG.search(said):
+                return _TooLong(said)
+            case 400 | 422:
+                return _BadRequest(f"{self._where} refused the request: {said}; check the model's settings")
+            case 401:
+                return ModelError(f"{self._where} did not take the API key: {said}; check api_key of the model")
+            case 403:
+                return ModelError(
+                    f"the API key may not use {self.name} at {self._where}: {said}; use another key or model"
+                )
+            case 404:
+                return ModelError(f"{self._where} does not know {self.name}: {said}; check model and base_url")
+            case 413:
+                return ModelError(f"the request is too large for {self._where}: {said}; /new starts afresh")
+            case 429:
+                why = f"{self._where} wants fewer requests: {said}; wait, or ask for a higher limit"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case 529:
+                why = f"{self._where} is overloaded: {said}; try again later"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case _ if status >= 500 or status in (408, 409):
+                why = f"{self._where} failed with {status}: {said}; try again later"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case _:
+                return ModelError(f"{self._where} answered {status}: {said}; check base_url")
+
+    @property
+    def _where(self) -> str:
+        return _USER.sub("//", self._service.base_url or "") or "the Anthropic API"
+
+    def _words(self, error: BaseException) -> str:
+        return self._shown(str(error)) or type(error).__name__
+
+    def _shown(self, text: str) -> str:
+        """The text, short, without the key and the headers' values, which a service may repeat in what it says."""
+        for secret in (self._service.api_key or "", *self._service.extra_headers.values()):
+            if len(secret) >= SHORTEST_SECRET:
+                text = text.replace(secret, "…")
+        return " ".join(text.split())[:MAX_SAID]
+
+
+class _BadRequest(ModelError):
+    """The service found the request wrong."""
+
+
+class _TooLong(ModelError):
+    """The conversation is longer than the model's context."""
+
+
+def _said(error: anthropic.APIStatusError) -> str:
+    """What the service said; of a page of HTML only that it is one."""
+    if error.api_message:
+        return str(error.api_message)
+    text = error.response.text[:MAX_ERROR_BODY].strip()
+    if text.startswith("<"):
+        return "a page of HTML, so a proxy or another server answered"
+    return text or "nothing more"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """The header in seconds: it may be a number or a date (RFC 9110, section 10.2.3)."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        at = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, at.timestamp() - time.time())

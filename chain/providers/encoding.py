@@ -1,0 +1,154 @@
+"""A request as the Messages API wants it: pure, from ``Request`` to bytes.
+
+What was sent before is not encoded again. A conversation only grows, so the JSON of its turns is kept, and a request is
+that with the new ones behind it: the work of an iteration does not grow with the history, but for copying those bytes.
+
+The cache breakpoints make each request reuse the one before it. A breakpoint finds what was written at most 20 blocks
+back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), so none is left to luck: the ends of the
+last three requests' conversations are marked, the newest to be written, the two before to be found, also when the last
+request was cut before the service had written it. The fourth breakpoint is the system prompt's. The request tail comes
+after the last of them, since it will not be there the next time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
+
+from chain.messages import Block, Message, Opaque, Overrides, Role, Thinking, block_to_json
+from chain.model import Request, ToolSpec
+
+MARKED_ENDS = 3
+
+OPEN_TURNS = 2 * MARKED_ENDS
+"""The last turns may still get a mark or lose it, and the very last one more blocks: their blocks are kept one by one.
+What came before stays as it is, so it is kept as the bytes that every request begins with."""
+
+_CACHED = b',"cache_control":{"type":"ephemeral"}}'
+_LATER = ("messages", "system", "tools")
+"""What follows the head of the body, so that ``extra_body`` cannot say it a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What every request of a model carries. ``None`` is not sent; 0 is a value.
+
+    ``extra_body`` adds fields; it changes none that is set here.
+    """
+
+    model: str
+    max_tokens: int
+    temperature: float | None = None
+    effort: str | None = None
+    thinking: Mapping[str, Any] | None = None
+    stop_sequences: tuple[str, ...] = ()
+    system_messages: bool = False
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Encoder:
+    """Encodes the requests of one model."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._messages: list[Message] = []
+        self._open: list[tuple[Role, list[bytes]]] = []
+        self._settled = bytearray()
+        self._tools: tuple[Sequence[ToolSpec], bytes] = ((), b"")
+
+    def encode(self, request: Request) -> bytes:
+        """The body of the request, as JSON."""
+        head = dumps(self._head(request))[:-1]
+        parts = [head, b',"messages":[', *self._conversation(request), b"]"]
+        if request.system:
+            parts += [b',"system":[', _marked(dumps({"type": "text", "text": request.system})), b"]"]
+        if request.tools:
+            parts += [b',"tools":', self._tool_list(request.tools)]
+        return b"".join([*parts, b"}"])
+
+    def _head(self, request: Request) -> dict[str, Any]:
+        own, one_call = self._parameters, request.overrides
+        temperature = _first(one_call.temperature, own.temperature)
+        effort = _first(one_call.effort, own.effort)
+        head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _LATER}
+        head |= {"model": own.model, "max_tokens": _first(one_call.max_tokens, own.max_tokens), "stream": True}
+        if temperature is not None:
+            head["temperature"] = temperature
+        if effort is not None:
+            head["output_config"] = {**head.get("output_config", {}), "effort": effort}
+        if own.thinking is not None:
+            head["thinking"] = dict(own.thinking)
+        if own.stop_sequences:
+            head["stop_sequences"] = list(own.stop_sequences)
+        return head
+
+    def _tool_list(self, tools: Sequence[ToolSpec]) -> bytes:
+        if self._tools[0] is not tools:
+            plain = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+            self._tools = tools, dumps(plain)
+        return self._tools[1]
+
+    def _conversation(self, request: Request) -> list[bytes | bytearray]:
+        self._read(request.messages)
+        turns = [(role, list(blocks)) for role, blocks in self._open]
+        for _, blocks in [turn for turn in turns if turn[0] == "user"][-MARKED_ENDS:]:
+            blocks[-1] = _marked(blocks[-1])
+        tail = [dumps(text) for text in request.tail]
+        if not self._parameters.system_messages:
+            turns[-1][1].extend(b'{"type":"text","text":%s}' % text for text in tail)
+            tail = []
+        return [
+            self._settled,
+            b",".join(_turn(role, blocks) for role, blocks in turns),
+            *(b',{"role":"system","content":%s}' % text for text in tail),
+        ]
+
+    def _read(self, messages: Sequence[Message]) -> None:
+        """Encode the messages that are new; a conversation that was shortened is read again from its start."""
+        if len(messages) < len(self._messages) or not all(map(is_, self._messages, messages)):
+            self._messages, self._open, self._settled = [], [], bytearray()
+        for message in messages[len(self._messages) :]:
+            self._messages.append(message)
+            if not self._open or self._open[-1][0] != message.role:
+                self._open.append((message.role, []))
+            self._open[-1][1].extend(_blocks(message))
+            if len(self._open) > OPEN_TURNS:
+                self._settled += _turn(*self._open.pop(0)) + b","
+
+
+def set_parameters(overrides: Overrides) -> list[str]:
+    """The names of the parameters that are set for this one call."""
+    return [name for name in ("max_tokens", "temperature", "effort") if getattr(overrides, name) is not None]
+
+
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Compact JSON. What JSON can say and UTF-8 cannot (half a surrogate pair) becomes a question mark."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _blocks(message: Message) -> list[bytes]:
+    # Thinking that no service signed cannot be sent back: another model's, or a scripted one's. Nor may a reply end in
+    # thinking, as one does that the token limit cut.
+    kept = [b for b in message.blocks if not (isinstance(b, Thinking) and not b.signature)]
+    while message.role == "assistant" and kept and _is_thinking(kept[-1]):
+        del kept[-1]
+    return [dumps(block_to_json(b)) for b in kept]
+
+
+def _is_thinking(block: Block) -> bool:
+    return isinstance(block, Thinking) or (isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking")
+
+
+def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:
+    return b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(blocks))
+
+
+def _marked(block: bytes) -> bytes:
+    return block[:-1] + _CACHED
+
+
+def _first(one_call: Any, own: Any) -> Any:  # noqa: ANN401 - a setting of any type
+    return own if one_call is None else one_call

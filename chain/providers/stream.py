@@ -1,0 +1,239 @@
+"""Server-sent events to one reply: pure, from bytes to deltas and a ``Reply``.
+
+Only what the API's documentation names is relied on (https://docs.anthropic.com/en/api/messages-streaming): pings,
+unknown events and unknown deltas are passed over, unknown blocks are kept as they came. A stream that ends before its
+``message_stop``, or says what cannot be read, raises: nothing partial becomes a reply. So does one that says what could
+not be sent back: a number that JSON does not have, a tool's name that the API does not take.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, get_args
+
+from chain.errors import ModelError
+from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Usage
+from chain.model import Delta, Reply, StopReason
+
+MAX_EVENT = 16 * 1024 * 1024
+"""Bytes of one event: far beyond any real one, so that a stream without line ends cannot fill the memory."""
+
+MAX_NESTING = 100
+"""Levels of a tool's input: what comes near the depth of the interpreter's stack can be read here and not kept."""
+
+_STOP_REASONS = frozenset(get_args(StopReason))
+_CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
+"""The stop reasons that may come in the middle of a block."""
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What the API takes as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
+
+
+class BrokenStream(ModelError):
+    """The stream cannot be read on; asking again may help."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the model's reply broke off: {why}", retryable=True)
+
+
+class ServiceError(ModelError):
+    """An ``error`` event: the service itself gave the reply up. ``kind`` is the API's word for it."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        # What the service calls a bad request stays one, however often it is asked.
+        may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
+        super().__init__(f"the model's service gave up on the reply: {message or kind}", retryable=may_pass)
+        self.kind = kind
+        self.said = message or kind
+
+
+@dataclass
+class _Open:
+    """A content block that grows."""
+
+    raw: Mapping[str, Any]
+    text: list[str] = field(default_factory=list)
+    json: list[str] = field(default_factory=list)
+    signature: str = ""
+
+
+class ReplyReader:
+    """Reads one streamed reply."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._blocks: dict[int, _Open] = {}
+        self._stop_reason = ""
+        self._usage: dict[str, int] = {}
+        self._begun = False
+        self._ended = False
+
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """Take bytes as they come. Raises ``BrokenStream`` and ``ServiceError``."""
+        *rows, self._rest = (self._rest + chunk).split(b"\n")
+        for row in rows:
+            row = row.rstrip(b"\r")
+            if row.startswith(b"data:"):
+                self._data.append(row[5:])
+                self._size += len(row)
+            elif not row and self._data:
+                data, self._data, self._size = b"\n".join(self._data), [], 0
+                yield from self._take(data)
+        if self._size + len(self._rest) > MAX_EVENT:
+            raise BrokenStream("an event of it has no end")
+
+    def reply(self) -> Reply:
+        """The whole reply, at the end of the stream. Raises ``BrokenStream``."""
+        if not self._ended:
+            raise BrokenStream("it ended too early")
+        reason: Any = self._stop_reason or "end_turn"
+        if reason not in _STOP_REASONS:
+            raise ModelError(f"the model stopped for a reason that this version does not know: {reason}")
+        cut: list[str] = []
+        last = max(self._blocks, default=0)
+        blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
+        usage = Usage(
+            self._usage.get("input_tokens", 0),
+            self._usage.get("output_tokens", 0),
+            self._usage.get("cache_read_input_tokens", 0),
+            self._usage.get("cache_creation_input_tokens", 0),
+        )
+        return Reply(Message("assistant", blocks), reason, usage, frozenset(cut))
+
+    def _take(self, data: bytes) -> Iterable[Delta]:
+        if self._ended:
+            return ()  # such as the "[DONE]" that some compatible servers add
+        try:
+            event = _JSON.decode(data.decode())
+        except (ValueError, RecursionError):
+            raise BrokenStream("an event of it is not JSON") from None
+        try:
+            return self._apply(event)
+        except (KeyError, TypeError, AttributeError):
+            raise BrokenStream("an event of it has not the form that was promised") from None
+
+    def _apply(self, event: Any) -> Iterable[Delta]:  # noqa: ANN401 - JSON
+        match event["type"]:
+            case "content_block_delta":
+                return self._grow(self._blocks[event["index"]], event["delta"])
+            case "content_block_start":
+                return self._open(event["index"], event["content_block"])
+            case "message_start":
+                self._begun = True
+                self._count(event["message"].get("usage"))
+            case "message_delta":
+                self._stop_reason = _text(event["delta"].get("stop_reason") or self._stop_reason)
+                self._count(event.get("usage"))
+            case "message_stop":
+                self._ended = self._begun
+            case "error":
+                raise ServiceError(str(event["error"].get("type", "")), str(event["error"].get("message", "")))
+            case _:
+                pass
+        return ()
+
+    def _open(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
+        if not isinstance(index, int) or index in self._blocks:
+            raise BrokenStream("a block of it begins twice or has no number")
+        self._blocks[index] = opened = _Open(block, signature=_text(block.get("signature") or ""))
+        match block["type"]:
+            case "text" | "thinking" as kind if block.get(kind):
+                return self._say(opened, kind, block[kind])
+            case _:
+                return ()
+
+    def _grow(self, block: _Open, delta: Mapping[str, Any]) -> Iterable[Delta]:
+        match delta["type"]:
+            case "text_delta":
+                return self._say(block, "text", delta["text"])
+            case "thinking_delta":
+                return self._say(block, "thinking", delta["thinking"])
+            case "input_json_delta":
+                block.json.append(_text(delta["partial_json"]))
+            case "signature_delta":
+                block.signature += _text(delta["signature"])
+            case _:
+                pass
+        return ()
+
+    def _say(self, block: _Open, kind: Literal["text", "thinking"], text: object) -> Iterable[Delta]:
+        block.text.append(_text(text))
+        return [Delta(kind, block.text[-1])] if text else ()
+
+    def _count(self, usage: Mapping[str, Any] | None) -> None:
+        # Counts are of the whole reply so far, so the last one holds; 0 in a later event is "not said".
+        for name, count in (usage or {}).items():
+            if isinstance(count, int) and not isinstance(count, bool) and (count or name not in self._usage):
+                self._usage[name] = count
+
+    def _closed(self, block: _Open, cut: list[str], *, is_last: bool) -> Block:
+        try:
+            match block.raw["type"]:
+                case "text":
+                    # Citations are not kept: the API takes the text back without them.
+                    return Text("".join(block.text))
+                case "thinking":
+                    return Thinking("".join(block.text), block.signature)
+                case "tool_use":
+                    return self._call(block, cut, is_last=is_last)
+                case _ if block.json:
+                    return Opaque({**block.raw, "input": _sound(_JSON.decode("".join(block.json)))})
+                case _:
+                    return Opaque(block.raw)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BrokenStream("a block of it has not the form that was promised") from None
+
+    def _call(self, block: _Open, cut: list[str], *, is_last: bool) -> ToolCall:
+        """A tool call. What else stands in the block, such as who may call it, is for server tools and not kept."""
+        id, name = _text(block.raw["id"]), _text(block.raw["name"])
+        if not _TOOL_NAME.fullmatch(name):
+            raise BrokenStream(f"it calls a tool by a name that cannot be one, {name[:80]!r}")
+        written, given = "".join(block.json), block.raw.get("input") or {}
+        may_be_cut = is_last and self._stop_reason in _CUTTING
+        if may_be_cut and not written.strip() and not given:
+            # Nothing of the input came before the limit: it is not known to be an empty one.
+            cut.append(id)
+            return ToolCall(id, name, {})
+        try:
+            input = _sound(_JSON.decode(written) if written.strip() else given)
+        except ValueError:
+            input = None
+        if isinstance(input, dict):
+            return ToolCall(id, name, input)
+        if not may_be_cut:
+            raise BrokenStream(f"the input of its call of {name} is not a JSON object")
+        cut.append(id)
+        return ToolCall(id, name, {})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _sound(value: object) -> object:
+    """The value, if it can be written again. Raises ``ValueError``."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        if not level:
+            return value
+        if any(isinstance(v, float) and not math.isfinite(v) for v in level):
+            raise ValueError
+        inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
+        level = [v for values in inner for v in values]
+    raise ValueError
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+"""Without the ``NaN`` and ``Infinity`` of Python's own JSON, which nobody takes back."""

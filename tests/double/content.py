@@ -1,0 +1,181 @@
+"""The rules for what stands in a message, a system prompt or a tool: blocks and cache breakpoints. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from .fault import Body, a_choice, a_flag, a_list, a_string, an_object, refuse
+
+MAX_BREAKPOINTS: Final = 4
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
+
+
+def is_thinking(block: Body) -> bool:
+    """Whether the block is the model's reasoning, readable or not."""
+    return block.get("type") in ("thinking", "redacted_thinking")
+
+
+def message(raw: object, where: str) -> None:
+    """One message by itself."""
+    message = an_object(raw, where, required={"role", "content"}, optional=set())
+    role = message["role"]
+    if role not in ("user", "assistant", "system"):
+        refuse(
+            f'{where}.role: Unexpected role "{role}". Allowed roles are "user" or "assistant". The Messages API '
+            'accepts a top-level `system` parameter, not "system" as an input message role.'
+        )
+    content = message["content"]
+    if isinstance(content, str):
+        if not content:
+            refuse(f"{where}: {_NOTHING[role]}")
+        not_blank(content, "messages")
+        return
+    blocks = a_list(content, f"{where}.content")
+    if not blocks:
+        refuse(f"{where}: {_NOTHING[role]}")
+    for j, block in enumerate(blocks):
+        _block(block, f"{where}.content.{j}", role)
+    if role == "assistant" and is_thinking(blocks[-1]):
+        refuse(f"{where}: The final block in an assistant message cannot be `thinking`.")
+
+
+_NOTHING: Final = {
+    "user": "user messages must have non-empty content",
+    "assistant": "all messages must have non-empty content except for the optional final assistant message",
+    "system": "system content must contain at least one block",
+}
+
+
+def _block(raw: object, where: str, role: str) -> None:
+    kind = raw.get("type") if isinstance(raw, Mapping) else None
+    match kind:
+        case "text":
+            text_block(raw, where, "messages")
+        case _ if role == "system":
+            refuse(f"{where.split('.content')[0]}: role 'system' supports text blocks only")
+        case "tool_use":
+            block = an_object(
+                raw,
+                where,
+                required={"type", "id", "name", "input"},
+                optional={"cache_control", "caller"},
+                tag="tool_use",
+            )
+            if role != "assistant":
+                refuse(f"{where}: `tool_use` blocks can only be in `assistant` messages")
+            if not _CALL_ID.match(a_string(block["id"], f"{where}.tool_use.id")):
+                refuse(f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+            if not TOOL_NAME.match(a_string(block["name"], f"{where}.tool_use.name")):
+                refuse(f"{where}.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+            if not isinstance(block["input"], Mapping):
+                refuse(f"{where}.tool_use.input: Input should be a valid dictionary")
+            cache_control(block, f"{where}.tool_use")
+        case "tool_result":
+            _tool_result(raw, where, role)
+        case "thinking":
+            block = an_object(raw, where, required={"type", "thinking", "signature"}, optional=set(), tag="thinking")
+            if role != "assistant":
+                refuse(f"{where}: `thinking` blocks can only be in `assistant` messages")
+            a_string(block["thinking"], f"{where}.thinking.thinking")
+            a_string(block["signature"], f"{where}.thinking.signature")
+        case "redacted_thinking":
+            block = an_object(raw, where, required={"type", "data"}, optional=set(), tag="redacted_thinking")
+            if role != "assistant":
+                refuse(f"{where}: `redacted_thinking` blocks can only be in `assistant` messages")
+            a_string(block["data"], f"{where}.redacted_thinking.data")
+        case None:
+            refuse(f"{where}.type: Field required")
+        case _:
+            refuse(f"{where}: Input tag {kind!r} found using 'type' is not one that this test double models")
+
+
+def _tool_result(raw: object, where: str, role: str) -> None:
+    block = an_object(
+        raw,
+        where,
+        required={"type", "tool_use_id"},
+        optional={"content", "is_error", "cache_control"},
+        tag="tool_result",
+    )
+    if role != "user":
+        refuse(f"{where}: `tool_result` blocks can only be in `user` messages")
+    if not _CALL_ID.match(a_string(block["tool_use_id"], f"{where}.tool_result.tool_use_id")):
+        refuse(f"{where}.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+    if "is_error" in block:
+        a_flag(block["is_error"], f"{where}.tool_result.is_error")
+    content = block.get("content", "")
+    if not isinstance(content, str):
+        for k, part in enumerate(a_list(content, f"{where}.tool_result.content")):
+            if not isinstance(part, Mapping) or part.get("type") != "text":
+                refuse(f"{where}.tool_result.content.{k}: this test double models text in tool results only")
+            text_block(part, f"{where}.tool_result.content.{k}", "messages")
+    if block.get("is_error") is True and not content:
+        refuse(f"{where}.tool_result: content cannot be empty if `is_error` is true")
+    cache_control(block, f"{where}.tool_result")
+
+
+def text_block(raw: object, where: str, part: str) -> None:
+    """A text block that is not blank."""
+    if isinstance(raw, Mapping) and raw.get("type") != "text":
+        refuse(f"{where}.type: Input should be 'text'")
+    block = an_object(raw, where, required={"type", "text"}, optional={"cache_control", "citations"}, tag="text")
+    text = a_string(block["text"], f"{where}.text.text")
+    if block.get("cache_control") is not None and not text.strip():
+        refuse(f"{where}.text: cache_control cannot be set for empty text blocks")
+    if block.get("citations"):
+        refuse(f"{where}.text.citations: this test double does not model citations")
+    not_blank(text, part)
+    cache_control(block, f"{where}.text")
+
+
+def not_blank(text: str, part: str) -> None:
+    """No empty and no blank text."""
+    if not text:
+        refuse(f"{part}: text content blocks must be non-empty")
+    if not text.strip():
+        refuse(f"{part}: text content blocks must contain non-whitespace text")
+
+
+def cache_control(block: Body, where: str) -> None:
+    """A well-formed breakpoint, if there is one."""
+    raw = block.get("cache_control")
+    if raw is None:
+        return
+    control = an_object(raw, f"{where}.cache_control", required={"type"}, optional={"ttl"})
+    if control["type"] != "ephemeral":
+        refuse(f"{where}.cache_control.type: Input should be 'ephemeral'")
+    if "ttl" in control:
+        a_choice(control["ttl"], f"{where}.cache_control.ttl", ("5m", "1h"))
+
+
+# ---- the whole request
+
+
+def breakpoints(request: Body) -> None:
+    """At most four, and the long-lived ones first, in the order tools, system, messages."""
+    controls = [c for c in _controls(request) if c is not None]
+    if request.get("cache_control") is not None:
+        cache_control(request, "body")
+        controls.append(request["cache_control"])
+    if len(controls) > MAX_BREAKPOINTS:
+        refuse(f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {len(controls)}.")
+    lives: list[Literal["5m", "1h"]] = [c.get("ttl", "5m") for c in controls]
+    if "5m" in lives and "1h" in lives[lives.index("5m") :]:
+        refuse("a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block")
+
+
+def _controls(request: Body) -> list[Any]:
+    blocks: list[Body] = [*request.get("tools", [])]
+    if isinstance(request.get("system"), list):
+        blocks += request["system"]
+    for message in request["messages"]:
+        if isinstance(message["content"], list):
+            for block in message["content"]:
+                blocks.append(block)
+                if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+                    blocks += block["content"]
+    return [b.get("cache_control") for b in blocks]

@@ -1,0 +1,914 @@
+"""The adapter over real sockets: every fault that the service can give, through a whole chain, and what it must not do.
+
+After each fault the next run on the same session works; the double raises for every request that the API would refuse.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from double import (
+    NEWER,
+    OLDER,
+    Cut,
+    ErrorEvent,
+    Garbage,
+    Gate,
+    Html,
+    Policy,
+    Raw,
+    Reset,
+    Say,
+    Stall,
+    Status,
+    Step,
+    calls,
+    cut_call,
+    nameless_call,
+    nothing,
+    rate_limited,
+    serve,
+    text,
+    thinking,
+    twin_calls,
+)
+from support import settings as chain_settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+from wire import KEY, Wire, model_at, wired
+
+from chain import config, events
+from chain.errors import ModelError
+from chain.messages import Usage, user_text
+from chain.model import Reply, Request
+from chain.providers.anthropic import CONNECT_S, AnthropicModel, Price, Service
+from chain.providers.encoding import Parameters
+
+ROOT = Path(__file__).parent.parent
+ATTEMPTS = 4
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith("ANTHROPIC_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def clock(mock_clock: MockClock) -> MockClock:
+    return mock_clock
+
+
+async def ask(model: AnthropicModel, words: str = "hello") -> Reply:
+    return await model.reply(Request("", (user_text(words),)), lambda delta: None)
+
+
+async def error_of(model: AnthropicModel) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await ask(model)
+    return caught.value
+
+
+# -------------------------------------------------------------------------------- faults that may pass: asked again
+
+PASSING: dict[str, tuple[Step, str]] = {
+    "429": (Status(429, message="Too many tokens"), r"wants fewer requests: Too many tokens; .*higher limit"),
+    "429 with retry-after": (rate_limited("7"), r"wants fewer requests: .* rate limit; wait"),
+    "500": (Status(500, message="Internal error"), r"failed with 500: Internal error; try again later"),
+    "503 without words": (Status(503, body=b""), r"failed with 503: nothing more; try again later"),
+    "504": (Status(504), r"failed with 504: Scripted error; try again later"),
+    "529": (Status(529, message="Overloaded"), r"is overloaded: Overloaded; try again later"),
+    "408": (Status(408), "failed with 408"),
+    "an error event": (ErrorEvent(after=4), "gave up on the reply: Overloaded"),
+    "an error event at once": (ErrorEvent(after=0, kind="api_error", message="Oh"), "gave up on the reply: Oh"),
+    "reset before the reply": (Reset(None), r"cannot be reached \(.+\); check the network and base_url"),
+    "reset in mid-stream": (Reset(4), r"broke off: the connection to http.* was lost \(.+\)"),
+    "closed before the reply": (Cut(None), r"cannot be reached \(.*disconnected.*\); check the network"),
+    "cut between events": (Cut(4), "broke off: the connection to http.* was lost"),
+    "cut in mid-event": (Cut(4, extra=30), "broke off: the connection to http.* was lost"),
+    "cut by a proxy": (Cut(4, clean=True), "broke off: it ended too early"),
+    "stalled before the reply": (Stall(None), r"sent nothing for 120 s \(idle_timeout_s\)"),
+    "stalled in mid-stream": (Stall(4), r"sent nothing for 120 s \(idle_timeout_s\)"),
+    "malformed server-sent events": (Garbage("sse", after=4), "broke off: it ended too early"),
+    "malformed JSON": (Garbage("json", after=4), "broke off: an event of it is not JSON"),
+    "JSON of another shape": (Garbage("shape", after=4), "broke off: an event of it has not the form"),
+    "a delta out of nowhere": (Garbage("orphan_delta", after=4), "broke off: an event of it has not the form"),
+    "an empty tool name": (nameless_call(), "broke off: it calls a tool by a name that cannot be one, ''"),
+    "a tool name of another world": (calls(("multi_tool.use", {})), "a name that cannot be one, 'multi_tool.use'"),
+    "duplicate tool ids": (twin_calls("look", {}), r"cannot be used: the tool call id 'toolu_twin' was used before"),
+    "broken JSON of a call": (
+        Say(({"type": "tool_use", "name": "look", "input_json": '{"at": '},)),
+        "broke off: the input of its call of look is not a JSON object",
+    ),
+    "a page of HTML": (Html(502), "failed with 502: a page of HTML, so a proxy or another server answered; try again"),
+    "no HTTP": (Raw(b"SSH-2.0-OpenSSH_9.9\r\n"), r"cannot be reached \(.+\); check the network and base_url"),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+async def test_a_fault_that_passes_is_asked_again(name: str, clock: MockClock) -> None:
+    fault, words = PASSING[name]
+    async with wired([fault, text("Two."), text("Three.")]) as wire:
+        wire.let_time_pass(clock)
+        client = await wire.model.connect()
+        result = await wire.session.run("Go")
+        assert (result.status, result.result) == ("done", "Two.")
+        (retry,) = wire.session.of(events.Retry)
+        assert re.search(words, retry.reason), retry.reason
+        assert retry.attempt == 1
+        # What was sent again is the same request, bit by bit.
+        assert wire.bodies()[1] == wire.bodies()[2]
+        assert (await wire.session.run("Once more")).result == "Three."
+        assert await wire.model.connect() is client
+        await wait_all_tasks_blocked()
+        assert wire.double.open_connections == 1
+
+
+@pytest.mark.parametrize("name", PASSING)
+async def test_a_fault_that_stays_is_reported(name: str, clock: MockClock) -> None:
+    fault, words = PASSING[name]
+    async with wired([*[fault] * ATTEMPTS, text("Three.")]) as wire:
+        wire.let_time_pass(clock)
+        result = await wire.session.run("Go")
+        assert result.status == "error"
+        assert re.search(words, result.result), result.result
+        (error,) = wire.session.of(events.Error)
+        assert (error.kind, error.message) == ("model", result.result)
+        assert [r.attempt for r in wire.session.of(events.Retry)] == [1, 2, 3]
+        delays = [r.delay_s for r in wire.session.of(events.Retry)]
+        if name == "429 with retry-after":
+            assert delays == [7, 7, 7]
+        else:
+            assert all(0.25 * 2**n <= d <= 0.5 * 2**n for n, d in enumerate(delays))
+        assert (await wire.session.run("Once more")).result == "Three."
+
+
+async def test_what_was_shown_of_a_broken_reply_is_taken_back(clock: MockClock) -> None:
+    async with wired([Cut(5, reply=text("Half of a", " reply")), text("Two.")]) as wire:
+        wire.let_time_pass(clock)
+        before = len(wire.session.events)
+        result = await wire.session.run("Go")
+        shown = [type(e) for e in wire.session.events[before:] if isinstance(e, events.TextDelta | events.Retry)]
+        assert shown == [events.TextDelta, events.Retry, events.TextDelta]
+        assert result.replies == ("Two.",)
+        assert "Half" not in wire.session.file.data.decode()
+
+
+async def test_a_connection_that_is_refused(clock: MockClock) -> None:
+    async with wired([text("Two.")]) as wire:
+        wire.let_time_pass(clock)
+        async with wire.double.refusing():
+            result = await wire.session.run("Go")
+        assert result.status == "error"
+        assert re.fullmatch(
+            r"http://127.0.0.1:\d+ cannot be reached \(.+\); check the network and base_url", result.result
+        )
+        assert len(wire.session.of(events.Retry)) == 3
+        assert (await wire.session.run("Once more")).result == "Two."
+
+
+async def test_a_service_that_comes_back_while_it_is_asked_again(clock: MockClock) -> None:
+    async with wired([text("Two.")]) as wire:
+        failed = wire.next(events.Retry)
+        async with wire.double.refusing():
+            wire.session.chain.submit("Go")
+            await failed.wait()
+        wire.let_time_pass(clock)
+        await wire.session.chain.wait_idle()
+        assert wire.session.result.result == "Two."
+
+
+async def test_a_connection_that_is_never_made(clock: MockClock) -> None:
+    """The listener's queue is full, so the kernel does not answer."""
+    from anthropic._base_client import get_platform
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        model = model_at(f"http://127.0.0.1:{address[1]}")
+        client = await model.connect()
+        # The SDK looks this up in a thread at the first request, which the clock would not wait for.
+        client._platform = get_platform()
+        clock.autojump_threshold = 0.05
+        begun = trio.current_time()
+        error = await error_of(model)
+        assert f"cannot be reached (no answer for {CONNECT_S:g} s)" in str(error)
+        assert error.retryable
+        assert trio.current_time() - begun == pytest.approx(CONNECT_S, abs=0.5)
+        await model.aclose()
+        for filler in fillers:
+            filler.close()
+
+
+async def test_a_reply_that_never_ends(clock: MockClock) -> None:
+    """Pings keep the connection alive; the whole reply has a limit of its own."""
+    endless = Say(({"type": "text", "text": "x" * 100},), text_chunk=1, delay_between=100)
+    async with wired([*[endless] * ATTEMPTS, text("Three.")]) as wire:
+        wire.let_time_pass(clock)
+        begun = trio.current_time()
+        result = await wire.session.run("Go")
+        assert result.status == "limit_reached"
+        assert trio.current_time() - begun == 1800
+        for retry in wire.session.of(events.Retry):
+            assert retry.reason == "the reply took more than 600 s (timeout_s of the model)"
+        wire.double.instead(text("Three."))
+        assert (await wire.session.run("Once more")).result == "Three."
+
+
+# -------------------------------------------------------------------------------------- faults that stay: reported
+
+STAYING: dict[str, tuple[Step, str]] = {
+    "400": (
+        Status(400, message="max_tokens: 9 > 8"),
+        r"refused the request: max_tokens: 9 > 8; check the model's settings",
+    ),
+    "401": (Status(401, message="invalid x-api-key"), "did not take the API key: invalid x-api-key; check api_key"),
+    "402": (Status(402, message="No credit"), "answered 402: No credit"),
+    "403": (Status(403, message="No access"), f"may not use {NEWER} at http.*: No access; use another key or model"),
+    "404": (Status(404, message="model: x"), f"does not know {NEWER}: model: x; check model and base_url"),
+    "413": (Status(413, message="Too big"), "too large for http.*: Too big; /new starts afresh"),
+    "418": (Status(418, body={"no": "error"}), "answered 418: .*; check base_url"),
+    "an error event that stays": (ErrorEvent(kind="invalid_request_error", message="No"), "gave up on the reply: No"),
+    "HTML with 200": (Html(200), "something else than a stream of events; check base_url"),
+    "HTML with 403": (Html(403), "a page of HTML, so a proxy or another server answered"),
+    "JSON instead of a stream": (Status(200, body={"type": "message"}), "something else than a stream of events"),
+    "a stop reason of the future": (text("x", stop_reason="compaction"), "does not know: compaction"),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+async def test_a_fault_that_asking_again_does_not_mend(name: str, clock: MockClock) -> None:
+    fault, words = STAYING[name]
+    async with wired([fault, text("Two.")]) as wire:
+        wire.let_time_pass(clock)
+        result = await wire.session.run("Go")
+        assert result.status == "error"
+        assert re.search(words, result.result), result.result
+        assert wire.session.of(events.Retry) == []
+        assert (await wire.session.run("Once more")).result == "Two."
+
+
+async def test_a_prompt_that_is_too_long_is_a_full_context(clock: MockClock) -> None:
+    long = "prompt is too long: 210000 tokens > 200000 maximum"
+    async with wired(
+        [Status(400, message=long), ErrorEvent(after=0, kind="invalid_request_error", message=long)]
+    ) as wire:
+        for _ in range(2):
+            result = await wire.session.run("Go")
+            assert (result.status, result.exit_code) == ("context_full", 1)
+            assert "/new starts afresh" in result.result
+        assert wire.session.of(events.Error, events.Retry) == []
+        wire.double.add(text("Two."))
+        assert (await wire.session.run("Once more")).result == "Two."
+
+
+async def test_a_reply_without_content_is_asked_to_go_on_once(clock: MockClock) -> None:
+    async with wired([nothing(), text("Two."), nothing(), nothing(), text("Three.")]) as wire:
+        result = await wire.session.run("Go")
+        assert (result.status, result.result, result.iterations) == ("done", "Two.", 2)
+        assert wire.bodies()[-1]["messages"][-1]["content"][-1]["text"] == "Please continue."
+        assert (await wire.session.run("Again")).status == "empty"
+        assert (await wire.session.run("Once more")).result == "Three."
+
+
+async def test_a_call_that_the_limit_cut_off_is_answered_so(clock: MockClock) -> None:
+    async with wired([cut_call("look", '{"at": "x'), cut_call("look", ""), text("Two.")]) as wire:
+        assert (await wire.session.run("Go")).result == "Two."
+        for n in (-2, -1):
+            (said,) = wire.bodies()[n]["messages"][-1]["content"]
+            assert said["is_error"]
+            assert "cut off by max_tokens" in said["content"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (text("Some te", stop_reason="max_tokens"), "truncated"),
+        (text("No.", stop_reason="refusal"), "refused"),
+        (text("Some te", stop_reason="model_context_window_exceeded"), "context_full"),
+        (cut_call("look", '{"at').holding(), "done"),
+        (Say(({"type": "tool_use", "name": "look", "input_json": '{"at'},), stop_reason="refusal"), "refused"),
+        (
+            Say(
+                ({"type": "tool_use", "name": "look", "input_json": '{"at'},),
+                stop_reason="model_context_window_exceeded",
+            ),
+            "context_full",
+        ),
+        (text("x", stop_reason="pause_turn"), "error"),
+        (text("x", stop_reason="stop_sequence"), "done"),
+    ],
+)
+async def test_stop_reasons(reply: Step, status: str, clock: MockClock) -> None:
+    async with wired([reply, text("Two."), text("Three.")]) as wire:
+        if status == "refused":
+            wire.double.expect_withdrawal()
+        assert (await wire.session.run("Go")).status == status
+        assert wire.session.of(events.Retry) == []
+        assert (await wire.session.run("Once more")).status == "done"
+
+
+async def test_a_service_that_answers_in_bits_and_adds_what_is_new(clock: MockClock) -> None:
+    rich = thinking("Hm. ⏳", calls(("look", {"at": "ä👩‍🚀"}), say="Let me look."))
+    said = Say(
+        (*rich.blocks, {"type": "redacted_thinking", "data": "EmwKAh"}, *calls(("fail", {})).blocks), write_size=1
+    )
+    async with wired([said, Garbage("unknown_event", reply=text("Two."))], thinking={"type": "adaptive"}) as wire:
+        assert (await wire.session.run("Go")).result == "Two."
+        assert [d.text for d in wire.session.of(events.ThinkingDelta)] == ["Hm. ⏳"]
+        last = wire.bodies()[-1]["messages"]
+        assert [b["type"] for b in last[-2]["content"]] == [
+            "thinking",
+            "text",
+            "tool_use",
+            "redacted_thinking",
+            "tool_use",
+        ]
+        assert [b["content"] for b in last[-1]["content"]] == ["seen ä👩‍🚀", "fail failed: ValueError: no"]
+
+
+# ------------------------------------------------------------------------------------------------ waiting to ask again
+
+
+async def test_retry_after_waits_two_seconds(clock: MockClock) -> None:
+    async with wired([rate_limited("2"), text("Two.")]) as wire:
+        failed = wire.next(events.Retry)
+        assert wire.session.chain.submit("Go").what == "started"
+        await failed.wait()
+        (retry,) = wire.session.of(events.Retry)
+        assert retry.delay_s == 2
+        clock.jump(1.999)
+        await wait_all_tasks_blocked(0.01)
+        assert len(wire.double.requests) == 2
+        clock.jump(0.001)
+        await wire.double.request(3)
+        await wire.session.chain.wait_idle()
+        assert wire.session.result.result == "Two."
+
+
+@pytest.mark.parametrize(("how", "status"), [("interrupt", "interrupted"), ("stop", "cancelled")])
+async def test_the_wait_can_be_ended_at_once(how: str, status: str, clock: MockClock) -> None:
+    async with wired([rate_limited("2"), text("Two.")]) as wire:
+        failed = wire.next(events.Retry)
+        wire.session.chain.submit("Go")
+        await failed.wait()
+        await wait_all_tasks_blocked()
+        begun = trio.current_time()
+        if how == "interrupt":
+            wire.session.chain.interrupt()
+        else:
+            wire.session.chain.submit("stop")
+        await wire.session.chain.wait_idle()  # the clock stands still
+        assert trio.current_time() == begun
+        assert wire.session.result.status == status
+        assert len(wire.double.requests) == 2
+        assert (await wire.session.run("Once more")).result == "Two."
+
+
+@pytest.mark.parametrize(
+    ("header", "delay"),
+    [("2", 2), ("0.5", 0.5), ("0", 0), ("-3", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("later", None), ("inf", None)],
+)
+async def test_what_retry_after_may_say(header: str, delay: float | None) -> None:
+    for status in (429, 503, 529):
+        async with serve([Status(status, headers={"retry-after": header})]) as double:
+            model = model_at(double.url)
+            error = await error_of(model)
+            await model.aclose()
+        assert (error.retryable, error.retry_after) == (True, delay)
+
+
+CONFIG = """\
+models:
+  default: test
+  definitions:
+    test: {{provider: anthropic, model: {model}, base_url: "{url}", api_key: {key}, {more}}}
+chains:
+  default: {{model: test, tools: [todo, files], system_prompt: null, interruption_prompt: null}}
+"""
+
+
+def command(folder: Path, *args: str) -> tuple[list[str], dict[str, str]]:
+    home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+    return [sys.executable, "-m", "cli", "--config", "config.yaml", *args], {"PATH": os.environ["PATH"], **home}
+
+
+async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> None:
+    async with serve([rate_limited("3000"), text("Two.")]) as double:
+        (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, url=double.url, key=KEY, more=""))
+        args, environ = command(tmp_path, "-p", "hello", "--output-format", "stream-json")
+        process = await trio.lowlevel.open_process(
+            args, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        out = b""
+        try:
+            with trio.fail_after(60):
+                while b'"retry"' not in out:
+                    chunk = await process.stdout.receive_some()
+                    assert chunk, out
+                    out += chunk
+                begun = trio.current_time()
+                process.send_signal(signal.SIGINT)
+                while chunk := await process.stdout.receive_some():
+                    out += chunk
+                code = await process.wait()
+        finally:
+            process.kill()
+            await process.stdout.aclose()
+        assert trio.current_time() - begun < 15
+        assert code == 130
+        assert [json.loads(r)["delay_s"] for r in out.splitlines() if b'"retry"' in r] == [3000]
+        assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
+        assert len(double.requests) == 1
+
+
+# ------------------------------------------------------------------------------------------ the handler's settings
+
+
+def handled(config: str) -> config.Settings:
+    return chain_settings(handler=f"config: {config}\nmessages: [{{role: system, content: Deal with it.}}]\n")
+
+
+async def interrupted_run(wire: Wire) -> events.Result:
+    """A run in which a line arrives while a tool runs."""
+    wire.on(events.ToolCall, lambda: wire.session.chain.submit("use the other file"))
+    return await wire.session.run("Go")
+
+
+LOOK = calls(("look", {"at": "x"}))
+
+
+async def test_a_temperature_that_the_service_refuses_is_left_out(clock: MockClock) -> None:
+    async with wired([LOOK, text("Two.")], use=handled("{temperature: 0.3}")) as wire:
+        wire.double.expect_fault("`temperature` is deprecated for this model")
+        result = await interrupted_run(wire)
+        assert (result.status, result.result) == ("done", "Two.")
+        assert [b.get("temperature") for b in wire.bodies()] == [None, None, 0.3, None]
+        (notice,) = wire.session.of(events.Notice)
+        assert notice.file.endswith("handler.yaml")
+        assert re.search(r"handler.yaml: config: the service refused temperature, which is left out", notice.message)
+        assert [r.delay_s for r in wire.session.of(events.Retry)] == [0]
+        # The post-prompt comes along both times.
+        assert all("Deal with it." in json.dumps(b["messages"][-1]) for b in wire.bodies()[2:])
+
+
+@pytest.mark.parametrize("temperature", [0, 0.3])
+async def test_a_temperature_that_the_model_takes(temperature: float, clock: MockClock) -> None:
+    use = handled(f"{{temperature: {temperature}}}")
+    async with wired([LOOK, text("Two.")], use=use, model=OLDER) as wire:
+        assert (await interrupted_run(wire)).status == "done"
+        assert [b.get("temperature") for b in wire.bodies()] == [None, None, temperature]
+        versions = [r.headers["anthropic-version"] for r in wire.double.requests]
+        assert (versions[0], versions[2]) == ("2026-10-21", "2023-06-01")
+        assert wire.session.of(events.Notice, events.Retry) == []
+
+
+async def test_an_effort_that_the_service_refuses_is_left_out(clock: MockClock) -> None:
+    use = handled("{effort: low, max_tokens: 500}")
+    async with wired([LOOK, text("Two.")], use=use, model="claude-sonnet-4-5") as wire:
+        wire.double.expect_fault("does not support the effort parameter")
+        assert (await interrupted_run(wire)).status == "done"
+        assert [(b["max_tokens"], b.get("output_config")) for b in wire.bodies()[2:]] == [
+            (500, {"effort": "low"}),
+            (500, None),
+        ]
+        (notice,) = wire.session.of(events.Notice)
+        assert "refused effort" in notice.message
+
+
+async def test_a_max_tokens_that_the_service_refuses_is_left_out(clock: MockClock) -> None:
+    async with wired([LOOK, text("Two.")], use=handled("{max_tokens: 900000}")) as wire:
+        wire.double.expect_fault("max_tokens: 900000 > 128000")
+        assert (await interrupted_run(wire)).status == "done"
+        assert [b["max_tokens"] for b in wire.bodies()] == [1000, 1000, 900000, 1000]
+
+
+async def test_a_reply_that_the_handlers_limit_cut_is_asked_for_again(clock: MockClock) -> None:
+    cut = text("The ans", stop_reason="max_tokens", usage={"output_tokens": 50})
+    async with wired([LOOK, cut, text("The answer.")], use=handled("{max_tokens: 50}")) as wire:
+        result = await interrupted_run(wire)
+        assert (result.status, result.result) == ("done", "The answer.")
+        assert [b["max_tokens"] for b in wire.bodies()] == [1000, 1000, 50, 1000]
+        # It was paid for all the same.
+        assert result.usage.output_tokens >= 50
+
+
+async def test_a_setting_of_the_models_own_that_is_refused_is_an_error(clock: MockClock) -> None:
+    async with serve([]) as double:
+        double.expect_fault("deprecated for this model")
+        model = model_at(double.url, temperature=0.5)
+        error = await error_of(model)
+        await model.aclose()
+    assert re.search(
+        "refused the request: `temperature` is deprecated for this model.; check the model's settings", str(error)
+    )
+    assert not error.retryable
+
+
+# -------------------------------------------------------------------------------------------------- usage and budgets
+
+
+def budget(tmp_path: Path, **limits: float) -> config.Settings:
+    (tmp_path / "rules.yaml").write_text("rules: [{text: unused}]")
+    raw = {
+        "models": {"default": "test", "definitions": {"test": {"provider": "scripted", "script": "rules.yaml"}}},
+        "chains": {"default": {"model": "test", "tools": ["todo"], "budget": limits}},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(raw))
+    return config.load(config=path, environ={}, cwd=tmp_path, flags={})
+
+
+UNCACHED = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+PRICE = Price(input=2.0, output=10.0, cache_read=0.2, cache_write=2.5)
+
+
+async def test_usage_and_cost_are_reported_and_added_up(clock: MockClock) -> None:
+    used = {
+        "input_tokens": 1000,
+        "output_tokens": 200,
+        "cache_read_input_tokens": 30_000,
+        "cache_creation_input_tokens": 4000,
+    }
+    cost = (1000 * 2.0 + 200 * 10.0 + 30_000 * 0.2 + 4000 * 2.5) / 1e6
+    script = [calls(("look", {}), usage=used), text("Two.", usage=used)]
+    async with wired(script, price=PRICE) as wire:
+        result = await wire.session.run("Go")
+        for report in wire.session.of(events.UsageReport)[-2:]:
+            assert (report.input_tokens, report.output_tokens) == (1000, 200)
+            assert (report.cache_read_tokens, report.cache_write_tokens) == (30_000, 4000)
+            assert report.cost_usd == pytest.approx(cost)
+        assert result.usage == Usage(2000, 400, 60_000, 8000, pytest.approx(2 * cost))
+
+
+async def test_without_prices_there_is_no_cost(clock: MockClock) -> None:
+    async with wired([text("Two.")]) as wire:
+        assert (await wire.session.run("Go")).usage.cost_usd is None
+
+
+async def test_a_budget_of_tokens_ends_the_run(tmp_path: Path, clock: MockClock) -> None:
+    used = calls(("look", {}), usage={**UNCACHED, "input_tokens": 400, "output_tokens": 100})
+    async with wired([used, used, text("x")], use=budget(tmp_path, max_tokens=1000)) as wire:
+        result = await wire.session.run("Go")
+        assert (result.status, result.exit_code, result.iterations) == ("limit_reached", 4, 2)
+        assert re.search(r"the run has used 1,\d\d\d tokens, and its budget is 1,000", result.result)
+        assert len(wire.double.requests) == 3
+        assert (await wire.session.run("Once more")).result == "x"
+
+
+async def test_a_budget_of_money_ends_the_run(tmp_path: Path, clock: MockClock) -> None:
+    used = calls(("look", {}), usage={**UNCACHED, "output_tokens": 30_000})
+    async with wired([used, used, text("x")], use=budget(tmp_path, max_cost_usd=0.5), price=PRICE) as wire:
+        result = await wire.session.run("Go")
+        assert (result.status, result.iterations) == ("limit_reached", 2)
+        assert "the run has cost $0.60, and its budget is $0.50" in result.result
+        assert (await wire.session.run("Once more")).result == "x"
+
+
+# ------------------------------------------------------------------------------------------------ keys and addresses
+
+ENVIRONMENT = {
+    "ANTHROPIC_API_KEY": "env-key-value",
+    "ANTHROPIC_AUTH_TOKEN": "env-token-value",
+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:9/elsewhere",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: env-header-value\nAuthorization: Bearer env-header-value\nX-More: env-more",
+}
+
+
+@pytest.fixture
+def full_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("key", [None, ""])
+async def test_a_server_without_a_key_gets_none(key: str | None, full_environment: None) -> None:
+    async with serve([text("x")], policy=Policy(key=None)) as double:
+        model = model_at(double.url, key=key)
+        assert (await ask(model)).message.text == "x"
+        assert await model.look() == ""
+        await model.aclose()
+    for seen in (*double.requests, *double.lookups):
+        assert "authorization" not in seen.headers
+        assert "x-api-key" not in seen.headers
+        assert not any("env-" in value for value in seen.headers.values())
+
+
+async def test_a_key_is_sent_and_nothing_of_the_environment(full_environment: None) -> None:
+    async with serve([text("x")]) as double:
+        model = model_at(double.url, service={"extra_headers": {"X-Gateway": "gate"}})
+        assert (await ask(model)).message.text == "x"
+        await model.aclose()
+    headers = double.requests[0].headers
+    assert (headers["authorization"], headers["x-gateway"]) == (f"Bearer {KEY}", "gate")
+    assert not any("env-" in value for value in headers.values())
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization"])
+async def test_an_authorization_of_the_users_own(name: str) -> None:
+    async with serve([text("x")], policy=Policy(key="own")) as double:
+        model = model_at(double.url, key=None, service={"extra_headers": {name: "Bearer own"}})
+        assert (await ask(model)).message.text == "x"
+        await model.aclose()
+    assert double.requests[0].headers["authorization"] == "Bearer own"
+
+
+async def test_the_address_may_have_a_path_and_a_slash() -> None:
+    async with serve([]) as double:
+        double.expect_fault("Not found", times=2)
+        for path in ("/gateway", "/gateway/"):
+            model = model_at(double.url + path)
+            assert f"{double.url}{path} does not know {NEWER}: Not found" in str(await error_of(model))
+            await model.aclose()
+    assert [s.path for s in double.lookups] == ["/gateway/v1/messages"] * 2
+
+
+async def test_a_model_that_nobody_closed_and_one_that_was_never_used() -> None:
+    model = model_at("http://127.0.0.1:9")
+    await model.aclose()
+    await model.aclose()
+
+
+async def test_one_client_is_built_however_many_ask_at_once() -> None:
+    async with serve(text("x"), continuity=False) as double:
+        model = model_at(double.url)
+        clients: list[Any] = []
+
+        async def connect() -> None:
+            clients.append(await model.connect())
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(connect)
+                nursery.start_soon(ask, model)
+        assert len(set(map(id, clients))) == 1
+        await model.aclose()
+
+
+@pytest.mark.parametrize(
+    ("fault", "key", "model", "words"),
+    [
+        (None, KEY, NEWER, ""),
+        ("invalid x-api-key", "wrong-key", NEWER, "did not take the API key: invalid x-api-key; check api_key"),
+        ("model: claude-0", KEY, "claude-0", "does not know claude-0: model: claude-0; check model and base_url"),
+    ],
+)
+async def test_a_look_says_what_is_wrong(fault: str | None, key: str, model: str, words: str) -> None:
+    async with serve([]) as double:
+        if fault:
+            double.expect_fault(fault)
+        adapter = model_at(double.url, key=key, model=model)
+        said = await adapter.look()
+        await adapter.aclose()
+    assert words in said
+    assert bool(said) is bool(words)
+
+
+async def test_a_look_where_nobody_is() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        adapter = model_at(f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        assert "cannot be reached" in await adapter.look()
+        await adapter.aclose()
+
+
+async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve([text("x"), text("x")]) as double:
+        model = model_at(double.url)
+
+        def shows(delta: object) -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await model.reply(Request("", (user_text("hello"),)), shows)
+        assert (await ask(model)).message.text == "x"
+        await model.aclose()
+
+
+# ------------------------------------------------------------------------------------------------------- cancellation
+
+
+def open_files() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # the listing's own
+    return sorted(re.sub(r"\d+", "n", target) for target in found)
+
+
+async def test_fifty_calls_cancelled_in_mid_stream(clock: MockClock) -> None:
+    """Then an ordinary run: no warning, no socket too many, the same client."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with wired([]) as wire:
+            client = await wire.model.connect()
+            await wait_all_tasks_blocked()
+            before = open_files()
+            for n in range(50):
+                gate = Gate(after=n % 7)
+                wire.double.add(calls(("look", {}), say="one two three", text_chunk=4).holding(gate))
+                assert wire.session.chain.submit(f"Go {n}").what == "started"
+                await gate.reached.wait()
+                await wait_all_tasks_blocked()
+                wire.session.chain.interrupt()
+                await wire.session.chain.wait_idle()
+                assert wire.session.result.status == "interrupted"
+                await wire.double.requests[-1].disconnected.wait()
+            wire.double.add(text("The end."))
+            result = await wire.session.run("And now?")
+            assert (result.status, result.result) == ("done", "The end.")
+            assert await wire.model.connect() is client
+            await wait_all_tasks_blocked()
+            assert wire.double.open_connections == 1
+            assert open_files() == before
+        gc.collect()
+
+
+async def test_a_call_cancelled_at_every_point_of_its_way(clock: MockClock) -> None:
+    """Before it connects, while it connects, while it sends, while it reads."""
+    async with serve(text("one two three", text_chunk=2), continuity=False) as double:
+        model = model_at(double.url)
+        await ask(model)
+        for steps in range(60):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ask, model)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    nursery.cancel_scope.cancel()
+            assert not scope.cancelled_caught
+        assert (await ask(model)).message.text == "one two three"
+        await wait_all_tasks_blocked()
+        assert double.open_connections <= 1
+        gc.collect()
+        await model.aclose()
+
+
+async def test_faults_leave_nothing_behind(clock: MockClock) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with wired([text("x")]) as wire:
+            wire.let_time_pass(clock)
+            await wait_all_tasks_blocked()
+            before = open_files()
+            for fault, _ in [*PASSING.values(), *STAYING.values()]:
+                wire.double.instead(*[fault] * ATTEMPTS)
+                assert (await wire.session.run("Go")).status == "error"
+            wire.double.instead(text("The end."))
+            assert (await wire.session.run("And now?")).result == "The end."
+            await wait_all_tasks_blocked()
+            assert wire.double.open_connections == 1
+            assert open_files() == before
+        gc.collect()
+
+
+# ------------------------------------------------------------------------------------------------------------- secrets
+
+SECRETS = {"key": "sk-ant-very-secret-key-1234567890", "header": "gateway-secret-0987654321"}
+
+
+def told(message: str) -> list[Step]:
+    """Every fault, from a service that repeats what it got."""
+    said = f"{message}: {SECRETS['key']} and {SECRETS['header']} are wrong"
+    page = f"{'x' * 480}{SECRETS['key']}{SECRETS['header']}"
+    return [
+        *(Status(code, message=said) for code in (400, 401, 403, 404, 413, 418)),
+        Status(401, message=page),
+        Status(401, body=page.encode()),
+        Html(403, page=f"<html>{said}</html>"),
+        Html(200, page=f"<html>{said}</html>"),
+        ErrorEvent(kind="invalid_request_error", message=said),
+        *[Status(429, message=said, headers={"retry-after": "1"})] * ATTEMPTS,
+        *[Status(529, message=said)] * ATTEMPTS,
+        *[ErrorEvent(message=said)] * ATTEMPTS,
+        *[Reset(4), Cut(4), Garbage("sse", after=4), Garbage("json", after=4)],
+        *[Stall(4)] * ATTEMPTS,
+    ]
+
+
+def told_in_heads(message: str) -> list[Step]:
+    """The same where a status line and headers should be. The libraries' own debug logs show what they cannot parse."""
+    said = f"{message}: {SECRETS['key']} and {SECRETS['header']} are wrong"
+    return [Raw(f"HTTP/1.1 {head}\r\n\r\n".encode()) for head in (said, f"200 OK\r\n{said}") for _ in range(ATTEMPTS)]
+
+
+async def test_nothing_secret_is_told(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in ("anthropic", "httpx2", "httpcore2", "httpx", "httpcore"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    service = {"extra_headers": {"X-Gateway-Token": SECRETS["header"], "X-Short": "1"}}
+    async with wired(told("Oh"), policy=Policy(key=SECRETS["key"]), key=SECRETS["key"], service=service) as wire:
+        wire.let_time_pass(clock)
+        while wire.double.unplayed:
+            assert (await wire.session.run("Go")).status in ("error", "done")
+        wire.double.add(text("The end."))
+        assert (await wire.session.run("And now?")).status == "done"
+        log = "\n".join(f"{r.getMessage()} {r.args!r} {r.exc_text} {r.__dict__!r}" for r in caplog.records)
+        formatted = caplog.text
+        wire.double.add(*told_in_heads("Ah"))
+        while wire.double.unplayed:
+            assert (await wire.session.run("Go")).status == "error"
+        heard = {r.headers.get("x-gateway-token") for r in wire.double.requests}
+        assert heard == {SECRETS["header"]}
+        places = {
+            "events": "\n".join(f"{e!r} {json.dumps(events.to_json(e))}" for e in wire.session.events),
+            "journal": wire.session.file.data.decode(),
+            "log": log,
+            "formatted log": formatted,
+            "model": f"{wire.model!r} {wire.model._service!r} {wire.model._parameters!r}",
+            "requests": repr(wire.session.model.requests),
+            "client": repr(await wire.model.connect()),
+        }
+    out, err = capfd.readouterr()
+    for place, found in {**places, "stdout": out, "stderr": err}.items():
+        for what, secret in SECRETS.items():
+            assert secret not in found, f"the {what} is in the {place}"
+            assert secret[:16] not in found, f"the beginning of the {what} is in the {place}"
+    assert "Oh: … and … are wrong" in places["events"]
+    assert len(caplog.records) > 100
+
+
+async def test_nothing_secret_is_in_an_exception() -> None:
+    service = {"extra_headers": {"X-Gateway-Token": SECRETS["header"]}}
+    steps = [*told("Oh"), *told_in_heads("Ah")]
+    async with serve(steps, policy=Policy(key=SECRETS["key"]), continuity=False) as double:
+        model = model_at(double.url, key=SECRETS["key"], service={**service, "idle_timeout_s": 0.2})
+        for _ in steps:
+            error = await error_of(model)
+            shown = f"{error!r} {error.args!r} {''.join(traceback.format_exception(error))}"
+            assert not any(secret in shown for secret in SECRETS.values()), shown
+        await model.aclose()
+
+
+async def test_an_address_with_a_password_is_shown_without() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        model = model_at(f"http://me:{SECRETS['key']}@127.0.0.1:{port}/x")
+        error = str(await error_of(model))
+        await model.aclose()
+    assert error.startswith(f"http://127.0.0.1:{port}/x cannot be reached")
+    assert SECRETS["key"] not in error
+
+
+def test_settings_and_models_do_not_show_what_is_secret(tmp_path: Path) -> None:
+    more = f"extra_headers: {{X-Gateway-Token: {SECRETS['header']}}}"
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(model=NEWER, url="http://127.0.0.1:9", key=SECRETS["key"], more=more))
+    settings = config.load(config=path, environ={}, cwd=tmp_path, flags={})
+    definition = settings.model("test")
+    assert definition.api_key == SECRETS["key"]
+    service = Service(definition.api_key, extra_headers=definition.extra_headers)
+    shown = f"{settings!r} {definition!r} {service!r} {AnthropicModel(Parameters('m', 1), service)!r}"
+    assert not any(secret in shown for secret in SECRETS.values())
+
+
+def test_a_service_that_hears_the_key_from_the_program_alone(tmp_path: Path, full_environment: None) -> None:
+    """The program, with SDK settings in its environment that it does not honour: it says so in no output."""
+
+    async def main() -> tuple[subprocess.CompletedProcess[bytes], Sequence[Any]]:
+        async with serve(
+            [Status(401, message=f"{SECRETS['key']} is wrong")], policy=Policy(key=SECRETS["key"])
+        ) as double:
+            (tmp_path / "config.yaml").write_text(
+                CONFIG.format(model=NEWER, url=double.url, key='"${MY_KEY}"', more="")
+            )
+            args, environ = command(tmp_path, "-p", "hello")
+            environ |= {**ENVIRONMENT, "MY_KEY": SECRETS["key"], "ANTHROPIC_LOG": "debug"}
+            run = partial(trio.run_process, args, cwd=tmp_path, env=environ, check=False)
+            done = await run(stdin=b"", capture_stdout=True, capture_stderr=True)
+            return done, double.requests
+
+    done, requests = trio.run(main)
+    assert done.returncode == 1
+    assert requests[0].headers["authorization"] == f"Bearer {SECRETS['key']}"
+    written = done.stdout + done.stderr
+    written += b"".join(p.read_bytes() for p in (tmp_path / "state").rglob("*") if p.is_file())
+    assert b"did not take the API key" in written
+    assert not any(secret.encode() in written for secret in (SECRETS["key"], *ENVIRONMENT.values()))

@@ -1,0 +1,133 @@
+"""What the tests of the Anthropic adapter share: a session whose model is the double, over real sockets.
+
+The clock of these tests is trio's ``MockClock``. It stands still while the client is built and asks for the first time,
+since both happen in threads, of which the clock knows nothing; ``Wire.let_time_pass`` then lets it jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from double import NEWER, Double, Policy, PromptCache, Script, serve, text
+from double.continuity import Tail
+from support import Session, check_invariants, open_session
+from support import settings as chain_settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import config, events
+from chain.providers.anthropic import AnthropicModel, Price, Service
+from chain.providers.encoding import Parameters
+from chain.tools import Tool, ToolContext, tool
+
+KEY = "test-key"
+
+
+@tool(read_only=True)
+async def look(ctx: ToolContext, at: str = "") -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+@tool
+async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:
+    """Take some time."""
+    await trio.sleep(seconds)
+    return f"took {seconds:g} s"
+
+
+@tool
+async def fail(ctx: ToolContext) -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+TOOLS: tuple[Tool, ...] = (look, slow, fail)
+
+
+def model_at(
+    url: str,
+    *,
+    model: str = NEWER,
+    key: str | None = KEY,
+    price: Price | None = None,
+    max_tokens: int = 1000,
+    service: dict[str, Any] | None = None,
+    **parameters: Any,
+) -> AnthropicModel:
+    """A model at that address."""
+    return AnthropicModel(
+        Parameters(model, max_tokens, **parameters), Service(api_key=key, base_url=url, **(service or {})), price
+    )
+
+
+@dataclass
+class Wire:
+    """A session and the double that it talks to."""
+
+    session: Session
+    double: Double
+    model: AnthropicModel
+
+    async def warm(self) -> None:
+        """One ordinary run, so that the client is built and connected."""
+        assert (await self.session.run("Hello")).status == "done"
+
+    def let_time_pass(self, clock: MockClock) -> None:
+        """From now on nobody waits for time."""
+        clock.autojump_threshold = 0
+
+    def next(self, *types: type[events.Event]) -> trio.Event:
+        """Set at the next event of these types."""
+        came = trio.Event()
+        self.session.chain.listen(lambda e: came.set() if isinstance(e, types) else None)
+        return came
+
+    def on(self, type: type[events.Event], do: Callable[[], object], *, nth: int = 1) -> None:
+        """Do something in the very step of the n-th event of that type from now on."""
+        seen = 0
+
+        def listen(event: events.Event) -> None:
+            nonlocal seen
+            seen += isinstance(event, type)
+            if isinstance(event, type) and seen == nth:
+                do()
+
+        self.session.chain.listen(listen)
+
+    def bodies(self) -> list[dict[str, Any]]:
+        """The bodies of the requests so far."""
+        return [dict(r.body) for r in self.double.requests]
+
+
+@asynccontextmanager
+async def wired(
+    script: Script,
+    *,
+    tools: Iterable[Tool] = TOOLS,
+    use: config.Settings | None = None,
+    policy: Policy | None = None,
+    cache: PromptCache | None = None,
+    tail: Tail = None,
+    max_iterations: int = 20,
+    interactive: bool = False,
+    **model: Any,
+) -> AsyncIterator[Wire]:
+    """A session at a double with this script; a sequence is told after one reply that warms it up.
+
+    At the end the invariants hold, and the double has seen nothing that the API would refuse.
+    """
+    whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
+    async with serve(whole, policy=policy or Policy(), cache=cache, tail=tail) as double:
+        adapter = model_at(double.url, **model)
+        async with open_session(adapter, tools=tools, use=use or chain_settings(), interactive=interactive) as session:
+            wire = Wire(session, double, adapter)
+            if not callable(script):
+                await wire.warm()
+            yield wire
+            check_invariants(session, max_iterations=max_iterations)
+        await wait_all_tasks_blocked()
+        assert double.open_connections == 0, "closing the chain closes its connections"
