@@ -1,0 +1,62 @@
+"""CPU time of bare loops on the SDK's ``messages.stream``: ``python cpu_bare.py URL ITERATIONS...``.
+
+It prints what ``cpu_chain.py`` does. The loop has no events, no journal and no checks. Of the ways to append a reply it
+takes the one that costs least, plain dicts: the SDK's own objects, which its documentation appends, make an iteration
+about a third dearer when there are 500.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import anthropic
+import trio
+from workload import KEY, MAX_TOKENS, MODEL, QUERY, SYSTEM, WARM_UP, looked_up, price
+
+TOOLS: list[Any] = [{"name": price.name, "description": price.description, "input_schema": dict(price.input_schema)}]
+
+
+async def used(url: str, iterations: int) -> float:
+    """CPU seconds of one conversation with a new client."""
+    async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url) as client:
+        begun = time.process_time()
+        await converse(client, iterations)
+        return time.process_time() - begun
+
+
+async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
+    """The loop."""
+    messages: list[Any] = [{"role": "user", "content": QUERY}]
+    for _ in range(iterations):
+        async with client.messages.stream(
+            model=MODEL, max_tokens=MAX_TOKENS, system=SYSTEM, tools=TOOLS, messages=messages
+        ) as stream:
+            async for _event in stream:
+                pass
+            reply = await stream.get_final_message()
+        content: list[Any] = []
+        results: list[Any] = []
+        for block in reply.content:
+            if block.type == "text":
+                content.append({"type": "text", "text": block.text})
+            elif block.type == "tool_use":
+                content.append({"type": "tool_use", "id": block.id, "name": block.name, "input": block.input})
+                found = looked_up(str(block.input["part"]))
+                results.append({"type": "tool_result", "tool_use_id": block.id, "content": found})
+        messages.append({"role": "assistant", "content": content})
+        if results:
+            messages.append({"role": "user", "content": results})
+    if reply.stop_reason != "end_turn":
+        raise RuntimeError(f"the conversation was to end here, and stopped for {reply.stop_reason}")
+
+
+async def main(url: str, runs: list[int]) -> None:
+    await used(url, WARM_UP)
+    sys.stdout.write(json.dumps([await used(url, iterations) / iterations for iterations in runs]) + "\n")
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], [int(n) for n in sys.argv[2:]])

@@ -1,0 +1,236 @@
+"""Measures what SPEC section 14 promises, but for the prompt, and prints goal and figure as a table:
+
+    python tests/bench/run.py
+
+It takes two to three minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
+without a goal are there to be compared. Journals are written in the temporary folder: ``TMPDIR`` says on which disk.
+``--quick`` tries every program with few iterations: its figures mean nothing, and it exits with 0.
+
+What is measured runs in a process of its own, and so does the double of the Messages API that answers it, so neither
+has the other's CPU time. What is compared runs in turn, a new process each time; a figure is the median, with the least
+and the most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent
+sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+
+from interrupted import steps as interrupted_steps  # noqa: E402 - the path comes first
+from workload import WARM_UP, replies  # noqa: E402
+
+MS = 1000.0
+PERCENT = 100.0
+MIB = 1024.0 * 1024.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: what was promised and what was found. ``goal`` is ``None`` where nothing was promised."""
+
+    what: str
+    goal: float | None
+    figures: Sequence[float]
+    unit: str = ""
+    at_least: bool = False
+    remark: str = ""
+
+    @property
+    def figure(self) -> float:
+        return statistics.median(self.figures)
+
+    @property
+    def is_met(self) -> bool:
+        if self.goal is None:
+            return True
+        return self.figure >= self.goal if self.at_least else self.figure <= self.goal
+
+    def cells(self) -> tuple[str, ...]:
+        goal = "" if self.goal is None else f"{'≥' if self.at_least else '≤'} {self.goal:g}{self.unit}"
+        spread = f"{min(self.figures):.2f} to {max(self.figures):.2f}" if len(self.figures) > 1 else ""
+        verdict = "" if self.goal is None else "met" if self.is_met else "MISSED"
+        return self.what, goal, f"{self.figure:.2f}{self.unit}", verdict, spread, self.remark
+
+
+HEAD = ("what", "goal", "figure", "", "least to most", "remark")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    short: int = 100
+    long: int = 500
+    rounds: int = 5
+    lines: int = 200
+    interrupted: int = 200
+    memory: int = 10_000
+
+
+QUICK = Size(short=8, long=12, rounds=1, lines=8, interrupted=21, memory=40)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure what SPEC section 14 promises.")
+    parser.add_argument("--quick", action="store_true", help="few iterations, only to see that everything runs")
+    quick = parser.parse_args().quick
+    size = QUICK if quick else Size()
+    parts: list[Callable[[], list[Row]]] = [
+        partial(cpu, size),
+        partial(waiting_line, size.lines),
+        partial(reuse, size.interrupted),
+        partial(memory, size.memory),
+    ]
+    # One after the other, lest they disturb each other; in a trial run that does not matter.
+    with ThreadPoolExecutor(4 if quick else 1) as pool:
+        rows = [row for found in pool.map(lambda part: part(), parts) for row in found]
+    sys.stdout.write(table([HEAD, *(row.cells() for row in rows)]))
+    return 0 if quick or all(row.is_met for row in rows) else 1
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """The lines as a Markdown table with columns in line."""
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    rows = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |\n" for line in lines]
+    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|\n"
+    return "".join([rows[0], rule, *rows[1:]])
+
+
+# ---- the rows
+
+
+def cpu(size: Size) -> list[Row]:
+    """The chain and the bare loop in turn, on the same replies."""
+    spread = replies(size.short, delay_between=0.001)
+    steps = [*replies(WARM_UP), *replies(size.short), *replies(size.long), *spread]
+    lengths = (size.short, size.long, size.short)
+    ours: list[list[float]] = []
+    theirs: list[list[float]] = []
+    with double({"steps": steps, "lean": True, "repeat": True}) as service:
+        for _ in range(size.rounds):
+            ours.append(json.loads(program("cpu_chain.py", service.url, *lengths)))
+            theirs.append(json.loads(program("cpu_bare.py", service.url, *lengths)))
+    wanted = [
+        (f"CPU per iteration, whole stack, {size.short} iterations", 0.6),
+        (f"the same, {size.long} iterations", 0.8),
+        (f"the same, {size.short} iterations, each event alone", None),
+    ]
+    columns = zip(wanted, zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
+    return [_ratio(*want, our, their) for want, our, their in columns]
+
+
+def _ratio(what: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float]) -> Row:
+    remark = f"{statistics.median(ours) * MS:.2f} ms, the bare loop {statistics.median(theirs) * MS:.2f} ms"
+    return Row(what, goal, [a / b for a, b in zip(ours, theirs, strict=True)], remark=remark)
+
+
+def waiting_line(iterations: int) -> list[Row]:
+    """From the safe point in one process to the request's arrival in another, by the clock that they share."""
+    with started("arrivals.py", str(iterations)) as service:
+        carried = json.loads(program("waiting.py", service.url, iterations))
+        arrived = json.loads(service.stop())
+    waited = {when: [(arrived[n] - at) * MS for n, at in lines] for when, lines in carried.items()}
+    remark = f"{len(waited['waiting'])} lines"
+    return [
+        Row("a waiting line, from its safe point to the service", 5.0, waited["waiting"], " ms", remark=remark),
+        Row("the same, typed so late that the disk is waited for", None, waited["late"], " ms", remark=remark),
+    ]
+
+
+def reuse(iterations: int) -> list[Row]:
+    """By the account of the strict double, which also checks every request."""
+    with double({"steps": interrupted_steps(iterations)}) as service:
+        lines = int(program("interrupted.py", service.url, iterations))
+        report = json.loads(service.stop())
+    if report["complaints"]:
+        raise SystemExit("\n".join(report["complaints"]))
+    remark = f"{iterations} iterations, {lines} lines delivered"
+    found = [report["cache_read"] / report["repeatable"] * PERCENT]
+    return [Row("input read from the cache, of what was sent before", 99.0, found, " %", at_least=True, remark=remark)]
+
+
+def memory(iterations: int) -> list[Row]:
+    """The run's peak against its messages alone, each beyond what the process held before."""
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [*replies(WARM_UP), *replies(iterations)]
+        with double({"steps": steps, "lean": True}) as service:
+            needed = int(program("memory.py", "run", service.url, iterations, folder))
+        alone = max(1, int(program("memory.py", "hold", folder)))
+    remark = f"{needed / MIB:.1f} MiB, the messages {alone / MIB:.1f} MiB"
+    return [Row(f"memory for {iterations:,} iterations, of the conversation's", 3.0, [needed / alone], remark=remark)]
+
+
+# ---- processes
+
+
+class Service:
+    """A double that runs in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout
+        self._process = process
+        self._said = ""
+        self.url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+
+    def stop(self) -> str:
+        """Have it end, if it has not, and return the last thing it said."""
+        if not self._said:
+            self._said, _ = self._process.communicate()
+        return self._said.splitlines()[-1]
+
+
+@contextmanager
+def double(script: dict[str, Any]) -> Iterator[Service]:
+    """The double with this script."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(script, file)
+        file.flush()
+        with started("-m", "double.server", "--script", file.name) as service:
+            yield service
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[Service]:
+    """A Python program that serves: it says its port first, and ends with its input."""
+    command = [sys.executable, *arguments]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=HERE, env=environment(), **pipes) as process:
+        service = Service(process)
+        try:
+            yield service
+        finally:
+            service.stop()
+
+
+def program(name: str, *arguments: object) -> str:
+    """Run one of the measured programs, and return the last thing it said."""
+    command = [sys.executable, name, *map(str, arguments)]
+    done = subprocess.run(command, cwd=HERE, env=environment(), stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def environment() -> dict[str, str]:
+    """Ours, with this checkout first, and without what would lead a client elsewhere."""
+    ours = {k: v for k, v in os.environ.items() if not k.upper().startswith("ANTHROPIC_")}
+    return {**ours, "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, TESTS))), "NO_PROXY": "127.0.0.1"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""The benchmarks run, and print all their rows; how fast anything is, is not for a test to say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROWS = (
+    "CPU per iteration, whole stack, 8 iterations",
+    "the same, 12 iterations",
+    "the same, 8 iterations, each event alone",
+    "a waiting line, from its safe point to the service",
+    "the same, typed so late that the disk is waited for",
+    "input read from the cache, of what was sent before",
+    "memory for 40 iterations, of the conversation's",
+)
+
+
+def test_the_table_has_all_its_rows() -> None:
+    command = [sys.executable, str(Path(__file__).with_name("run.py")), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    _head, _rule, *rows = [[cell.strip() for cell in row.strip("|\n").split("|")] for row in done.stdout.splitlines()]
+    assert tuple(row[0] for row in rows) == ROWS
+    assert all(row[2] for row in rows)

@@ -1,0 +1,104 @@
+"""What the measured programs have in common: the prompt, the tool, the replies, and a session in a folder of its own.
+
+A reply says a few words and calls one small tool; the last one calls none. So the history grows by two messages an
+iteration, in the chain as in the loop that it is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain import config, events
+from chain.app import anthropic_model, open_chain
+from chain.chain import Chain
+from chain.feed import Feed
+from chain.promptfile import read_system_prompt
+from chain.tools import Tool, ToolContext, tool
+
+PROMPTS = Path(__file__).parents[2] / "prompts"
+MODEL = "claude-sonnet-5-5"
+KEY = "test-key"
+MAX_TOKENS = 8192
+SYSTEM = read_system_prompt(PROMPTS / "system.yaml")
+QUERY = "Look up the price of every part, one after the other, and add them up."
+
+WARM_UP = 5
+"""Iterations before the measured ones: what a client does once in its life is no iteration's cost."""
+
+
+def looked_up(part: str) -> str:
+    """What the tool finds, a new string each time, as a real tool's is."""
+    return f"{part}: 17.30 a piece, 15.90 from ten pieces on; 4 are in stock."
+
+
+@tool(read_only=True)
+async def price(ctx: ToolContext, part: str) -> str:
+    """Look up what a part costs."""
+    return looked_up(part)
+
+
+def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
+    """The double's steps for so many model calls; ``more`` are fields of each."""
+    said = {"type": "text", "text": "The next part."}
+    call = {"type": "tool_use", "name": price.name, "input": {"part": "hinge 40x40"}}
+    last = {"type": "text", "text": "All parts together cost 1730.00."}
+    return [
+        {"type": "say", "blocks": [said, call], "pings": False, "times": iterations - 1, **more},
+        {"type": "say", "blocks": [last], "pings": False, **more},
+    ]
+
+
+def settings(folder: Path, url: str, iterations: int) -> config.Settings:
+    """The settings of a chain that asks the double, with the shipped prompts; read from a file, as a user's are."""
+    model = {"provider": "anthropic", "model": MODEL, "api_key": KEY, "base_url": url, "max_tokens": MAX_TOKENS}
+    chosen = {
+        "model": "double",
+        "system_prompt": str(PROMPTS / "system.yaml"),
+        "interruption_prompt": str(PROMPTS / "interruption_handler.yaml"),
+        "tools": [],
+        "max_iterations": iterations,
+    }
+    raw = {"models": {"default": "double", "definitions": {"double": model}}, "chains": {"default": chosen}}
+    file = folder / "config.yaml"
+    file.write_text(json.dumps(raw), encoding="utf-8")
+    return config.load(config=file, environ={}, cwd=folder, flags={})
+
+
+@asynccontextmanager
+async def ready_chain(folder: Path, url: str, iterations: int, of: Tool = price) -> AsyncIterator[Chain]:
+    """A chain as a front end has it: its client built, its journal on the disk, its feed read, a listener on it."""
+    chosen = settings(folder, url, iterations)
+    model = anthropic_model(chosen.model("double"))
+    await model.connect()
+    async with trio.open_nursery() as nursery:
+        opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[of], model=model)
+        async with opened as chain:
+            chain.listen(_must_end_well)
+            nursery.start_soon(_print_nowhere, chain.feed())
+            yield chain
+
+
+async def run(chain: Chain) -> None:
+    """One run from its query to its end."""
+    chain.start(QUERY)
+    await chain.wait_idle()
+
+
+def _must_end_well(event: events.Event) -> None:
+    if isinstance(event, events.Result) and event.status != "done":
+        raise RuntimeError(f"the run ended as {event.status}: {event.result}")
+
+
+async def _print_nowhere(feed: Feed) -> None:
+    """Take every event and write it as ``--output-format stream-json`` does."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - it never blocks
+        while batch := await feed.batch():
+            for event in batch:
+                nowhere.write(json.dumps(events.to_json(event), ensure_ascii=False) + "\n")
