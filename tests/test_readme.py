@@ -121,3 +121,23 @@ def test_every_option_of_the_readme_exists(tmp_path: Path) -> None:
     for option in sorted(set(re.findall(r"--[a-z][a-z-]+", README))):
         if option not in {"--stat"}:
             assert option in shown, option
+
+
+def test_the_local_model_example_needs_no_key(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("local model"))
+    settings = load(config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for this server"}, cwd=tmp_path)
+    model = settings.model("local")
+    assert (model.base_url, model.api_key, model.lacks_key) == ("http://localhost:8080", None, False)
+
+
+def test_the_table_of_figures_has_the_rows_and_goals_of_the_benchmark() -> None:
+    program = (ROOT / "tests" / "bench" / "run.py").read_text(encoding="utf-8")
+    goals = re.findall(r"^\| [^|]*\| (?:[≤≥] ([\d.]+)(?: ms| %)?)? *\| [\d.]+", README, re.M)
+    assert [float(goal) for goal in goals if goal] == [0.6, 0.8, 5.0, 99.0, 3.0]
+    for row in (
+        "a waiting line, from its safe point to the service",
+        "input read from the cache, of what was sent before",
+    ):
+        assert row in README
+        assert row in program
+    assert block("bench").split()[-1] == "tests/bench/run.py"
