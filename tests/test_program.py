@@ -467,6 +467,10 @@ BAD = {
         {"config.yaml": "chains: {}\nmodels: {definitions: {claude: {base_url: 'http://localhost:1'}}}\n"},
     ),
     "a state folder that cannot be made": Bad(NAMED, ("file",), {"file": ""}, {"XDG_STATE_HOME": "file"}),
+}  # fmt: skip
+
+
+def arrange(place: Place, bad: Bad) -> dict[str, str]:
     """Write the files of a mistake; returns its environment."""
     if "--config" not in bad.args:
         (place.folder / "config.yaml").unlink()
