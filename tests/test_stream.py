@@ -135,7 +135,7 @@ said = st.lists(
         ),
     ),
     max_size=5,
-).map(tuple)
+).map(lambda sent: (*sent, {"type": "text", "text": "."}))
 
 
 @given(said, st.integers(0, 7), st.randoms(use_true_random=False))
@@ -272,6 +272,17 @@ def test_a_name_that_the_api_would_not_take_back(name: Any) -> None:
 @pytest.mark.parametrize("id", [None, 7])
 def test_an_id_that_is_no_text(id: Any) -> None:
     broken(START + a_call("{}", id=id) + done("tool_use"))
+
+
+@pytest.mark.parametrize(
+    "thought", [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
+)
+def test_thinking_after_the_last_call_could_not_be_sent_back(thought: dict[str, Any]) -> None:
+    assert "thinks on" in str(broken(START + a_call("{}") + begin(1, **thought) + done("tool_use")))
+    assert len(blocks(START + a_call("{}") + begin(1, **thought) + done("refusal"))) == 2
+    assert len(blocks(START + a_call("{}") + begin(1, **thought) + a_text("x", 2) + done("tool_use"))) == 3
+    assert len(blocks(START + a_call("{}") + begin(1, type="thinking", thinking="Unsigned.") + done("tool_use"))) == 2
+    assert len(blocks(START + a_text("x") + begin(1, **thought) + done())) == 2
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])

@@ -98,13 +98,17 @@ class ReplyReader:
         cut: list[str] = []
         last = max(self._blocks, default=0)
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
+        message = Message("assistant", blocks)
+        if message.calls and _is_signed_thinking(blocks[-1]) and reason != "refusal":
+            # The API takes no reply that ends in thinking, and none with calls whose thinking is not whole.
+            raise BrokenStream("it thinks on after its last call")
         usage = Usage(
             self._usage.get("input_tokens", 0),
             self._usage.get("output_tokens", 0),
             self._usage.get("cache_read_input_tokens", 0),
             self._usage.get("cache_creation_input_tokens", 0),
         )
-        return Reply(Message("assistant", blocks), reason, usage, frozenset(cut))
+        return Reply(message, reason, usage, frozenset(cut))
 
     def _take(self, data: bytes) -> Iterable[Delta]:
         if self._ended:
@@ -210,6 +214,16 @@ class ReplyReader:
             raise BrokenStream(f"the input of its call of {name} is not a JSON object")
         cut.append(id)
         return ToolCall(id, name, {})
+
+
+def _is_signed_thinking(block: Block) -> bool:
+    match block:
+        case Thinking(_, signature):
+            return bool(signature)
+        case Opaque(raw):
+            return raw.get("type") == "redacted_thinking"
+        case _:
+            return False
 
 
 def _text(value: object) -> str:

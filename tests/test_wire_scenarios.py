@@ -1,0 +1,296 @@
+"""Whole runs through the double, which validates every request of them: scenarios with a line at many moments, random
+runs, and a long one that shows what the prompt cache saves.
+
+The double knows how long each request's tail is, so that it holds I7 to the block.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+from double import Cut, Double, ErrorEvent, Reset, Say, Status, Step, calls, nothing, serve, text, thinking
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import Session, check_invariants, open_session
+from support import settings as chain_settings
+from test_properties import INTERRUPT, LINES, Sends, check_silence
+from trio.testing import MockClock
+from wire import TOOLS, model_at, wired
+
+from chain import events
+from chain.messages import user_text
+from chain.model import Reply, Request
+from chain.providers.anthropic import AnthropicModel
+
+LOOK = calls(("look", {"at": "x"}), ("slow", {}), say="Let me look.", text_chunk=4)
+FINAL = text("The final answer.", text_chunk=4)
+THINKING = {"type": "adaptive"}
+
+SCENARIOS: dict[str, list[Step]] = {
+    "an answer without tools": [FINAL],
+    "one round of tools": [LOOK, FINAL],
+    "three rounds of tools": [LOOK, LOOK, calls(("plan_add_task", {"task": "x"})), FINAL],
+    "tools that fail": [calls(("fail", {}), ("nothing", {}), ("look", {"bad": 1}), ("look", {})), FINAL],
+    "thirty calls at once": [calls(*[("look", {"at": str(n)}) for n in range(30)]), LOOK, FINAL],
+    "thinking before and between": [
+        thinking("Hm.", LOOK),
+        thinking("So.", calls(("look", {}))),
+        thinking("Ah.", FINAL),
+    ],
+    "a reply that breaks": [LOOK, Cut(5, reply=FINAL), ErrorEvent(after=4, reply=LOOK), FINAL],
+    "an error that ends the run": [LOOK, Status(400, message="No.")],
+    "an empty reply": [LOOK, nothing(), FINAL],
+    "a refusal": [FINAL, LOOK, text("No.", stop_reason="refusal")],
+    "a truncated reply": [LOOK, text("Some te", stop_reason="max_tokens")],
+    "a call that is cut off": [
+        Say(({"type": "tool_use", "name": "look", "input_json": '{"a'},), stop_reason="max_tokens"),
+        FINAL,
+    ],
+    "the last iteration": [LOOK, LOOK, LOOK, LOOK],
+}
+LIMIT = {"the last iteration": 2}
+MOST = 6
+
+
+@dataclass
+class Kept:
+    """The adapter, whose client outlives the sessions: building one takes longer than a whole scenario."""
+
+    inner: AnthropicModel
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    async def reply(self, request: Request, on_delta: Any) -> Reply:
+        return await self.inner.reply(request, on_delta)
+
+    async def aclose(self) -> None:
+        """Not yet."""
+
+
+class Bench:
+    """One double and one client for many sessions, one after the other."""
+
+    def __init__(self, double: Double, model: AnthropicModel) -> None:
+        self.double = double
+        self.model = Kept(model)
+        self.session: Session | None = None
+
+    def tail(self, body: Mapping[str, Any]) -> int | None:
+        """How many blocks of the request that is under way are its tail."""
+        return len(self.session.model.requests[-1].tail) if self.session is not None else None
+
+    @asynccontextmanager
+    async def open(self, script: list[Step], *, limit: int, interactive: bool = False) -> AsyncIterator[Session]:
+        use = chain_settings(max_iterations=limit, handler=HANDLER)
+        self.double.forget()
+        self.double.instead(*script, *[FINAL] * 20)
+        async with open_session(self.model, tools=TOOLS, use=use, interactive=interactive) as session:
+            self.session = session
+            yield session
+
+
+HANDLER = """
+config: {max_tokens: 500}
+messages:
+  - {role: user, content: "USER INTERRUPTION: ${message}"}
+  - {role: system, content: "Deal with ${count} lines at ${point}, ${remaining} calls left."}
+"""
+
+
+@asynccontextmanager
+async def bench(clock: MockClock, **parameters: Any) -> AsyncIterator[Bench]:
+    found: list[Bench] = []
+    async with serve([FINAL], tail=lambda body: found[0].tail(body) if found else None) as double:
+        adapter = model_at(double.url, thinking=THINKING, **parameters)
+        await adapter.reply(Request("", (user_text("Hello"),)), lambda delta: None)  # while the clock stands still
+        found.append(Bench(double, adapter))
+        clock.autojump_threshold = 0
+        yield found[0]
+        assert double.open_connections <= 1
+        await adapter.aclose()
+
+
+def queries(name: str) -> list[str]:
+    return ["Do the task", "And the next"] if name == "a refusal" else ["Do the task"]
+
+
+async def play(bench: Bench, name: str, at: list[tuple[int, str]]) -> Session:
+    """One session with these lines at these moments, and another run after it."""
+    limit = LIMIT.get(name, MOST)
+    async with bench.open(SCENARIOS[name], limit=limit) as session:
+        if "refusal" in name:
+            bench.double.expect_withdrawal()
+        sends = Sends(session, at)
+        session.chain.listen(sends)
+        for query in [*queries(name), "And another"]:
+            session.chain.submit(query)
+            for n, line in at:
+                if n == 0 and query == "Do the task":
+                    sends.send(line)
+            await session.chain.wait_idle()
+        check_invariants(session, max_iterations=limit)
+        check_silence(session, sends.interrupted_at)
+    return session
+
+
+ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
+
+
+@pytest.mark.parametrize("line", ALL_LINES)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, mock_clock: MockClock) -> None:
+    random.seed(0)  # the jitter of the retries
+    async with bench(mock_clock) as at:
+        count = len((await play(at, name, [])).events)
+        # At each third, for time; the lines begin at different ones. tests/test_properties.py goes through them all.
+        for moment in range(ALL_LINES.index(line) % 3, count + 1, 3):
+            await play(at, name, [(moment, line)])
+        assert [c for r in at.double.requests for c in r.complaints] == []
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_tail_as_a_system_message(name: str, mock_clock: MockClock) -> None:
+    async with bench(mock_clock, system_messages=True) as at:
+        for moment in range(0, 24, 2):
+            await play(at, name, [(moment, "use the other file"), (moment, "todo: add x"), (moment + 5, "why?")])
+        roles = {m["role"] for r in at.double.requests for m in r.messages}
+        assert roles == {"user", "assistant", "system"} or name == "an answer without tools"
+
+
+# ------------------------------------------------------------------------------------------------------- random runs
+
+inputs = st.sampled_from([{}, {"at": "x"}, {"bad": True}])
+blocks = st.lists(
+    st.one_of(
+        st.sampled_from(["Some text.", "More ⏳.", "USER INTERRUPTION: stop"]).map(
+            lambda t: {"type": "text", "text": t}
+        ),
+        st.builds(
+            lambda n, i: {"type": "tool_use", "name": n, "input": i},
+            st.sampled_from(["look", "slow", "fail", "plan_list", "no"]),
+            inputs,
+        ),
+        st.just({"type": "thinking", "thinking": "Hm."}),
+        st.just({"type": "text", "text": " "}),
+    ),
+    max_size=4,
+).map(tuple)
+replies = st.builds(
+    Say,
+    blocks,
+    st.sampled_from([None] * 8 + ["max_tokens", "refusal", "model_context_window_exceeded"]),
+    text_chunk=st.sampled_from([0, 3]),
+    delay_between=st.sampled_from([0.0, 0.0, 0.5]),
+)
+faults = st.sampled_from([Status(529), Status(401), Reset(None), Reset(4), Cut(4, extra=9), ErrorEvent()])
+moments = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.one_of(replies, replies, replies, faults), max_size=10), moments, st.integers(1, 6), st.booleans())
+def test_whatever_happens_the_service_takes_every_request(
+    script: list[Step], at: list[tuple[int, str]], limit: int, interactive: bool
+) -> None:
+    clock = MockClock()
+
+    async def main() -> None:
+        async with bench(clock) as one, one.open(script, limit=limit, interactive=interactive) as session:
+            session.chain.listen(Sends(session, at))
+            # A refusal may come at each run.
+            session.chain.listen(lambda e: one.double.expect_withdrawal() if isinstance(e, events.RunStarted) else None)
+            for query in ("Do the task", "Do another task", "And one more"):
+                session.chain.submit(query)
+                await session.chain.wait_idle()
+            check_invariants(session, max_iterations=limit)
+
+    random.seed(0)
+    trio.run(main, clock=clock)
+
+
+# ----------------------------------------------------------------------------------------------------- the long run
+
+
+def long_script(body: Mapping[str, Any], n: int) -> Step:
+    """200 iterations: mostly one call, now and then thirty."""
+    if n >= 199:
+        return FINAL
+    count = 30 if n % 50 == 25 else 1
+    return thinking("Hm.", calls(*[("look", {"at": f"{n}.{i}"}) for i in range(count)], say=f"Looking, {n}."))
+
+
+@pytest.mark.parametrize("system_messages", [False, True])
+async def test_two_hundred_iterations_with_interruptions_read_what_repeats(
+    system_messages: bool, mock_clock: MockClock
+) -> None:
+    use = chain_settings(max_iterations=250, handler=HANDLER)
+    lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
+    options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}
+    async with wired(long_script, use=use, max_iterations=250, **options) as wire:
+        seen = 0
+
+        def interrupt(event: events.Event) -> None:
+            nonlocal seen
+            if isinstance(event, events.ToolCall):
+                seen += 1
+                if seen % 7 == 0:
+                    wire.session.chain.submit(lines[seen // 7 % len(lines)])
+
+        wire.session.chain.listen(interrupt)
+        result = await wire.session.run("Count")
+        assert (result.status, result.iterations) == ("done", 200)
+        assert len(wire.session.of(events.UserInterruption)) >= 25
+        assert wire.double.reuse >= 0.99
+        usage = result.usage
+        assert usage.cache_read_tokens == sum(a.cache_read for a in wire.double.accounts)
+        # All but the tails and the newest messages came from the cache.
+        assert usage.cache_read_tokens > 0.9 * (usage.total_tokens - usage.output_tokens)
+
+
+async def test_a_refusal_takes_back_and_the_next_run_is_accepted(mock_clock: MockClock) -> None:
+    refused = text("I cannot.", stop_reason="refusal")
+    async with wired([LOOK, FINAL, LOOK, refused, LOOK, FINAL]) as wire:
+        wire.let_time_pass(mock_clock)
+        assert (await wire.session.run("One")).status == "done"
+        wire.double.expect_withdrawal()
+        wire.on(events.ToolCall, lambda: wire.session.chain.submit("and hurry"))
+        assert (await wire.session.run("Two")).status == "refused"
+        assert [(r.text, r.state) for r in wire.session.chain.receipts[-2:]] == [
+            ("Two", "returned"),
+            ("and hurry", "returned"),
+        ]
+        assert (await wire.session.run("Three")).status == "done"
+        assert "Two" not in wire.session.sent()
+
+
+async def test_asides_come_back_to_the_task(mock_clock: MockClock) -> None:
+    async with wired([LOOK, text("It goes well."), LOOK, FINAL]) as wire:
+        wire.let_time_pass(mock_clock)
+        wire.on(events.ToolCall, lambda: wire.session.chain.submit("how is it going?"))
+        result = await wire.session.run("Do the task")
+        assert (result.status, result.result, result.replies[-2:]) == (
+            "done",
+            "The final answer.",
+            ("Let me look.", "The final answer."),
+        )
+        assert "Continue the task" in wire.session.sent()
+
+
+async def test_an_interrupt_in_the_middle_of_a_tool(mock_clock: MockClock) -> None:
+    async with wired([LOOK, FINAL]) as wire:
+        wire.let_time_pass(mock_clock)
+        wire.on(events.ToolCall, wire.session.chain.interrupt, nth=2)
+        assert (await wire.session.run("Do the task")).status == "interrupted"
+        assert (await wire.session.run("Do another task")).status == "done"
+        results = wire.bodies()[-1]["messages"][-1]["content"][:2]
+        assert [r["content"] for r in results] == [
+            "seen x",
+            "[Interrupted: stopped while running, it may have had effects]",
+        ]
