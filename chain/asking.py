@@ -7,7 +7,7 @@ These retries are the only ones; a model says whether and when another attempt m
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import trio
@@ -27,7 +27,7 @@ half so that many chains do not come back in step."""
 
 
 class Asker:
-    """Asks a model for the replies of one agent."""
+    """Asks a model for the replies of one agent. ``spent(run)`` says which budget is used up, or nothing."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Asker:
         conversation: Conversation,
         emit: Emit,
         max_attempts: int,
+        spent: Callable[[Run], str],
     ) -> None:
         self._agent = agent
         self._model = model
@@ -47,9 +48,13 @@ class Asker:
         self._conversation = conversation
         self._emit = emit
         self._max_attempts = max_attempts
+        self._spent = spent
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One whole reply; ``None`` when a stop cut it. Raises ``ModelError`` after the last attempt."""
+        """One whole reply; ``None`` when a stop cut it.
+
+        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        """
         reply: Reply | None = None
         overrides, attempt = run.asked.overrides, 1
         with trio.CancelScope() as run.call_scope:
@@ -69,9 +74,15 @@ class Asker:
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
                     reply = None
+                    if error.usage is not None and any(error.usage[:4]):
+                        self._account(run, Usage(*error.usage))
+                    delay = _delay(attempt, error.retry_after)
                     if not error.retryable or attempt >= self._max_attempts:
                         raise
-                    await self._again(run, attempt, _delay(attempt, error.retry_after), str(error))
+                    if trio.current_time() + delay >= run.scope.deadline:
+                        why = f"{error}; it asks to wait {delay:g} s, longer than the run has left"
+                        raise ModelError(why) from None
+                    await self._again(run, attempt, delay, str(error))
                     attempt += 1
         run.call_scope = None
         return reply
@@ -98,6 +109,8 @@ class Asker:
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        if spent := self._spent(run):
+            raise BudgetSpent(spent)
         run.step.shown.clear()
         self._emit(
             events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
@@ -124,6 +137,10 @@ class Asker:
                 cost_usd=usage.cost_usd,
             )
         )
+
+
+class BudgetSpent(Exception):
+    """The reply is not there, and no call may start to ask for it again."""
 
 
 class _HandlerLimit(Exception):

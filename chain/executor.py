@@ -30,7 +30,7 @@ from typing import Protocol
 import trio
 
 from chain import endings, events
-from chain.asking import Asker
+from chain.asking import Asker, BudgetSpent
 from chain.conversation import Conversation
 from chain.errors import JournalError, ModelError, PlanError
 from chain.events import Point
@@ -87,6 +87,7 @@ class Executor:
             conversation=conversation,
             emit=emit,
             max_attempts=limits.max_attempts,
+            spent=self._spent,
         )
         self._tools = ToolRunner(
             agent=agent,
@@ -162,12 +163,14 @@ class Executor:
             if run.stop_asked:
                 return self._stopped(run)
             if spent := self._spent(run):
-                self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
-                return Outcome("limit_reached", run.result or spent)
+                return self._limit_reached(run, spent)
             run.iteration += 1
             most = self._limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
-            reply = await self._asker.reply(run, self._tail(run))
+            try:
+                reply = await self._asker.reply(run, self._tail(run))
+            except BudgetSpent as spent_now:
+                return self._limit_reached(run, str(spent_now))
             outcome = self._stopped(run) if reply is None else await self._take(run, reply)
             if outcome is not None:
                 return outcome
@@ -349,6 +352,10 @@ class Executor:
 
     def _done(self, run: Run) -> Outcome:
         return Outcome("done", run.result)
+
+    def _limit_reached(self, run: Run, spent: str) -> Outcome:
+        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used all its {run.iteration} iterations; raise max_iterations for longer ones"

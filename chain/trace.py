@@ -63,8 +63,13 @@ class Trace:
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
         data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
         try:
-            os.lseek(self._fd, -len(_END), os.SEEK_END)
-            os.write(self._fd, data)
+            whole = os.lseek(self._fd, -len(_END), os.SEEK_END)
+            if os.write(self._fd, data) < len(data):
+                # The disk is full: the file as it was is worth more than half a step.
+                os.ftruncate(self._fd, whole)
+                os.lseek(self._fd, whole, os.SEEK_SET)
+                os.write(self._fd, _END)
+                self.close()
         except OSError:
             self.close()
         self._is_first = False
@@ -101,12 +106,14 @@ class Trace:
     def _begin(self, event: events.RunStarted) -> None:
         self.close()
         self._number += 1
+        while (self._folder / f"{self._session}-{self._number}.json").exists():
+            self._number += 1  # a trace of an earlier process
         self._path = self._folder / f"{self._session}-{self._number}.json"
         self._is_first, self._told, self._constant = True, 0, (None, None)
         head = json.dumps({"session": self._session, "run": self._number, "query": event.query}, ensure_ascii=False)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             os.write(self._fd, head[:-1].encode(errors="backslashreplace") + b', "steps": [' + _END)
         except OSError:
             self.close()

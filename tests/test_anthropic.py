@@ -56,7 +56,7 @@ from chain import config, events
 from chain.errors import ModelError
 from chain.messages import Usage, user_text
 from chain.model import Reply, Request
-from chain.providers.anthropic import CONNECT_S, AnthropicModel, Price, Service
+from chain.providers.anthropic import CONNECT_S, AnthropicModel, Price, Service, _retry_after
 from chain.providers.encoding import Parameters
 
 ROOT = Path(__file__).parent.parent
@@ -415,7 +415,7 @@ def command(folder: Path, *args: str) -> tuple[list[str], dict[str, str]]:
 
 
 async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> None:
-    async with serve([rate_limited("3000"), text("Two.")]) as double:
+    async with serve([rate_limited("1000"), text("Two.")]) as double:
         (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, url=double.url, key=KEY, more=""))
         args, environ = command(tmp_path, "-p", "hello", "--output-format", "stream-json")
         process = await trio.lowlevel.open_process(
@@ -439,7 +439,7 @@ async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> 
             await process.stdout.aclose()
         assert trio.current_time() - begun < 15
         assert code == 130
-        assert [json.loads(r)["delay_s"] for r in out.splitlines() if b'"retry"' in r] == [3000]
+        assert [json.loads(r)["delay_s"] for r in out.splitlines() if b'"retry"' in r] == [1000]
         assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
         assert len(double.requests) == 1
 
@@ -912,3 +912,34 @@ def test_a_service_that_hears_the_key_from_the_program_alone(tmp_path: Path, ful
     written += b"".join(p.read_bytes() for p in (tmp_path / "state").rglob("*") if p.is_file())
     assert b"did not take the API key" in written
     assert not any(secret.encode() in written for secret in (SECRETS["key"], *ENVIRONMENT.values()))
+
+
+# ------------------------------------------------------------------------------------- what a second reading found
+
+
+async def test_a_wait_longer_than_the_run_has_left_is_an_error_at_once(clock: MockClock) -> None:
+    async with wired([rate_limited("86400"), text("Two.")]) as wire:
+        result = await wire.session.run("Go")
+        assert result.status == "error"
+        assert "longer than the run has left" in result.result
+        assert (await wire.session.run("Go on")).status == "done"
+
+
+@pytest.mark.parametrize("code", [301, 307])
+async def test_a_redirect_is_not_followed(code: int, clock: MockClock) -> None:
+    async with wired([Status(code, b"", {"location": "http://127.0.0.1:9/elsewhere"}), text("Two.")]) as wire:
+        result = await wire.session.run("Go")
+        assert result.status == "error"
+        assert "correct base_url" in result.result
+        assert len(wire.double.requests) == 2, "the first is the one that warms up"
+
+
+def test_a_date_that_no_clock_can_say_is_no_retry_after() -> None:
+    assert _retry_after({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}) is None
+
+
+def test_an_address_is_shown_without_what_may_be_a_key() -> None:
+    service = Service("sk-key", "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret")
+    model = AnthropicModel(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
+    assert model._where == "http://127.0.0.1:1/v1"
+    assert model._shown("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"

@@ -15,10 +15,10 @@ import email.utils
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import trio
 
@@ -36,6 +36,7 @@ CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
 
 CLOSE_S = 1.0
+LOOK_S = 30.0
 MAX_ERROR_BODY = 64 * 1024
 MAX_SAID = 500
 """Characters of what a service says that are passed on: enough for every message of the API."""
@@ -46,7 +47,6 @@ SAMPLING_VERSION = "2023-06-01"
 """The API version of a request that sets ``temperature``: later ones know no such parameter, whatever the model."""
 
 _SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
-_USER = re.compile("//[^/@]*@")
 _TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
 
@@ -91,6 +91,7 @@ class AnthropicModel:
         self._encoder = Encoder(parameters)
         self._client: anthropic.AsyncAnthropic | None = None
         self._building = trio.Lock()
+        self._secrets = _secrets(parameters, service)
 
     @property
     def name(self) -> str:
@@ -104,10 +105,12 @@ class AnthropicModel:
         with trio.move_on_after(self._service.timeout_s):
             try:
                 return self._priced(await self._ask(client, body, on_delta))
-            except _TooLong:
+            except _TooLong as error:
+                if refused := error.names([p for p in set_parameters(request.overrides) if p == "max_tokens"]):
+                    raise ParameterRefused(str(error), refused) from None
                 return Reply(Message("assistant", ()), "model_context_window_exceeded")
             except _BadRequest as error:
-                refused = [p for p in set_parameters(request.overrides) if p in str(error)]
+                refused = error.names(set_parameters(request.overrides))
                 if refused:
                     raise ParameterRefused(str(error), refused) from None
                 raise
@@ -124,13 +127,25 @@ class AnthropicModel:
     async def look(self) -> str:
         """Ask the service for the model, and return what is wrong, or an empty string."""
         client = await self.connect()
+        import anthropic
         import httpx2
 
         try:
             path = f"/v1/models/{quote(self.name, safe='')}"
-            await client.get(path, cast_to=httpx2.Response, options={"headers": self._headers(None)})
+            with trio.move_on_after(LOOK_S):
+                options: Any = {"headers": self._headers(None), "follow_redirects": False}
+                response = await client.get(path, cast_to=httpx2.Response, options=options)
+                if response.text.lstrip().startswith("<"):
+                    return f"{self._where} answered with a page of HTML; check base_url"
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            return str(self._translated(error))
+            problem = self._translated(error)
+            # What may pass says nothing about the settings, nor does a server that does not list its models.
+            is_unlisted = isinstance(error, anthropic.NotFoundError) and error.type != "not_found_error"
+            return (
+                ""
+                if (problem.retryable and not isinstance(error, anthropic.APIConnectionError)) or is_unlisted
+                else str(problem)
+            )
         return ""
 
     async def aclose(self) -> None:
@@ -181,7 +196,8 @@ class AnthropicModel:
                 "/v1/messages",
                 cast_to=httpx2.Response,
                 content=body,
-                options={"headers": self._headers(body)},
+                # A redirect could take the conversation, and headers that hold keys, to another host.
+                options={"headers": self._headers(body), "follow_redirects": False},
                 stream=True,
                 stream_cls=None,
             )
@@ -191,12 +207,15 @@ class AnthropicModel:
             return reader.reply()
         except ServiceError as error:
             if _TOO_LONG.search(error.said):
-                raise _TooLong(error.said) from None
+                raise _TooLong(error.said, error.said) from None
             raise ServiceError(error.kind, self._shown(error.said)) from None
-        except ModelError:
+        except ModelError as error:
+            error.usage = self._used(reader)
             raise
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            raise self._translated(error) from None
+            problem = self._translated(error)
+            problem.usage = self._used(reader)
+            raise problem from None
         finally:
             if response is not None:
                 with trio.move_on_after(CLOSE_S, shield=True):
@@ -219,6 +238,12 @@ class AnthropicModel:
                     reading.cancel()
         if failure is not None:
             raise failure
+
+    def _used(self, reader: ReplyReader) -> tuple[int, int, int, int, float | None]:
+        """What a call that failed had used by then."""
+        usage = reader.usage
+        cost = None if self._price is None else self._price.of(usage)
+        return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)
 
     def _priced(self, reply: Reply) -> Reply:
         if self._price is None:
@@ -258,9 +283,13 @@ class AnthropicModel:
         retry_after = _retry_after(error.response.headers)
         match status:
             case 400 if _TOO_LONG.search(said):
-                return _TooLong(said)
+                return _TooLong(said, said)
             case 400 | 422:
-                return _BadRequest(f"{self._where} refused the request: {said}; check the model's settings")
+                return _BadRequest(f"{self._where} refused the request: {said}; check the model's settings", said)
+            case _ if 300 <= status < 400:
+                return ModelError(
+                    f"{self._where} redirects to another address, which is not followed; correct base_url"
+                )
             case 401:
                 return ModelError(f"{self._where} did not take the API key: {said}; check api_key of the model")
             case 403:
@@ -285,25 +314,61 @@ class AnthropicModel:
 
     @property
     def _where(self) -> str:
-        return _USER.sub("//", self._service.base_url or "") or "the Anthropic API"
+        if self._service.base_url is None:
+            return "the Anthropic API"
+        # Without user, password and query, any of which may be a key.
+        url = urlsplit(self._service.base_url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     def _words(self, error: BaseException) -> str:
         return self._shown(str(error)) or type(error).__name__
 
     def _shown(self, text: str) -> str:
         """The text, short, without the key and the headers' values, which a service may repeat in what it says."""
-        for secret in (self._service.api_key or "", *self._service.extra_headers.values()):
-            if len(secret) >= SHORTEST_SECRET:
-                text = text.replace(secret, "…")
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
         return " ".join(text.split())[:MAX_SAID]
 
 
-class _BadRequest(ModelError):
+class _Refused(ModelError):
+    """The service refused the request; ``said`` are its own words."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+    def names(self, parameters: Iterable[str]) -> list[str]:
+        """Those of the parameters that the service speaks of; one inside a path, such as a tool's, is another."""
+        return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
+
+
+class _BadRequest(_Refused):
     """The service found the request wrong."""
 
 
-class _TooLong(ModelError):
+class _TooLong(_Refused):
     """The conversation is longer than the model's context."""
+
+
+def _secrets(parameters: Parameters, service: Service) -> list[str]:
+    """What must not be shown though a service may repeat it, the longest first so that none hides in another."""
+    url = urlsplit(service.base_url or "")
+    found = {service.api_key or "", url.password or "", *(value for _, value in parse_qsl(url.query))}
+    for value in service.extra_headers.values():
+        found |= {value, *value.split()}
+    found |= set(_leaves(parameters.extra_body))
+    return sorted((secret for secret in found if len(secret) >= SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _leaves(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner)
 
 
 def _said(error: anthropic.APIStatusError) -> str:
@@ -325,7 +390,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         pass
     try:
-        at = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError, OSError):
         return None
-    return max(0.0, at.timestamp() - time.time())

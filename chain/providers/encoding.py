@@ -78,7 +78,8 @@ class Encoder:
         if temperature is not None:
             head["temperature"] = temperature
         if effort is not None:
-            head["output_config"] = {**head.get("output_config", {}), "effort": effort}
+            given = head.get("output_config")
+            head["output_config"] = {**(given if isinstance(given, Mapping) else {}), "effort": effort}
         if own.thinking is not None:
             head["thinking"] = dict(own.thinking)
         if own.stop_sequences:

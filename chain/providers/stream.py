@@ -65,7 +65,8 @@ class ReplyReader:
     """Reads one streamed reply."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._waiting = 0
         self._data: list[bytes] = []
         self._size = 0
         self._blocks: dict[int, _Open] = {}
@@ -76,7 +77,14 @@ class ReplyReader:
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """Take bytes as they come. Raises ``BrokenStream`` and ``ServiceError``."""
-        *rows, self._rest = (self._rest + chunk).split(b"\n")
+        self._parts.append(chunk)
+        self._waiting += len(chunk)
+        if b"\n" not in chunk:
+            # Joined only once there is a line, or a long one would be copied again for every piece of it.
+            self._bound()
+            return
+        *rows, rest = b"".join(self._parts).split(b"\n")
+        self._parts, self._waiting = [rest], len(rest)
         for row in rows:
             row = row.rstrip(b"\r")
             if row.startswith(b"data:"):
@@ -85,8 +93,21 @@ class ReplyReader:
             elif not row and self._data:
                 data, self._data, self._size = b"\n".join(self._data), [], 0
                 yield from self._take(data)
-        if self._size + len(self._rest) > MAX_EVENT:
+        self._bound()
+
+    def _bound(self) -> None:
+        if self._size + self._waiting > MAX_EVENT:
             raise BrokenStream("an event of it has no end")
+
+    @property
+    def usage(self) -> Usage:
+        """What the service has counted so far."""
+        return Usage(
+            self._usage.get("input_tokens", 0),
+            self._usage.get("output_tokens", 0),
+            self._usage.get("cache_read_input_tokens", 0),
+            self._usage.get("cache_creation_input_tokens", 0),
+        )
 
     def reply(self) -> Reply:
         """The whole reply, at the end of the stream. Raises ``BrokenStream``."""
@@ -102,13 +123,7 @@ class ReplyReader:
         if message.calls and _is_signed_thinking(blocks[-1]) and reason != "refusal":
             # The API takes no reply that ends in thinking, and none with calls whose thinking is not whole.
             raise BrokenStream("it thinks on after its last call")
-        usage = Usage(
-            self._usage.get("input_tokens", 0),
-            self._usage.get("output_tokens", 0),
-            self._usage.get("cache_read_input_tokens", 0),
-            self._usage.get("cache_creation_input_tokens", 0),
-        )
-        return Reply(message, reason, usage, frozenset(cut))
+        return Reply(message, reason, self.usage, frozenset(cut))
 
     def _take(self, data: bytes) -> Iterable[Delta]:
         if self._ended:
