@@ -40,7 +40,7 @@ rules:
   - {when: {user: ^two, step: 1}, tools: [{name: quick, input: {}}, {name: wait, input: {}}, {name: quick, input: {}}]}
   - {when: {user: ^two, tool: wait}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
   - {when: {user: ^stream}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
-  - {when: {user: ^busy}, text: So far, error: {message: try later, retryable: true, retry_after: 3000, after: 3}}
+  - {when: {user: ^busy}, text: So far, error: {message: try later, retryable: true, retry_after: 1000, after: 3}}
   - {when: {user: ^fail}, error: {message: the service is gone}}
   - {when: {user: ^refuse}, text: No., stop_reason: refusal}
   - {when: {user: ^cut}, text: So lo, stop_reason: max_tokens}
