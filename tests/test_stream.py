@@ -179,7 +179,7 @@ def test_a_block_may_begin_with_text() -> None:
 def test_empty_pieces_are_not_shown() -> None:
     reply, deltas = read(START + a_text("") + begin(1, type="thinking", thinking="", signature="s") + done())
     assert deltas == []
-    assert reply.message.blocks == (Text(""), Thinking("", "s"))
+    assert reply.message.blocks == (Thinking("", "s"),)
 
 
 def test_a_signature_may_come_in_pieces() -> None:
@@ -279,6 +279,8 @@ def test_an_id_that_is_no_text(id: Any) -> None:
 )
 def test_thinking_after_the_last_call_could_not_be_sent_back(thought: dict[str, Any]) -> None:
     assert "thinks on" in str(broken(START + a_call("{}") + begin(1, **thought) + done("tool_use")))
+    # A blank text is not kept, so it does not end the reply either.
+    assert "thinks on" in str(broken(START + a_call("{}") + begin(1, **thought) + a_text(" ", 2) + done("tool_use")))
     assert len(blocks(START + a_call("{}") + begin(1, **thought) + done("refusal"))) == 2
     assert len(blocks(START + a_call("{}") + begin(1, **thought) + a_text("x", 2) + done("tool_use"))) == 3
     assert len(blocks(START + a_call("{}") + begin(1, type="thinking", thinking="Unsigned.") + done("tool_use"))) == 2

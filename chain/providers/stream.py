@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from chain.errors import ModelError
-from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Usage
+from chain.messages import Block, Opaque, Text, Thinking, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, StopReason
 
 MAX_EVENT = 16 * 1024 * 1024
@@ -119,8 +119,8 @@ class ReplyReader:
         cut: list[str] = []
         last = max(self._blocks, default=0)
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
-        message = Message("assistant", blocks)
-        if message.calls and _is_signed_thinking(blocks[-1]) and reason != "refusal":
+        message = assistant(blocks)
+        if message.calls and _is_signed_thinking(message.blocks[-1]) and reason != "refusal":
             # The API takes no reply that ends in thinking, and none with calls whose thinking is not whole.
             raise BrokenStream("it thinks on after its last call")
         return Reply(message, reason, self.usage, frozenset(cut))
