@@ -8,21 +8,27 @@ A line of input walks through the package like this::
 
 ``open_chain`` (app) opens a ``Chain`` (chain); its lines are read by ``lines``, wait in ``inbox``, and enter the
 ``conversation`` in ``executor``, put by ``interruption``. ``session`` keeps the record, ``events`` says what happened.
-Models live in ``providers`` and answer to ``model``; tools live in ``tools``. Importing this package imports neither a
-model's library nor a YAML reader.
+Models live in ``providers`` and answer to ``model``; tools live in ``tools``. Importing this package imports nothing
+else of it: each name is fetched when it is first asked for, so that a program has its configuration, and its prompt on
+the screen, before it pays for the rest.
 """
 
-from chain.app import open_chain
-from chain.chain import Chain, Submitted
-from chain.config import Settings
-from chain.config import load as load_settings
-from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
-from chain.events import Event
-from chain.feed import Feed
-from chain.messages import Message
-from chain.model import Model, Reply, Request
-from chain.tools import Guidance, Tool, ToolContext, tool
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from chain.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from chain.app import open_chain
+    from chain.chain import Chain, Submitted
+    from chain.config import Settings
+    from chain.config import load as load_settings
+    from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
+    from chain.events import Event
+    from chain.feed import Feed
+    from chain.messages import Message
+    from chain.model import Model, Reply, Request
+    from chain.tools import Guidance, Tool, ToolContext, tool
 
 __all__ = [
     "Chain",
@@ -47,3 +53,35 @@ __all__ = [
     "open_chain",
     "tool",
 ]
+
+_HOMES = {
+    "app": ("open_chain",),
+    "chain": ("Chain", "Submitted"),
+    "config": ("Settings", "load_settings"),
+    "errors": ("ChainError", "ConfigError", "ModelError", "ToolError", "UserError"),
+    "events": ("Event",),
+    "feed": ("Feed",),
+    "messages": ("Message",),
+    "model": ("Model", "Reply", "Request"),
+    "tools": ("Guidance", "Tool", "ToolContext", "tool"),
+}
+"""The imports above once more, as they are made when the program runs."""
+
+if not TYPE_CHECKING:  # a type checker that saw this function would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        for module, names in _HOMES.items():
+            if name in names:
+                found = getattr(import_module(f"chain.{module}"), "load" if name == "load_settings" else name)
+                globals()[name] = found
+                return found
+        try:
+            return import_module(f"chain.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"chain.{name}":
+                raise
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

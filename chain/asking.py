@@ -42,13 +42,17 @@ class Asker:
         spent: Callable[[Run], str],
     ) -> None:
         self._agent = agent
-        self._model = model
         self._system = system
         self._tools = tools
         self._conversation = conversation
         self._emit = emit
-        self._max_attempts = max_attempts
         self._spent = spent
+        self.use(model, max_attempts)
+
+    def use(self, model: Model, max_attempts: int) -> None:
+        """Ask this model from the next call on."""
+        self._model = model
+        self._max_attempts = max_attempts
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop cut it.

@@ -7,19 +7,19 @@ run, never nothing. Everything that happens comes out as events.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import trio
 
-from chain import endings, events
-from chain.conversation import Conversation
-from chain.errors import JournalError, PlanError
+from chain import events
+from chain.account import Account
+from chain.errors import JournalError, ModelError, PlanError, UserError
 from chain.executor import Executor
-from chain.feed import Feed
+from chain.feed import Audience, Feed, Listener
 from chain.inbox import Accepted, Inbox, Ledger, Refused
 from chain.interruption import InterruptionPrompt
 from chain.lines import Line, parse_line
@@ -27,13 +27,12 @@ from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Author, Plan, Task
 from chain.promptfile import PromptFile
-from chain.run import Limits, Outcome, Run
+from chain.run import Limits, Run
+from chain.runs import Runs
 from chain.session import Journal
 from chain.tools import Registry, calling
-from chain.trace import Trace, TracedModel
+from chain.trace import Trace
 from chain.version import VERSION
-
-Listener: TypeAlias = Callable[[events.Event], None]
 
 CLOSING_S = 5.0
 """How long closing waits for tools that were cancelled; only one that shields itself takes longer than no time."""
@@ -75,44 +74,45 @@ class Chain:
         self.session_id = journal.id
         self.journal_path = journal.path
         self.workspace = workspace
-        self.model_name = model.name
-        self._trace = trace
-        self._model = model = model if trace is None else TracedModel(model, trace)
         self.tools = tuple(registry)
         self.plan = Plan(self._plan_changed)
-        self._interactive = interactive
         self._journal = journal
-        self._feeds: list[Feed] = []
-        self._listeners: list[Listener] = [] if trace is None else [trace.on_event]
-        self._ledger = Ledger(journal, self._emit)
-        self._inbox = Inbox(self._ledger, journal, self._emit, size=inbox_size)
+        self._audience = Audience()
+        self._emit = emit = self._audience.tell
+        self._trace = trace
+        if trace is not None:
+            self._audience.listen(trace.on_event)
         self._prompt_file = PromptFile(interruption_prompt)
-        self._executor = Executor(
-            model=model,
-            system=system,
-            registry=registry,
-            conversation=Conversation(),
-            inbox=self._inbox,
-            ledger=self._ledger,
-            journal=journal,
-            emit=self._emit,
-            plan=self.plan,
-            prompt=self._prompt,
-            workspace=workspace,
-            limits=limits,
-            tool_rules=tool_rules,
-            trace_path=self._trace_path,
+        self._ledger = ledger = Ledger(journal, emit)
+        self._inbox = inbox = Inbox(ledger, journal, emit, size=inbox_size)
+        self._account = account = Account(
+            inbox=inbox, ledger=ledger, journal=journal, emit=emit, trace_path=lambda: self.trace_path
         )
-        self._run: Run | None = None
-        self._wake = trio.Event()
-        self._idle = trio.Event()
-        self._idle.set()
-        self._room = trio.Event()
-        self._inbox.when_room(self._wake_senders)
-        self._is_ending = False
-        self._is_closing = False
-        self._statuses: list[events.Status] = []
-        self._usage = Usage()
+        self._runs = Runs(
+            make_executor=partial(
+                Executor,
+                system=system,
+                registry=registry,
+                inbox=inbox,
+                ledger=ledger,
+                journal=journal,
+                emit=emit,
+                plan=self.plan,
+                prompt=self._prompt,
+                workspace=workspace,
+                tool_rules=tool_rules,
+                trace_path=lambda: self.trace_path,
+            ),
+            model=model,
+            limits=limits,
+            trace=trace,
+            inbox=inbox,
+            account=account,
+            journal=journal,
+            emit=emit,
+            interactive=interactive,
+            look=self._look,
+        )
         self._init = events.Init(session=self.session_id, version=VERSION, model=model.name, workspace=str(workspace))
 
     # ------------------------------------------------------------------------------------------------- lines in
@@ -124,7 +124,7 @@ class Chain:
         ``local=False`` makes a leading ``/`` plain text.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgent=urgent, local=local)
-        if self._is_closing:
+        if self._runs.is_closing:
             return self._refuse(line, "the chain is closing", id)
         if line.kind == "blank":
             return Submitted("nothing")
@@ -144,7 +144,7 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         problem = "a run is active; wait for it to end" if self._run else self._ledger.problem(line, id)
-        if self._is_closing:
+        if self._runs.is_closing:
             problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
@@ -159,28 +159,79 @@ class Chain:
         self._run.interrupt()
         return True
 
+    def drop(self, id: str, reason: str = "") -> str:
+        """Take a waiting line back, and return it as it was typed. The case of its id does not matter.
+
+        Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
+        """
+        return self._inbox.drop(id, iteration=self._run.iteration if self._run else 0, reason=reason).line.text
+
+    def last_waiting(self) -> str | None:
+        """The id of the latest line that ``drop`` would still take."""
+        return next((a.id for a in reversed(self._inbox.waiting()) if not self._inbox.was_used(a)), None)
+
     @property
     def has_room(self) -> bool:
         """Whether a line would neither be refused for want of room nor come between a stop and its end."""
-        return self._run is None or not (self._inbox.is_full or self._run.stop_asked)
+        return self._runs.has_room
 
     async def wait_for_room(self) -> None:
         """Wait until there is room for a line; how a sender that is no person holds back."""
-        while not self.has_room:
-            if self._room.is_set():
-                self._room = trio.Event()
-            await self._room.wait()
+        await self._runs.wait_for_room()
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and everything about the last one has been told."""
-        while True:
-            await self._idle.wait()
-            with suppress(JournalError):
-                await self._journal.flush()
-            if self._run is None:
-                return
+        await self._runs.wait_idle()
+
+    # ------------------------------------------------------------------------------------------- between the runs
+
+    def start_afresh(self) -> None:
+        """Begin a new conversation. The plan stays, and the next request tells the model of it.
+
+        Raises ``UserError`` while a run is active, and ``JournalError``, which leaves everything as it was.
+        """
+        self._check_open()
+        self._runs.start_afresh()
+
+    def use_model(self, model: Model, *, max_attempts: int | None = None) -> None:
+        """Ask another model from the next run on; a run that is active keeps its own to its end.
+
+        ``max_attempts`` goes with the model; ``None`` leaves it as it is. The chain closes the model when it closes
+        itself. Raises ``JournalError``, which leaves everything as it was.
+        """
+        self._check_open()
+        self._runs.use_model(model, max_attempts)
+        self._init = replace(self._init, model=model.name)
+
+    async def prepare(self) -> None:
+        """Do ahead of the first call what takes long; cancel it freely.
+
+        A failure is nothing yet: the first call meets it again, and its run says so.
+        """
+        with suppress(ModelError):
+            await self._runs.model.prepare()
 
     # ------------------------------------------------------------------------------------------------- facts out
+
+    @property
+    def model_name(self) -> str:
+        """The model that the next run asks."""
+        return self._runs.model.name
+
+    @property
+    def inbox_size(self) -> int:
+        """How many lines can wait."""
+        return self._inbox.size
+
+    @property
+    def max_iterations(self) -> int:
+        """How many iterations a run may have."""
+        return self._runs.limits.max_iterations
+
+    @property
+    def trace_path(self) -> str | None:
+        """The debug trace of the run that is active, or of the last one."""
+        return None if self._trace is None else self._trace.path
 
     @property
     def is_running(self) -> bool:
@@ -190,7 +241,7 @@ class Chain:
     @property
     def last_status(self) -> events.Status | None:
         """How the last run that has ended ended."""
-        return self._statuses[-1] if self._statuses else None
+        return self._account.last_status
 
     @property
     def waiting(self) -> tuple[Accepted, ...]:
@@ -205,26 +256,19 @@ class Chain:
     @property
     def usage(self) -> Usage:
         """What the model calls of this session have used."""
-        return self._usage
+        return self._account.usage
 
     def exit_code(self, *, unsent: bool = False, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
-        left = unsent or any(r.state == "returned" for r in self.receipts)
-        codes = {endings.LINES_LEFT: left, endings.INTERRUPTED_CODE: interrupted, endings.SIGTERM_CODE: terminated}
-        return endings.exit_code(
-            [*(endings.EXIT_CODES[s] for s in self._statuses), *(code for code, holds in codes.items() if holds)]
-        )
+        return self._account.exit_code(unsent=unsent, interrupted=interrupted, terminated=terminated)
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
-        feed = Feed()
-        feed.put(self._init)
-        self._feeds.append(feed)
-        return feed
+        return self._audience.feed(self._init)
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` in the very step in which an event happens. It may submit lines; it must not block."""
-        self._listeners.append(listener)
+        self._audience.listen(listener)
 
     # ------------------------------------------------------------------------------------------------ inside
 
@@ -264,7 +308,7 @@ class Chain:
         run = self._run
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         closed, count = self.plan.counts
-        used = self._usage.total_tokens + (0 if run is None else run.usage.total_tokens)
+        used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         return f"{doing}; {len(self._inbox)} lines wait; plan {closed}/{count}; {used:,} tokens used"
 
     def _start(self, line: Line, id: str) -> Submitted:
@@ -272,7 +316,7 @@ class Chain:
             accepted = self._accept_at_once(line, id)
         except JournalError as error:
             return self._refuse(line, str(error), id)
-        self._begin(Run(accepted))
+        self._runs.begin(Run(accepted))
         return Submitted("started", accepted.id)
 
     def _accept_at_once(self, line: Line, id: str) -> Accepted:
@@ -281,99 +325,37 @@ class Chain:
         self._journal.acknowledge(lambda: None)
         return accepted
 
-    def _begin(self, run: Run) -> None:
-        self._run = run
-        if self._idle.is_set():
-            self._idle = trio.Event()
-        self._wake.set()
-        if not self._is_ending:
-            self._announce(run)
-
     def _refuse(self, line: Line, reason: str, id: str) -> Submitted:
         self._ledger.refuse(line, "main", len(self._inbox), reason, id=id)
         return Submitted("refused", message=reason)
 
     async def run_forever(self) -> None:
         """Run what is started, one run after the other; the task that does this is ``open_chain``'s."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            while self._run is not None:
-                run = self._run
-                if self._prompt_file.is_configured:
-                    self._prompt()  # a broken file is told at once, not at the first interruption
-                self._end(run, await self._executor.run(run))
-
-    def _announce(self, run: Run) -> None:
-        query = run.query
-        started = events.RunStarted(id=query.id if query else "", query=query.line.message if query else "")
-        self._journal.in_order(lambda: self._emit(started))
-
-    def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
-
-        What is still to come is decided before anything is told, since a listener may submit a line at once.
-        """
-        follows = self._interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
-        can_go_on = not self._is_closing and self._journal.failure is None
-        kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
-        returned = () if kept else self._inbox.take_all()
-        query = self._inbox.next_follow_up() if kept else None
-        self._run = Run(query) if query is not None or len(self._inbox) else None
-        # A listener may start the next run on hearing of this one's end. It is announced when all of that is told.
-        self._is_ending = True
-        for accepted in (*run.stranded, *returned):
-            was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
-            state: events.State = "handled" if was_done else "returned"
-            reason = "" if was_done else outcome.status
-            self._ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
-        self._usage += run.usage
-        self._statuses.append(outcome.status)
-        result = self._result(run, outcome)
-        # A disk that takes no more must not keep the run from ending.
-        with suppress(JournalError):
-            fields = {"status": result.status, "result": result.result, "iterations": result.iterations}
-            self._journal.record("result", {**fields, "usage": events.to_json(result)["usage"]})
-        self._journal.in_order(lambda: self._emit(result))
-        self._is_ending = False
-        self._wake_senders()
-        if self._run is None:
-            self._idle.set()
-        else:
-            self._announce(self._run)
-
-    def _result(self, run: Run, outcome: Outcome) -> events.Result:
-        return events.Result(
-            iteration=run.iteration,
-            status=outcome.status,
-            result=outcome.result,
-            replies=tuple(run.replies),
-            iterations=run.iteration,
-            usage=run.usage,
-            partial=outcome.partial,
-            phase_reached=outcome.phase_reached,
-            partial_results=outcome.partial_results,
-            termination_reason=outcome.termination_reason,
-            trace_path=self._trace_path(),
-            exit_code=self.exit_code(),
-            receipts=self.receipts,
-        )
+        await self._runs.forever()
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
-        self._is_closing = True
+        self._runs.is_closing = True
         with trio.move_on_after(CLOSING_S, shield=True):
             self.interrupt()
             await self.wait_idle()
             await self._journal.sync()
-            await self._model.aclose()
+            await self._runs.aclose()
         if self._trace is not None:
             self._trace.close()
-        for feed in self._feeds:
-            feed.close()
+        self._audience.close()
 
-    def _trace_path(self) -> str | None:
-        return None if self._trace is None else self._trace.path
+    def _check_open(self) -> None:
+        if self._runs.is_closing:
+            raise UserError("the chain is closing")
+
+    @property
+    def _run(self) -> Run | None:
+        return self._runs.active
+
+    def _look(self) -> None:
+        if self._prompt_file.is_configured:
+            self._prompt()  # what is wrong with the file is told at once, not at the first interruption
 
     def _prompt(self) -> InterruptionPrompt:
         prompt, error = self._prompt_file.current()
@@ -388,15 +370,5 @@ class Chain:
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
         changed = events.PlanChanged(iteration=self._run.iteration if self._run else 0, tasks=views, by=by)
         self._journal.record("plan", {"tasks": events.to_json(changed)["tasks"], "by": by})
-        self._executor.plan_changed(by)
+        self._runs.plan_changed(by)
         self._journal.in_order(lambda: self._emit(changed))
-
-    def _wake_senders(self) -> None:
-        self._room.set()
-
-    def _emit(self, event: events.Event) -> None:
-        # Feeds first: what a listener submits comes after the event that made it do so.
-        for feed in self._feeds:
-            feed.put(event)
-        for listener in self._listeners:
-            listener(event)

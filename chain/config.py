@@ -9,7 +9,6 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -304,6 +303,8 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    import difflib  # only for a mistake, and the prompt waits for every import
+
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"the {kind}s are {', '.join(names)}"
     return f"there is no {kind} {name!r:.60}: {hint}"

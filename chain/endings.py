@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from chain.events import Phase, Status
+if TYPE_CHECKING:
+    from chain.events import Phase, Status
 
 EXIT_CODES: dict[Status, int] = {
     "done": 0,
@@ -36,6 +38,9 @@ EXIT_CODES: dict[Status, int] = {
 
 LINES_LEFT = 3
 """The exit code when all runs went well but some lines came back or were never sent."""
+
+WRONG_USAGE = 2
+"""Wrong usage or configuration, before any run."""
 
 INTERRUPTED_CODE = 130
 SIGTERM_CODE = 143

@@ -12,8 +12,8 @@
           append the results
                                 D    deliver what waits
 
-A safe point takes the lines and commits them without an ``await`` in between, then the next model call waits once for
-the journal: an ``await`` between taking and committing is where a cancellation would lose lines.
+What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
+the journal.
 
 ``Run`` (chain.run) is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt
 that comes before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the
@@ -32,14 +32,15 @@ import trio
 from chain import endings, events
 from chain.asking import Asker, BudgetSpent
 from chain.conversation import Conversation
-from chain.errors import JournalError, ModelError, PlanError
+from chain.delivery import Delivery
+from chain.errors import JournalError, ModelError
 from chain.events import Point
 from chain.inbox import Accepted, Emit, Inbox, Ledger, Record
-from chain.interruption import Arrival, Composed, InterruptionPrompt, Situation, compose
+from chain.interruption import InterruptionPrompt
 from chain.messages import Message, Text, ToolCall, assistant, to_json, user_text
 from chain.model import Model, Reply, ToolSpec
 from chain.plan import Author, Plan
-from chain.run import Asked, Limits, Outcome, Run, Step
+from chain.run import Limits, Outcome, Run, Step
 from chain.toolrun import ToolRunner
 from chain.tools import Registry, calling
 
@@ -101,16 +102,24 @@ class Executor:
             journal=journal,
             emit=emit,
         )
-        self._ledger = ledger
+        self._delivery = Delivery(
+            agent=agent,
+            inbox=inbox,
+            ledger=ledger,
+            journal=journal,
+            emit=emit,
+            plan=plan,
+            prompt=prompt,
+            commit=self._commit,
+            max_iterations=limits.max_iterations,
+            trace_path=trace_path,
+        )
         self._journal = journal
         self._emit = emit
         self._plan = plan
-        self._prompt = prompt
-        self._trace_path = trace_path
         self._limits = limits
-        self._plan_is_news = False
-        self._since_answer: list[Accepted] = []
-        """The lines delivered since the last reply without tool calls: a refusal gives them back."""
+        # A conversation that begins does not know the plan that is there already.
+        self._plan_is_news = bool(plan.tasks) and conversation.state == "EMPTY"
         self._plan_sent: object = None
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since the disk did not take their results."""
@@ -118,6 +127,10 @@ class Executor:
     def plan_changed(self, by: Author) -> None:
         """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
         self._plan_is_news = by != "model"
+
+    def use_model(self, model: Model, max_attempts: int) -> None:
+        """Ask another model from now on; for the time between two runs."""
+        self._asker.use(model, max_attempts)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
@@ -147,15 +160,12 @@ class Executor:
         """Answer what an earlier ending could not write, then append the query."""
         if self.conversation.open_calls:
             self._tools.answer_open(self._unfinished or run)
-        if run.query is None:
-            return
-        run.stranded.append(run.query)
-        self._commit(user_text(run.query.line.message), lines=[run.query], point="start")
-        run.stranded.clear()
-        self._entered(run, [run.query], "start")
+        if run.query is not None:
+            self._delivery.query(run, run.query)
 
     async def _loop(self, run: Run) -> Outcome:
-        self._deliver(run, "A")
+        if not self._delivery.deliver(run, "A") and run.query is None and not run.stop_asked:
+            return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         while run.iteration < self._limits.max_iterations:
             run.step = Step()
             await self._journal.flush()
@@ -204,10 +214,10 @@ class Executor:
         if run.stop_asked:
             return self._stopped(run)
         if run.iteration == self._limits.max_iterations:
-            self._settle_todos(run)
+            self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
             return self._at_limit(run) if waits or run.asked.resume is not None else self._done(run)
-        if self._deliver(run, "B"):
+        if self._delivery.deliver(run, "B"):
             return None
         resume, run.asked = run.asked.resume, run.asked.after_reply()
         if resume is None:
@@ -221,9 +231,9 @@ class Executor:
             return self._stopped(run)
         run.asked = run.asked.after_reply()
         if run.iteration == self._limits.max_iterations:
-            self._settle_todos(run)
+            self._delivery.settle_todos(run)
         else:
-            self._deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
+            self._delivery.deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
         return None
 
     def _tail(self, run: Run) -> tuple[str, ...]:
@@ -250,84 +260,13 @@ class Executor:
         if text:
             run.replies.append(text)
         if not message.calls:
-            self._since_answer.clear()
+            self._delivery.answered()
             run.answer = run.answer if run.asked.asides_only else text
         self._emit(
             events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
         )
 
-    # ------------------------------------------------------------------------------------------- lines coming in
-
-    def _deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> bool:
-        """Put all waiting lines into the conversation as one message. Whether there were any."""
-        lines = self.inbox.drain()
-        if not lines:
-            return False
-        run.stranded.extend(lines)
-        prompt = self._prompt()
-        remaining = self._limits.max_iterations - run.iteration
-        arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        query = run.query.line.message if run.query else ""
-        composed = compose(prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self.agent, query))
-        self._commit(user_text(composed.text), lines=lines, point=point)
-        run.stranded.clear()
-        run.asked = self._wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)
-        entered = events.UserInterruption(
-            agent=self.agent,
-            iteration=run.iteration,
-            ids=tuple(a.id for a in lines),
-            message="\n\n".join(a.line.text for a in lines),
-            point=point,
-            prompt_source=prompt.source,
-            target_agent=self.agent,
-            parent_id="root",
-            waited_s=trio.current_time() - lines[0].accepted_at,
-            remaining=remaining,
-            tools_skipped=skipped,
-            trace_path=self._trace_path(),
-        )
-        self._journal.in_order(lambda: self._emit(entered))
-        self._entered(run, lines, point)
-        return True
-
-    def _wanted(self, run: Run, point: Point, asides_only: bool, composed: Composed, source: str) -> Asked:
-        """What a delivery asks of the reply to it, and what that reply goes back to."""
-        before = run.asked
-        in_mid_task = point in ("C", "D") or before.resume is not None
-        if point == "A" and run.query is not None:
-            asides_only = False  # the reply answers the query too
-        return Asked(
-            post_prompt=composed.post_prompt,
-            overrides=composed.overrides,
-            source=source,
-            resume=composed.resume if in_mid_task else None,
-            asides_only=asides_only,
-            aside_task=asides_only and (before.aside_task if in_mid_task else True),
-        )
-
-    def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer.extend(lines)
-        for accepted in lines:
-            self._ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
-
-    def _settle_todos(self, run: Run) -> None:
-        """Carry out the todo lines that no model call is left to read."""
-        for accepted in self.inbox.take_todos():
-            self._carry_out(run, accepted)
-            self._ledger.settle(accepted, "handled", iteration=run.iteration)
-
-    def _carry_out(self, run: Run, accepted: Accepted) -> str:
-        """Do what a todo line says. What was done, for the model; empty for all other lines."""
-        if accepted.line.command is None:
-            return ""
-        run.carried_out.add(accepted.id)
-        try:
-            return f"(Done: {self._plan.carry_out(accepted.line.command)})"
-        except PlanError as error:
-            why = f"{accepted.line.text.strip()}: {error}"
-            notice = events.Notice(agent=self.agent, iteration=run.iteration, message=why)
-            self._journal.in_order(lambda: self._emit(notice))
-            return f"(Not done: {error})"
+    # --------------------------------------------------------------------------------------------------- one door
 
     def _commit(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
         """The one door into the conversation: check, journal, append.
@@ -399,11 +338,10 @@ class Executor:
 
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
-        self._journal.record("withdrawn", {"messages": self.conversation.withdrawable, "agent": self.agent})
+        count = self.conversation.withdrawable
+        self._journal.record("withdrawn", {"messages": count, "agent": self.agent, "reason": "refused"})
         self.conversation.withdraw()
-        for accepted in self._since_answer:
-            self._ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
-        self._since_answer.clear()
+        self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 
     def _complete(self, run: Run, outcome: Outcome) -> None:

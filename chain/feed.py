@@ -4,10 +4,14 @@ The chain never waits for a consumer. What a consumer has not taken is kept for 
 that comes without end, is joined while it waits: a thousand waiting pieces of a reply become one. Each reply and each
 tool has a stream of its own, into which its pieces go until an event of another kind comes; so two tools that talk in
 turn are two waiting events, not thousands.
+
+A listener is the other kind of consumer: it is called in the very step of an event, since what it does (a line at a
+moment, a step of a trace) belongs to that step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,6 +21,8 @@ from chain.events import Event, TextDelta, ThinkingDelta, ToolProgress
 
 MAX_PROGRESS = 256 * 1024
 """Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
+
+Listener: TypeAlias = Callable[[Event], None]
 
 _Running: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
 
@@ -90,3 +96,35 @@ class Feed:
             stream = self._open[key] = _Stream(event)
             self._waiting.append(stream)
         stream.add(event.text)
+
+
+class Audience:
+    """Everyone who is told what happens."""
+
+    def __init__(self) -> None:
+        self._feeds: list[Feed] = []
+        self._listeners: list[Listener] = []
+
+    def feed(self, first: Event) -> Feed:
+        """A new feed of all events from now on, after ``first``."""
+        feed = Feed()
+        feed.put(first)
+        self._feeds.append(feed)
+        return feed
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` in the step of every event from now on."""
+        self._listeners.append(listener)
+
+    def tell(self, event: Event) -> None:
+        """Tell everyone."""
+        # Feeds first: what a listener submits comes after the event that made it do so.
+        for feed in self._feeds:
+            feed.put(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def close(self) -> None:
+        """Close the feeds."""
+        for feed in self._feeds:
+            feed.close()

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeAlias
 import trio
 
 from chain import events
-from chain.errors import JournalError
+from chain.errors import JournalError, UserError
 from chain.events import Point, Receipt, State
 from chain.lines import MAX_LINE, Adjustment, Line
 
@@ -240,6 +240,24 @@ class Inbox:
     def take_all(self) -> tuple[Accepted, ...]:
         """Take everything that waits."""
         return self._take(lambda _: True)
+
+    def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
+        """Take one line out for good; the case of its id does not matter.
+
+        Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
+        """
+        every = self.waiting()
+        wanted = id.strip()
+        found = [a for a in every if a.id == wanted] or [a for a in every if a.id.casefold() == wanted.casefold()]
+        if not found:
+            held = ", ".join(a.id for a in every)
+            raise UserError(f"{wanted} does not wait; waiting are {held}" if held else "nothing waits")
+        accepted = found[0]
+        if self.was_used(accepted):
+            raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
+        self._take(lambda a: a is accepted)
+        self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
+        return accepted
 
     def waiting(self) -> tuple[Accepted, ...]:
         """What waits, in order, without taking it."""

@@ -84,6 +84,13 @@ class Model(Protocol):
         """
         ...
 
+    async def prepare(self) -> None:
+        """Do ahead of the first call what takes long, such as importing a library, while nobody has to wait for it.
+
+        It may be left out, and be cancelled at any time. Raises ``ModelError``, as the first call then does.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Give up what it holds, such as connections; it is not asked again."""
         ...

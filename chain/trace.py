@@ -140,6 +140,10 @@ class TracedModel:
         self._trace.reply(reply, trio.current_time() - begun)
         return reply
 
+    async def prepare(self) -> None:
+        """Do ahead of the first call what takes long. Raises ``ModelError``."""
+        await self._model.prepare()
+
     async def aclose(self) -> None:
         """Give up what the model holds."""
         await self._model.aclose()

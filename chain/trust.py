@@ -7,7 +7,6 @@ shell. Trust is remembered by content: a line with a digest in the file ``truste
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,6 +38,8 @@ def sensitive_keys(user: Node, shipped: Node) -> tuple[str, ...]:
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
     """What trust in a file is remembered by: its content, and the keys that it was asked for."""
+    import json  # only where a file was found, and the prompt waits for every import
+
     # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.
     return hashlib.sha256(json.dumps([user.plain(), keys], sort_keys=True).encode()).hexdigest()
 
@@ -97,7 +98,7 @@ def _leading_out(node: Node, folder: Path) -> Iterator[str]:
                 yield child.key
         elif isinstance(child.value, list) or key in _HANDED_ON:
             # Not by the keys within, which are free: nothing of them may reach the terminal.
-            if "${" in json.dumps(child.plain()):
+            if "${" in repr(child.plain()):
                 yield child.key
         else:
             yield from _leading_out(child, folder)

@@ -6,7 +6,6 @@ what makes a file of a few hundred bytes with aliases of aliases ("a billion lau
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +57,8 @@ class Node:
             names = list(known)
             for key, node in self.value.items():
                 if key not in names:
+                    import difflib  # only for a mistake, and the prompt waits for every import
+
                     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
                     hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(names)}"
                     raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)

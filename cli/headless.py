@@ -13,7 +13,7 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
-from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines import MAX_LINE
 from cli.moments import Now, Say, parse_moment
 from cli.output import Format, Output
@@ -26,8 +26,6 @@ AHEAD = 1_000
 
 GRACE_S = 1.0
 """After a signal, how long the output may still take: its reader may be there and not read."""
-
-WRONG_USAGE = 2
 
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'

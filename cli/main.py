@@ -1,4 +1,7 @@
-"""The ``chain`` command: arguments in, an exit code out."""
+"""The ``chain`` command: arguments in, an exit code out.
+
+Little is imported here at once: a prompt is to be on the screen before the chain that answers it is there.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,32 @@ import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
-
-import trio
+from typing import TYPE_CHECKING, NoReturn
 
 from chain import config
-from chain.app import open_chain
-from chain.endings import INTERRUPTED_CODE
+from chain.endings import INTERRUPTED_CODE, WRONG_USAGE
 from chain.errors import UserError
 from chain.lines import MAX_LINE
-from chain.tools import Tool
 from chain.version import VERSION
-from cli import headless
-from cli.headless import WRONG_USAGE, Job
-from cli.moments import Say, parse_moment, read_script
-from cli.output import write_all
-from cli.render import Renderer, clean
-from cli.stdin import TEXT_BYTES
+from cli import tty
+from cli.flow import clean
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from chain import Model, Tool
+    from cli.headless import Job
+    from cli.keyboard import Screen
+    from cli.moments import Say
+    from cli.render import Renderer
 
 COMMANDS = ("check", "init", "demo")
 
+OFFLINE = "offline"
+"""The shipped model that needs no key: it answers at a prompt where the configured one cannot."""
+
 USAGE = """\
-chain [QUERY]                     QUERY starts a run; lines on standard input are interruptions
+chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
 chain -p QUERY                    one run; standard input is not read
 chain < lines                     the first line starts the run
 chain check | init [DIR] | demo   look at the configuration, write one, see it work"""
@@ -92,29 +99,143 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             problems = look(settings)
             rows, is_good = [*rows, *problems], not problems
         return _show(rows) or (0 if is_good else WRONG_USAGE)
-    return _headless(args, word, settings, tools)
+    return (_interactive if _is_interactive(args) else _headless)(args, word, settings, tools)
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: config.Settings, tools: tuple[Tool, ...]) -> int:
+    import trio
+
+    from chain.app import open_chain
+    from cli import headless
+
     job = _job(args, query)
     config.require_trust(settings)
     state = config.state_folder(os.environ)
-    workspace = Path(args.workspace or ".")
-    traces = state / "traces" if os.environ.get("CHAIN_TRACE", "") not in ("", "0") else None
+    traces = _traces(state, by_default=False)
 
     async def work() -> int:
-        async with open_chain(settings, workspace=workspace, state=state, tools=tools, traces=traces) as chain:
+        async with open_chain(settings, workspace=_workspace(args), state=state, tools=tools, traces=traces) as chain:
             return await headless.run(chain, job, _renderer(args))
 
     return trio.run(work)
 
 
+def _is_interactive(args: argparse.Namespace) -> bool:
+    speaks = args.output_format == args.input_format == "text"
+    return os.isatty(0) and os.isatty(1) and speaks and not args.print and not args.stdin
+
+
+def _interactive(
+    args: argparse.Namespace, query: str | None, settings: config.Settings, tools: tuple[Tool, ...]
+) -> int:
+    if query is not None:
+        _check_query(query)
+    says = _says(args)
+    state = config.state_folder(os.environ)
+    if settings.untrusted:
+        settings = _ask_for_trust(settings, state)
+    definition = settings.model()
+    ascii = args.ascii or not tty.is_utf8(os.environ)
+    if ascii and not args.ascii:
+        sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
+    is_dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+    color = not (args.no_color or is_dumb or os.environ.get("NO_COLOR"))
+    if not is_dumb:
+        tty.hush()
+
+    import trio
+
+    async def work() -> int:
+        async with _screen(None if is_dumb else state / "history", color=color) as screen:
+            try:
+                return await serve(screen)
+            except UserError as error:
+                problem = error  # not from in here, where it would become one of a group
+        raise problem
+
+    async def serve(screen: Screen) -> int:
+        # The prompt is up: what is imported from now on, nobody waits for.
+        from chain.app import build_model, open_chain
+        from cli.interactive import Interactive
+        from cli.render import LiveRenderer
+
+        notes: list[str] = []
+        model: Model | None = None
+        name = settings.chain().model
+        if definition.lacks_key:
+            notes.append(f"no API key: the offline model answers; set {definition.key_variable} for {name}")
+            name = OFFLINE
+            model = build_model(settings.model(name))
+        renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
+        opened = open_chain(
+            settings,
+            workspace=_workspace(args),
+            state=state,
+            tools=tools,
+            model=model,
+            interactive=True,
+            traces=_traces(state, by_default=True),
+        )
+        async with opened as chain:
+            user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
+            return await user.run(query, says, notes)
+
+    try:
+        return trio.run(work)
+    finally:
+        tty.restore()
+
+
+def _screen(history: Path | None, *, color: bool) -> AbstractAsyncContextManager[Screen]:
+    """The terminal with an editor, or without a place for its history one that has none."""
+    if history is None:
+        from cli.plain import open_plain
+
+        return open_plain()
+    from cli.terminal import open_terminal
+
+    return open_terminal(color=color, history=history)
+
+
+def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:
+    """Ask whether a configuration that was merely found may do what it wants; remembered by its content."""
+    keys = ", ".join(settings.untrusted)
+    _put(1, clean(f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] "))
+    try:
+        answer = input()
+    except EOFError:
+        answer = ""
+    if answer.strip().casefold() in ("y", "yes"):
+        return config.remember_trust(settings, state)
+    config.require_trust(settings)
+    return settings
+
+
+def _workspace(args: argparse.Namespace) -> Path:
+    return Path(args.workspace or ".")
+
+
+def _traces(state: Path, *, by_default: bool) -> Path | None:
+    wanted = os.environ.get("CHAIN_TRACE", "")
+    is_on = by_default if not wanted else wanted != "0"
+    return state / "traces" if is_on else None
+
+
+def _check_query(query: str) -> None:
+    if not query.strip():
+        raise UserError("the query is empty; write what the chain is to do")
+    if len(query) > MAX_LINE:
+        raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
+
+
 def _job(args: argparse.Namespace, query: str | None) -> Job:
+    from cli.headless import Job
+
     is_live = args.input_format == "stream-json"
     if args.print and query is None:
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
-    if query is not None and not query.strip():
-        raise UserError("the query is empty; write what the chain is to do")
+    if query is not None:
+        _check_query(query)
     notes = []
     if args.stdin:
         if is_live or query is None:
@@ -123,11 +244,10 @@ def _job(args: argparse.Namespace, query: str | None) -> Job:
         if is_replaced:
             notes.append("standard input is not UTF-8; the bytes that are not were replaced")
         query = f"{query}\n\n<stdin>\n{held}\n</stdin>"
-    if query is not None and len(query) > MAX_LINE:
-        raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
+        _check_query(query)
     says = tuple(_says(args))
     if os.isatty(0) and not args.print and not args.stdin:
-        notes.append("lines that you type here are not read yet: send them by --say, --script or a pipe")
+        notes.append("lines that you type here are not read, since the answer goes elsewhere: use --say or --script")
     reads_stdin = not (args.print and not is_live) and not args.stdin and not os.isatty(0)
     if query is None and not reads_stdin and not says:
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
@@ -135,6 +255,10 @@ def _job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _says(args: argparse.Namespace) -> list[Say]:
+    if not (args.script or args.say):
+        return []
+    from cli.moments import parse_moment, read_script
+
     says = []
     if args.script:
         path = Path(args.script)
@@ -154,6 +278,8 @@ def _says(args: argparse.Namespace) -> list[Say]:
 
 def _all_of_stdin() -> tuple[str, bool]:
     """The text on standard input, and whether bytes of it had to be replaced."""
+    from cli.stdin import TEXT_BYTES
+
     try:
         with os.fdopen(0, "rb", closefd=False) as stdin:
             raw = stdin.read(TEXT_BYTES)
@@ -179,6 +305,8 @@ def _settings(args: argparse.Namespace) -> config.Settings:
 
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
+    from cli.render import Renderer
+
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
@@ -199,6 +327,8 @@ def _fail(message: str) -> int:
 
 
 def _put(fd: int, text: str) -> None:
+    from cli.output import write_all
+
     with suppress(OSError):  # nobody reads any more
         write_all(fd, text.encode(errors="replace"))
 

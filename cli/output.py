@@ -19,7 +19,8 @@ import trio
 
 from chain import events
 from chain.chain import Chain
-from cli.render import Renderer, clean
+from cli.flow import clean
+from cli.render import Renderer
 
 _ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 

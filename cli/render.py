@@ -1,39 +1,31 @@
 """Events as lines of text for people: a headless run's progress, and what scrolls past above a prompt. Pure.
 
-Models, tools, files and users all write what is shown here. ``clean`` takes out whatever a terminal would obey instead
-of showing, and every text that is not this module's own goes through it.
+Models, tools, files and users all write what is shown here. ``flow.clean`` takes out whatever a terminal would obey
+instead of showing, and every text that is not this module's own goes through it.
 
-A reply without tool calls is held back: it is probably the run's answer, which the caller prints itself. It is shown
-once something else shows that it was not the last word: another iteration, lines that were delivered after it, a tool,
-or a result with another text. Events that say nothing about that (a receipt, the use of tokens) pass it by.
+``Renderer`` is for progress beside an answer that the caller prints itself. It holds a reply without tool calls back:
+that is probably the run's answer. It is shown once something else shows that it was not the last word: another
+iteration, lines that were delivered after it, a tool, or a result with another text. Events that say nothing about that
+(a receipt, the use of tokens) pass it by.
+
+``LiveRenderer`` is for a terminal, where replies are shown as they come and nothing else prints the answer.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
 from chain.lines import AdjustmentType, parse_line
+from cli.flow import Flow, clean, columns, fitting, flat
 
 MAX_ROWS = 20
 """Rows of one interruption's or progress report's text: a pasted file would push everything else off the screen."""
 MAX_WRAP = 5
 """How often one of these rows may wrap, for the same reason."""
-
-_UNSAFE = re.compile(
-    # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
-    # body stops at whatever might begin another, or an unended one would cost time in the square of its length.
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]"
-    # Control characters but tab and newline, what turns the direction of text around, halves of UTF-16 pairs.
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 
 _ASCII = {
     "📤": ">",
@@ -72,19 +64,14 @@ _GUIDANCE: dict[AdjustmentType, str] = {
 }
 
 
-def clean(text: str) -> str:
-    """The text without escape sequences and control characters; newlines and tabs stay."""
-    return _UNSAFE.sub("", text)
-
-
 class Renderer:
     """Turns the events of a chain into lines, one after the other; keeps what the next line may need of the last."""
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         self._color = color
         self._ascii = ascii
-        self._width = max(width, 20)
-        self._thinking: dict[str, str] = {}
+        self.width = max(width, 20)
+        self._thinking: dict[str, Flow] = {}
         self._held: dict[str, str] = {}
         self._last_tool: dict[str, str] = {}
         self._started: dict[str, float] = {}
@@ -95,7 +82,7 @@ class Renderer:
         rows = [*self._finish_thinking(event), *self._release(event), *self._rows(event)]
         if event.agent == "main":
             return rows
-        return [f"  {_flat(event.agent)} {self._sign('│')} {row}" for row in rows]
+        return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
 
     def _rows(self, event: Event) -> list[str]:
         match event:
@@ -112,13 +99,12 @@ class Renderer:
                 return [self._paint("cyan", f"[{event.iteration}/{event.max_iterations}]")]
             case events.ThinkingDelta():
                 return self._think(event)
-            case events.TextDelta() | events.UsageReport():
+            case events.TextDelta():
+                return self._delta(event)
+            case events.UsageReport():
                 return []
             case events.Reply():
-                if event.tool_calls == 0:
-                    self._held[event.agent] = event.text
-                    return []
-                return _rows_of(event.text)
+                return self._reply(event)
             case events.ToolCall():
                 self._last_tool[event.agent] = event.name
                 return [self._line("→", f"{event.name}({self._input(event.input)})", "cyan")]
@@ -129,7 +115,7 @@ class Renderer:
             case events.LineQueued():
                 return self._queued(event)
             case events.LineRefused():
-                return [self._paint("yellow", f"{self._sign('⚠️')} {_flat(event.reason)}"), *self._indented(event.text)]
+                return [self._paint("yellow", f"{self._sign('⚠️')} {flat(event.reason)}"), *self._indented(event.text)]
             case events.UserInterruption():
                 return self._interruption(event)
             case events.Receipt():
@@ -137,8 +123,7 @@ class Renderer:
             case events.PlanChanged():
                 return self._plan(event)
             case events.Retry():
-                again = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
-                return [self._paint("yellow", f"{self._sign('↻')} {again}: {_flat(event.reason)}")]
+                return self._retry(event)
             case events.Notice():
                 return [self._paint("yellow", f"{self._sign('ℹ')} {_placed(event)}")]
             case events.Error():
@@ -149,20 +134,28 @@ class Renderer:
                 assert_never(event)
 
     def _think(self, event: events.ThinkingDelta) -> list[str]:
-        """The rows that are whole by now; the unfinished one waits, at most a row long."""
-        *rows, rest = (self._thinking.get(event.agent, "") + event.text).split("\n")
-        while len(rest) > self._width:
-            cut = rest.rfind(" ", 1, self._width) + 1 or self._width
-            rows.append(rest[:cut])
-            rest = rest[cut:]
-        self._thinking[event.agent] = rest
-        return [self._paint("dim", clean(row).rstrip()) for row in rows if clean(row).strip()]
+        flow = self._thinking.setdefault(event.agent, Flow(self.width))
+        return [self._paint("dim", row) for row in flow.add(event.text) if row]
 
     def _finish_thinking(self, event: Event) -> list[str]:
         if isinstance(event, events.ThinkingDelta) or event.agent not in self._thinking:
             return []
-        rest = clean(self._thinking.pop(event.agent)).rstrip()
-        return [self._paint("dim", rest)] if rest.strip() and not isinstance(event, events.Retry) else []
+        rows = self._thinking.pop(event.agent).end()
+        return [] if isinstance(event, events.Retry) else [self._paint("dim", row) for row in rows if row]
+
+    def _delta(self, event: events.TextDelta) -> list[str]:
+        """Nothing: the whole reply comes as an event too."""
+        return []
+
+    def _reply(self, event: events.Reply) -> list[str]:
+        if event.tool_calls == 0:
+            self._held[event.agent] = event.text
+            return []
+        return _rows_of(event.text)
+
+    def _retry(self, event: events.Retry) -> list[str]:
+        again = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
+        return [self._paint("yellow", f"{self._sign('↻')} {again}: {flat(event.reason)}")]
 
     def _release(self, event: Event) -> list[str]:
         """The reply that was held back, if this event shows that it was not the answer."""
@@ -198,7 +191,7 @@ class Renderer:
         return rows
 
     def _interruption(self, event: events.UserInterruption) -> list[str]:
-        whom = "" if event.target_agent == "main" else f" of {_flat(event.target_agent)}"
+        whom = "" if event.target_agent == "main" else f" of {flat(event.target_agent)}"
         when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
         banner = f"[{self._sign('🔔')} INTERRUPTION{whom} {when}]"
         where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
@@ -261,12 +254,14 @@ class Renderer:
             sign, style = "⏹", "yellow"
         else:
             sign, style = "✗", "red"
-        rows = [self._line(sign, ", ".join(parts), style)]
-        return [*rows, self._paint("dim", f"  trace: {_flat(event.trace_path)}")] if event.trace_path else rows
+        return [self._line(sign, ", ".join(parts), style), *self._trace(event)]
+
+    def _trace(self, event: events.Result) -> list[str]:
+        return [self._paint("dim", f"  trace: {flat(event.trace_path)}")] if event.trace_path else []
 
     def _input(self, input: Mapping[str, Any]) -> str:
         """A call's arguments, each cut: what is called matters here, and a whole file may be among them."""
-        limit = self._width // 2
+        limit = self.width // 2
         shown = []
         for name, value in input.items():
             text = value[: 4 * limit] if isinstance(value, str) else value
@@ -275,31 +270,26 @@ class Renderer:
 
     def _some_rows(self, text: str) -> list[str]:
         rows = [row for row in _rows_of(text) if row.strip()]
-        shown = [self._cut(row, MAX_WRAP * self._width) for row in rows[:MAX_ROWS]]
+        shown = [self._cut(row, MAX_WRAP * self.width) for row in rows[:MAX_ROWS]]
         return [*shown, f"{self._sign('…')} {len(rows) - MAX_ROWS} more lines"] if len(rows) > MAX_ROWS else shown
 
     def _indented(self, text: str) -> list[str]:
-        return [self._fit(f"  {_flat(text)}")] if text.strip() else []
+        return [self._fit(f"  {flat(text)}")] if text.strip() else []
 
     def _line(self, sign: str, text: str, style: str) -> str:
         """A sign and a text on one row that fits."""
-        return self._paint(style, self._cut(f"{self._sign(sign)} {_flat(text)}", self._width))
+        return self._paint(style, self._cut(f"{self._sign(sign)} {flat(text)}", self.width))
 
     def _fit(self, row: str) -> str:
         """One row with its indentation, cut to fit."""
-        return self._cut(clean(row).replace("\n", " ").expandtabs(4), self._width)
+        return self._cut(clean(row).replace("\n", " ").expandtabs(4), self.width)
 
     def _cut(self, row: str, width: int) -> str:
         """At most ``width`` columns of a row, the last of them a mark if something is missing."""
+        if columns(row) <= width:
+            return row
         mark = self._sign("…")
-        columns, end = 0, 0
-        for n, char in enumerate(row, 1):
-            columns += _columns(char)
-            if columns > width:
-                return row[:end].rstrip() + mark
-            if columns <= width - len(mark):
-                end = n
-        return row
+        return row[: fitting(row, width - len(mark))].rstrip() + mark
 
     def _sign(self, sign: str) -> str:
         return _ASCII[sign] if self._ascii else sign
@@ -308,22 +298,56 @@ class Renderer:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self._color and text else text
 
 
+class LiveRenderer(Renderer):
+    """The same for a terminal: replies come in rows as they are said, and ``tail`` is the row under way."""
+
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+        super().__init__(color=color, ascii=ascii, width=width)
+        self._flows: dict[str, Flow] = {}
+
+    @property
+    def tail(self) -> str:
+        """The unfinished row of what the main agent says or thinks."""
+        flow = self._flows.get("main") or self._thinking.get("main")
+        return "" if flow is None else flow.tail
+
+    def _delta(self, event: events.TextDelta) -> list[str]:
+        return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)
+
+    def _reply(self, event: events.Reply) -> list[str]:
+        flow = self._flows.pop(event.agent, None)
+        return self._wrapped(event.text) if flow is None else flow.end()
+
+    def _retry(self, event: events.Retry) -> list[str]:
+        flow = self._flows.pop(event.agent, None)
+        void = [] if flow is None else [self._paint("yellow", f"{self._sign('↻')} That reply broke off; forget it.")]
+        return [*void, *super()._retry(event)]
+
+    def _release(self, event: Event) -> list[str]:
+        """What the reply that ends here had left, and the run's answer where no reply has shown it."""
+        if not isinstance(event, events.Result | events.IterationStarted):
+            return []
+        flow = self._flows.pop(event.agent, None)
+        rows = [] if flow is None else flow.end()
+        if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._over:
+            return rows
+        text = event.result.strip()
+        # Replies were shown as they came. What a stop adds to one is news.
+        shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
+        return [*rows, *self._wrapped(text.removeprefix(shown).strip())]
+
+    def _trace(self, event: events.Result) -> list[str]:
+        """Nothing: Ctrl-L shows it."""
+        return []
+
+    def _wrapped(self, text: str) -> list[str]:
+        flow = Flow(self.width)
+        return [*flow.add(text), *flow.end()]
+
+
 def _rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
     return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []
-
-
-def _flat(text: str) -> str:
-    return " ".join(clean(text).split())
-
-
-def _columns(char: str) -> int:
-    """How many columns of a terminal a character takes."""
-    if char.isascii():
-        return 1
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def _seconds(seconds: float) -> str:
@@ -333,4 +357,4 @@ def _seconds(seconds: float) -> str:
 
 def _placed(event: events.Notice | events.Error) -> str:
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
-    return _flat(f"{place}: {event.message}" if place else event.message)
+    return flat(f"{place}: {event.message}" if place else event.message)

@@ -53,6 +53,8 @@ class Recorder:
 
     inner: Model
     requests: list[Request] = field(default_factory=list)
+    prepared: int = 0
+    closed: int = 0
 
     @property
     def name(self) -> str:
@@ -62,7 +64,12 @@ class Recorder:
         self.requests.append(request)
         return await self.inner.reply(request, on_delta)
 
+    async def prepare(self) -> None:
+        self.prepared += 1
+        await self.inner.prepare()
+
     async def aclose(self) -> None:
+        self.closed += 1
         await self.inner.aclose()
 
 
@@ -157,6 +164,7 @@ async def open_session(
     use: config.Settings | None = None,
     interactive: bool = False,
     file: MemoryFile | None = None,
+    traces: Path | None = None,
 ) -> AsyncIterator[Session]:
     """A chain in memory; ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
@@ -171,6 +179,7 @@ async def open_session(
         model=recorder,
         journal=Journal(file, id="test"),
         interactive=interactive,
+        traces=traces,
     ) as chain:
         session = Session(chain, recorder, file)
         chain.listen(session.events.append)
@@ -221,6 +230,8 @@ def _check_journal(session: Session) -> None:
     texts = {r["id"]: r for r in session.records if r["type"] == "line"}
     for record in session.records:
         if record["type"] == "withdrawn":
+            assert record["messages"] <= len(history)
+            assert record["messages"] == len(history) or record["reason"] != "new"
             del history[len(history) - record["messages"] :]
         if record["type"] != "message":
             continue

@@ -17,7 +17,8 @@ TOOLS = PURE | {"chain.events", "chain.lines", "chain.plan", "chain.tools"} | TR
 RUN = PURE | {"chain.events", "chain.endings", "chain.inbox"} | TRIO
 ASKING = RUN | {"chain.conversation", "chain.model", "chain.run"}
 TOOLRUN = RUN | TOOLS | {"chain.conversation", "chain.run"}
-EXECUTOR = ASKING | TOOLRUN | {"chain.asking", "chain.toolrun", "chain.interruption"}
+DELIVERY = RUN | {"chain.interruption", "chain.plan", "chain.run"}
+EXECUTOR = ASKING | TOOLRUN | DELIVERY | {"chain.asking", "chain.toolrun", "chain.delivery"}
 
 # The row of a package holds for the modules in it, and who may import a package may import those.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -39,7 +40,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.run": RUN,
     "chain.asking": ASKING,
     "chain.toolrun": TOOLRUN,
+    "chain.delivery": DELIVERY,
     "chain.executor": EXECUTOR,
+    "chain.account": RUN | {"chain.run"},
+    "chain.runs": EXECUTOR | {"chain.executor", "chain.account", "chain.session", "chain.trace"},
     "chain.session": {"chain.errors"} | TRIO,
     "chain.settings": {"chain.errors"},
     "chain.overlay": {"chain.yamlfile"},
@@ -57,12 +61,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.providers.anthropic": PURE | {"chain.model", "chain.providers", "anthropic", "httpx2"} | TRIO,
     "chain.trace": PURE | {"chain.events", "chain.model"} | TRIO,
     "chain.chain": EXECUTOR
-    | {"chain.trace", "chain.executor", "chain.feed", "chain.promptfile", "chain.session", "chain.version"},
+    | {"chain.executor", "chain.account", "chain.runs", "chain.feed", "chain.promptfile", "chain.session"}
+    | {"chain.trace", "chain.version"},
     "chain": {"chain"},
     "chain.app": {"chain"} | TRIO,
 }
 
-PRIVATE = {"conversation", "asking", "executor", "toolrun", "inbox", "providers", "session", "trace", "model"}
+PRIVATE = {"conversation", "asking", "delivery", "executor", "toolrun", "account", "runs", "inbox", "providers"}
+PRIVATE |= {"session", "trace", "model"}
 """The parts of chain that are its own business: a front end speaks to a `Chain` and reads events."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.errors import JournalError
+from chain.errors import JournalError, UserError
 from chain.events import State
 from chain.inbox import Accepted, Inbox, Ledger, Refused
 from chain.lines import MAX_LINE, Adjustment, Line, parse_line
@@ -365,6 +365,71 @@ async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> Non
     assert room == [1, 0]
 
 
+# --------------------------------------------------------------------------------------------------------- dropping
+
+
+async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(synced: Desk) -> None:
+    for text in ("a", "!b", "then: c"):
+        synced.put(text)
+
+    dropped = synced.inbox.drop(" l2 ", iteration=3, reason="edited")
+    await wait_all_tasks_blocked()
+
+    assert (dropped.id, dropped.line.text) == ("L2", "!b")
+    assert texts(synced.inbox.waiting()) == ["a", "then: c"]
+    assert not synced.inbox.has_urgent
+    (receipt,) = synced.of(events.Receipt)
+    assert (receipt.id, receipt.state, receipt.iteration, receipt.reason) == ("L2", "dropped", 3, "edited")
+    assert (receipt.point, receipt.waited_s) == (None, None)
+    record = synced.records[-1]
+    assert (record["type"], record["id"], record["state"], record["reason"]) == ("receipt", "L2", "dropped", "edited")
+    told = [e.type for e in synced.told if getattr(e, "id", "") == "L2"]
+    assert told == ["line_queued", "receipt"]
+
+
+async def test_a_place_that_a_dropped_line_had_is_free_at_once() -> None:
+    desk = Desk(size=1)
+    room = list[int]()
+    desk.inbox.when_room(lambda: room.append(len(desk.inbox)))
+    desk.put("a")
+
+    desk.inbox.drop("L1")
+
+    assert room == [0]
+    assert desk.put("b").id == "L2"
+
+
+async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
+    with pytest.raises(UserError, match=r"^nothing waits$"):
+        desk.inbox.drop("L1")
+    for text in "abc":
+        desk.put(text)
+    desk.inbox.drop("L2")
+
+    for id in ("L2", "l9"):
+        with pytest.raises(UserError, match=f"^{id} does not wait; waiting are L1, L3$"):
+            desk.inbox.drop(id)
+    assert desk.states == {"L1": "queued", "L2": "dropped", "L3": "queued"}
+
+
+async def test_of_ids_that_differ_in_case_the_one_as_written_is_meant(desk: Desk) -> None:
+    for id in ("mine", "Mine"):
+        desk.put("a", id=id)
+
+    assert [desk.inbox.drop(id).id for id in ("Mine", "MINE")] == ["Mine", "mine"]
+
+
+async def test_a_line_that_a_tool_has_acted_on_cannot_be_dropped(desk: Desk) -> None:
+    focus = desk.put("focus on prices")
+    desk.inbox.adjustments(set())
+
+    with pytest.raises(UserError, match="a running tool has acted on L1 already"):
+        desk.inbox.drop("L1")
+
+    assert desk.inbox.waiting() == (focus,)
+    assert desk.states == {"L1": "queued"}
+
+
 # ------------------------------------------------------------------------------------------------------ adjustments
 
 
@@ -464,8 +529,9 @@ a_put = st.tuples(st.just("put"), st.sampled_from(LINES), st.sampled_from(["", "
 a_taking = st.tuples(
     st.sampled_from(["drain", "follow-up", "todos", "all"]), st.sampled_from(FINAL), st.sampled_from(["", "leave"])
 )
+a_drop = st.tuples(st.just("drop"), st.sampled_from(["L1", "l2", "L3", "L4", "MINE"]), st.just(""))
 other = st.tuples(st.sampled_from(["look", "adjust", "full", "room", "disk", "refusal"]), st.just(""), st.just(""))
-step = st.one_of(a_put, a_put, a_taking, other)
+step = st.one_of(a_put, a_put, a_taking, a_drop, other)
 # The length is drawn first, since lists of no fixed length are mostly short ones.
 stories = st.integers(0, 40).flatmap(lambda n: st.lists(step, min_size=n, max_size=n))
 
@@ -481,6 +547,8 @@ class Check:
         self.in_hand: list[Accepted] = []
         """Lines that were taken and not yet settled: they are queued until they are."""
         self.delivered: list[Accepted] = []
+        self.used: set[str] = set()
+        """Ids of the lines that a tool has acted on."""
         self.refused = 0
 
     def step(self, what: str, how: Any, more: str) -> None:
@@ -499,7 +567,10 @@ class Check:
                 oldest = [a for a in before if a.line.kind == "follow-up"][:1]
                 found = inbox.next_follow_up()
                 self._taken((found,) if found is not None else (), oldest, how, more)
+            case "drop":
+                self._drop(before, how)
             case "adjust":
+                self.used |= {a.id for a in before if a.line.adjustment is not None}
                 assert len(inbox.adjustments(set())) == sum(a.line.adjustment is not None for a in before)
             case "full" | "room":
                 self.desk.disk.is_full = what == "full"
@@ -522,6 +593,19 @@ class Check:
             self.state[put.id] = "queued"
         else:
             self.refused += 1
+
+    def _drop(self, before: tuple[Accepted, ...], id: str) -> None:
+        held = next((a for a in before if a.id.lower() == id.lower()), None)
+        try:
+            dropped = self.desk.inbox.drop(id)
+        except UserError:
+            assert held is None or held.id in self.used
+            dropped = None
+        else:
+            assert dropped == held
+            assert dropped.id not in self.used
+            self.state[dropped.id] = "dropped"
+        assert self.desk.inbox.waiting() == tuple(a for a in before if a is not dropped)
 
     def _taken(self, taken: tuple[Accepted, ...], expected: list[Accepted], state: State, more: str) -> None:
         assert list(taken) == expected

@@ -74,6 +74,9 @@ class RandomModel:
         reason: StopReason = "tool_use" if has_calls and step.stop_reason == "end_turn" else step.stop_reason
         return Reply(Message("assistant", blocks), reason, Usage(1, 1))
 
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
     async def aclose(self) -> None:
         """There is nothing to give up."""
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from chain import events
 from chain.events import Event, TaskView
 from chain.messages import Usage
-from cli.render import MAX_ROWS, Renderer, clean
+from cli.flow import clean
+from cli.render import MAX_ROWS, LiveRenderer, Renderer
 
 
 def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:
@@ -374,3 +375,80 @@ def test_colour_is_only_added_around_rows() -> None:
     assert colored != plain
     assert [re.sub(r"\x1b\[\d+m", "", row) for row in colored] == plain
     assert all(row.endswith("\x1b[0m") for row in colored if "\x1b" in row)
+
+
+# ------------------------------------------------------------------------------------------------------ at a terminal
+
+
+def live(*happened: Event, width: int = 80) -> tuple[list[str], str]:
+    """The rows, and what is left as the unfinished one."""
+    renderer = LiveRenderer(color=False, ascii=False, width=width)
+    return [row for event in happened for row in renderer.lines(event)], renderer.tail
+
+
+def delta(text: str) -> events.TextDelta:
+    return events.TextDelta(text=text)
+
+
+def result(text: str, status: events.Status = "done", *replies: str) -> events.Result:
+    return events.Result(status=status, result=text, replies=replies, iterations=1)
+
+
+def test_a_reply_is_shown_as_it_comes() -> None:
+    assert live(delta("There are ")) == ([], "There are")
+    assert live(delta("There are "), delta("5.\nNo")) == (["There are 5."], "No")
+    answer = "There are 5.\nNo more."
+    shown, tail = live(delta(answer), events.Reply(text=answer, tool_calls=0), result(answer, "done", answer))
+    assert (shown[:-1], tail) == (["There are 5.", "No more."], "")
+
+
+def test_a_reply_that_did_not_stream_is_shown_whole() -> None:
+    shown, _ = live(events.Reply(text="There are 5.", tool_calls=0), result("There are 5.", "done", "There are 5."))
+    assert shown[:-1] == ["There are 5."]
+
+
+def test_other_rows_come_above_the_unfinished_one() -> None:
+    shown, tail = live(delta("There"), queued("use B", "redirect"))
+    assert (shown[0], tail) == ("📤 Interrupting: use B", "There")
+
+
+def test_a_reply_that_is_asked_for_again_is_void() -> None:
+    again = events.Retry(attempt=2, delay_s=1.0, reason="it ended too early")
+    shown, tail = live(delta("One row\nThere"), again)
+    assert tail == ""
+    assert shown == [
+        "One row",
+        "↻ That reply broke off; forget it.",
+        "↻ Asking again in 1.0 s (attempt 2): it ended too early",
+    ]
+    assert live(again)[0] == ["↻ Asking again in 1.0 s (attempt 2): it ended too early"]
+
+
+def test_what_a_stop_adds_to_the_text_so_far_is_shown_once() -> None:
+    cut = events.Reply(text="There are", tool_calls=0)
+    text = "There are\n\nWhat would you like to do instead?"
+    shown, _ = live(delta("There are"), cut, result(text, "cancelled", "There are"))
+    assert shown[:-1] == ["There are", "What would you like to do instead?"]
+
+
+def test_the_result_is_shown_where_no_reply_did() -> None:
+    assert live(result("Interrupted. Tell the chain what to do instead.", "interrupted"))[0][0].startswith(
+        "Interrupted."
+    )
+
+
+def test_an_error_is_told_once() -> None:
+    error = events.Error(message="the service is gone", kind="model")
+    assert [row for row in live(error, result("the service is gone", "error"))[0] if "gone" in row] == [
+        "✗ the service is gone"
+    ]
+
+
+def test_text_that_was_cut_without_a_reply_is_not_lost() -> None:
+    shown, tail = live(delta("Half a"), result("Stopped after 5 s, the time limit.", "limit_reached"))
+    assert (shown[:2], tail) == (["Half a", "Stopped after 5 s, the time limit."], "")
+
+
+def test_thinking_is_the_unfinished_row_until_the_reply_begins() -> None:
+    assert live(events.ThinkingDelta(text="Hm"))[1] == "Hm"
+    assert live(events.ThinkingDelta(text="Hm"), delta("So")) == (["Hm"], "So")

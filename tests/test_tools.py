@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import trio
 
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines import Adjustment
@@ -158,6 +159,24 @@ def test_what_is_no_tool_does_not_get_into_a_registry() -> None:
         Registry.of([echo, undescribed])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="'echo' is no tool"):
         Registry.of(["echo"])  # type: ignore[list-item]
+
+
+def test_what_the_model_cannot_be_told_of_does_not_get_into_a_registry() -> None:
+    @tool
+    async def wait(ctx: ToolContext, event: trio.Event) -> str:
+        """Wait."""
+        return ""
+
+    @tool
+    async def look(ctx: ToolContext, where: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
+        """Look."""
+        return ""
+
+    with pytest.raises(ConfigError, match=r"^wait cannot be a tool, since .* no schema: .*trio\.Event") as caught:
+        Registry.of([echo, wait])
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"^look cannot be a tool, since .* no schema: name 'Nowhere' is"):
+        Registry.of([look])
 
 
 async def test_input_that_fits_is_handed_over() -> None:

@@ -71,6 +71,9 @@ class Kept:
     async def reply(self, request: Request, on_delta: Any) -> Reply:
         return await self.inner.reply(request, on_delta)
 
+    async def prepare(self) -> None:
+        await self.inner.prepare()
+
     async def aclose(self) -> None:
         """Not yet."""
 

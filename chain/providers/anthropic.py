@@ -5,15 +5,20 @@ instead: it walks through the whole history at every call and builds an object f
 is most of the CPU time of an iteration. So the body is encoded in ``encoding`` and the stream is read in ``stream``.
 
 Its retries are off, since the executor's are the only ones, and so is its look at the environment: keys, address and
-headers come from the configuration or not at all (only proxies are taken from ``HTTPS_PROXY`` and the like). Its client
-is built when it is first used, in a thread, because importing ``anthropic`` takes a second.
+headers come from the configuration or not at all (only proxies are taken from ``HTTPS_PROXY`` and the like).
+
+Importing ``anthropic`` takes a second, so the client is built in a thread, by ``prepare`` or else by the first call. A
+call that is cancelled meanwhile does not wait for that thread, which goes on; whoever comes next waits for it.
 """
 
 from __future__ import annotations
 
 import email.utils
+import gc
 import math
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
 
 CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
+
+_BUILDING = threading.Lock()
+"""Held by the thread that builds a client: of two at once, the second would import with the first one's collector."""
 
 CLOSE_S = 1.0
 LOOK_S = 30.0
@@ -90,7 +98,6 @@ class AnthropicModel:
         self._price = price
         self._encoder = Encoder(parameters)
         self._client: anthropic.AsyncAnthropic | None = None
-        self._building = trio.Lock()
         self._secrets = _secrets(parameters, service)
 
     @property
@@ -117,16 +124,22 @@ class AnthropicModel:
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
 
+    async def prepare(self) -> None:
+        """Build the client ahead of the first call, while somebody is typing. Raises ``ModelError``."""
+        await self.connect()
+
     async def connect(self) -> anthropic.AsyncAnthropic:
-        """Build the client if there is none yet. Call it early where somebody is typing meanwhile."""
-        async with self._building:
-            if self._client is None:
-                self._client = await trio.to_thread.run_sync(self._build)
-        return self._client
+        """The client, which is built if there is none yet. Raises ``ModelError``."""
+        if self._client is not None:
+            return self._client
+        return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True)
 
     async def look(self) -> str:
         """Ask the service for the model, and return what is wrong, or an empty string."""
-        client = await self.connect()
+        try:
+            client = await self.connect()
+        except ModelError as error:
+            return str(error)
         import anthropic
         import httpx2
 
@@ -158,6 +171,21 @@ class AnthropicModel:
     # ------------------------------------------------------------------------------------------------- inside
 
     def _build(self) -> anthropic.AsyncAnthropic:
+        """Build the client, if no other thread has. Runs in a thread of its own, which nobody may be waiting for."""
+        with _BUILDING:
+            if self._client is None:
+                try:
+                    _import_sdk()
+                    self._client = self._new_client()
+                except Exception as error:  # noqa: BLE001 - whatever keeps the client from being, the user has to hear
+                    why = f"{type(error).__name__}: {self._words(error)}"
+                    raise ModelError(
+                        f"the client for {self._where} cannot be made ({why}); check the installation of anthropic, "
+                        "base_url, and the certificates and proxies of the environment"
+                    ) from None
+            return self._client
+
+    def _new_client(self) -> anthropic.AsyncAnthropic:
         import anthropic
         import httpx2
 
@@ -348,6 +376,27 @@ class _BadRequest(_Refused):
 
 class _TooLong(_Refused):
     """The conversation is longer than the model's context."""
+
+
+def _import_sdk() -> None:
+    """Import the libraries so that somebody who types meanwhile notices nothing.
+
+    The import makes a hundred thousand objects. Looking through them again and again stops every thread for up to
+    80 ms at a time; without the collector a key waits 15 to 30 ms at worst. What was imported stays, so it is frozen.
+    """
+    if "anthropic" in sys.modules:
+        return
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        import anthropic  # noqa: F401
+        import httpx2  # noqa: F401
+
+        # First frozen, then on: the other way round the collector begins with all of it.
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _secrets(parameters: Parameters, service: Service) -> list[str]:

@@ -66,6 +66,9 @@ class ScriptedModel:
         await self._stream(answer, on_delta)
         return answer.reply
 
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
     async def aclose(self) -> None:
         """There is nothing to give up."""
 

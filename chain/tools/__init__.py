@@ -194,6 +194,20 @@ def _is_positive(number: object) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and number > 0
 
 
+def _check_schema(tool: Tool) -> None:
+    """Raise ``ConfigError`` for types that have no schema.
+
+    Not where the function is decorated: pydantic takes 50 ms to import, and a type may be defined further down.
+    """
+    from pydantic import PydanticUserError
+
+    try:
+        _ = tool.input_schema
+    except (NameError, PydanticUserError) as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigError(f"{tool.name} cannot be a tool, since its input has no schema: {why}") from error
+
+
 @dataclass
 class Registry:
     """The tools of one agent, by name."""
@@ -202,13 +216,14 @@ class Registry:
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Registry:
-        """A registry of these tools. Raises ``ConfigError`` for what is no tool, and when two have the same name."""
+        """A registry of these tools. Raises ``ConfigError`` for what cannot be a tool, and if two have one name."""
         registry = cls()
         for each in tools:
             if not isinstance(each, Tool):
                 raise ConfigError(f"{getattr(each, '__qualname__', repr(each))} is no tool: decorate it with @tool")
             if each.name in registry.tools:
                 raise ConfigError(f"two tools are called {each.name}; give one of them another name")
+            _check_schema(each)
             registry.tools[each.name] = each
         return registry
 

@@ -1,0 +1,73 @@
+"""What the runs of a session have come to: how each one's end is settled, and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from chain import endings, events
+from chain.errors import JournalError
+from chain.inbox import Accepted, Emit, Inbox, Ledger, Record
+from chain.messages import Usage
+from chain.run import Outcome, Run
+
+
+class Account:
+    """The endings of a session's runs, and what they have used."""
+
+    def __init__(
+        self, *, inbox: Inbox, ledger: Ledger, journal: Record, emit: Emit, trace_path: Callable[[], str | None]
+    ) -> None:
+        self._inbox = inbox
+        self._ledger = ledger
+        self._journal = journal
+        self._emit = emit
+        self._trace_path = trace_path
+        self._statuses: list[events.Status] = []
+        self.usage = Usage()
+
+    @property
+    def last_status(self) -> events.Status | None:
+        """How the last run ended."""
+        return self._statuses[-1] if self._statuses else None
+
+    def exit_code(self, *, unsent: bool = False, interrupted: bool = False, terminated: bool = False) -> int:
+        """The exit code of the process as things stand."""
+        left = unsent or any(r.state == "returned" for r in self._ledger.receipts)
+        codes = {endings.LINES_LEFT: left, endings.INTERRUPTED_CODE: interrupted, endings.SIGTERM_CODE: terminated}
+        return endings.exit_code(
+            [*(endings.EXIT_CODES[s] for s in self._statuses), *(code for code, holds in codes.items() if holds)]
+        )
+
+    def settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
+        """Give back the lines that are left, add up the run, record its result and tell of it; all in one step."""
+        for accepted in left:
+            was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
+            state: events.State = "handled" if was_done else "returned"
+            reason = "" if was_done else outcome.status
+            self._ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
+        self.usage += run.usage
+        self._statuses.append(outcome.status)
+        result = self._result(run, outcome)
+        # A disk that takes no more must not keep the run from ending.
+        with suppress(JournalError):
+            fields = {"status": result.status, "result": result.result, "iterations": result.iterations}
+            self._journal.record("result", {**fields, "usage": events.to_json(result)["usage"]})
+        self._journal.in_order(lambda: self._emit(result))
+
+    def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        return events.Result(
+            iteration=run.iteration,
+            status=outcome.status,
+            result=outcome.result,
+            replies=tuple(run.replies),
+            iterations=run.iteration,
+            usage=run.usage,
+            partial=outcome.partial,
+            phase_reached=outcome.phase_reached,
+            partial_results=outcome.partial_results,
+            termination_reason=outcome.termination_reason,
+            trace_path=self._trace_path(),
+            exit_code=self.exit_code(),
+            receipts=self._ledger.receipts,
+        )

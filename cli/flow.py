@@ -1,0 +1,128 @@
+"""Running text, cut into rows as it comes. Pure.
+
+A terminal that keeps a prompt below what scrolls by can be given whole rows only, so the text is cut where the terminal
+would wrap it, at a space if there is one. What is left is the unfinished row, at most a row long.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+TAB = 4
+
+_UNSAFE = re.compile(
+    # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
+    # body stops at whatever might begin another, or an unended one would cost time in the square of its length.
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+    # Control characters but tab and newline, what turns the direction of text around, halves of UTF-16 pairs.
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+_BEGUN = re.compile(
+    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
+    r"|\x1b[ -/]*)\Z"
+)
+"""A sequence that the end of a piece may have cut; of one without an end only so much is waited for."""
+
+
+def clean(text: str) -> str:
+    """The text without escape sequences and control characters; newlines and tabs stay."""
+    return _UNSAFE.sub("", text)
+
+
+def flat(text: str) -> str:
+    """The text on one row."""
+    return " ".join(clean(text).split())
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text without control characters takes."""
+    return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
+
+
+def _columns_of(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fitting(text: str, width: int) -> int:
+    """How many characters of the text fit into so many columns, at least one."""
+    if text.isascii():
+        return max(min(len(text), width), 1)
+    taken = 0
+    for n, char in enumerate(text):
+        taken += _columns_of(char)
+        if taken > width:
+            return max(n, 1)
+    return len(text)
+
+
+class Flow:
+    """One running text, ``width`` columns wide. Blank rows around it are left out."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._raw = ""
+        self._row = ""
+        self._blanks = 0
+        self._has_begun = False
+
+    @property
+    def tail(self) -> str:
+        """The unfinished row."""
+        return self._row.rstrip()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any row has been given out."""
+        return self._has_begun
+
+    def add(self, text: str) -> list[str]:
+        """Take a piece, and return the rows that are whole now."""
+        text = self._raw + text
+        begun = _BEGUN.search(text)
+        cut = begun.start() if begun is not None else len(text)
+        self._raw = text[cut:]
+        *whole, self._row = (self._row + clean(text[:cut])).split("\n")
+        rows = [row for line in whole for row in self._rows_of(line)]
+        if columns(self._row) > self.width or "\t" in self._row:
+            *full, self._row = self._cut(self._row)
+            rows += [row for part in full for row in self._given(part)]
+        return rows
+
+    def end(self) -> list[str]:
+        """The unfinished row as the last one."""
+        line, self._row = self._row + clean(self._raw), ""
+        self._raw = ""
+        return self._rows_of(line) if line.strip() else []
+
+    def _rows_of(self, line: str) -> list[str]:
+        return [row for part in self._cut(line) for row in self._given(part)]
+
+    def _given(self, row: str) -> list[str]:
+        """A whole row, with the blank ones before it that turned out to be inside the text."""
+        row = row.rstrip()
+        if not row:
+            self._blanks += self._has_begun
+            return []
+        blanks, self._blanks, self._has_begun = self._blanks, 0, True
+        return [""] * blanks + [row]
+
+    def _cut(self, line: str) -> list[str]:
+        """The line in parts that fit, the last of them perhaps empty."""
+        line = line.expandtabs(TAB)
+        parts = []
+        while columns(line[: 2 * self.width]) > self.width:
+            end = fitting(line, self.width)
+            if line[end] != " ":
+                end = line.rfind(" ", 1, end) + 1 or end
+            parts.append(line[:end])
+            line = line[end:].removeprefix(" ")
+        return [*parts, line]

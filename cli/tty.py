@@ -1,0 +1,53 @@
+"""The terminal's own settings: quiet before the prompt is up, and as they were when the program is gone.
+
+Until the prompt is up the terminal echoes what is typed wherever the cursor is, and keeps it until a line is whole.
+``hush`` ends that before the slow imports, so that keys typed ahead come to the editor one by one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import termios
+from contextlib import suppress
+from typing import Any
+
+_SANE = b"\x1b[?2004l\x1b[?25h\x1b[0m"
+"""No bracketed paste, the cursor visible, no colour."""
+
+_before: list[Any] | None = None
+
+
+def hush(fd: int = 0) -> None:
+    """Stop echo, line editing and the change of Enter into a newline, until ``restore``, which an exit calls too."""
+    global _before
+    with suppress(termios.error):
+        settings = termios.tcgetattr(fd)
+        if _before is None:
+            _before = [*settings[:6], list(settings[6])]
+            atexit.register(restore, fd)
+        settings[0] &= ~termios.ICRNL
+        settings[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(fd, termios.TCSANOW, settings)
+
+
+def restore(fd: int = 0) -> None:
+    """Make the terminal what it was before ``hush``, whatever has happened to it since."""
+    global _before
+    if _before is None:
+        return
+    settings, _before = _before, None
+    with suppress(termios.error):
+        termios.tcsetattr(fd, termios.TCSANOW, settings)
+    with suppress(OSError):
+        os.set_blocking(1, True)
+        os.write(1, _SANE)
+
+
+def is_utf8(environ: dict[str, str] | os._Environ[str]) -> bool:
+    """Whether the terminal shows UTF-8, by the locale that it was started with; where none is named, it does.
+
+    Python itself takes UTF-8 in the C locale, whatever the terminal makes of it.
+    """
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
+    return locale.lower().replace("-", "").rpartition(".")[2].partition("@")[0] == "utf8"

@@ -1,0 +1,474 @@
+"""A program in a real pseudo-terminal, seen through a terminal emulator, and what its sessions left on the disk.
+
+The tests type, wait until something is on the screen, and look. Every wait has a deadline, and one that is missed shows
+the whole screen. Two things differ from a terminal of today: nothing is reflowed when the size changes (columns that
+go are lost, as in xterm), and rows that are cut off at the top go to the scrollback.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import pyte
+from wcwidth import wcwidth
+
+ROOT = Path(__file__).parent.parent
+
+DEADLINE_S = 20.0
+"""Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
+
+TICK_S = 0.02
+"""How often a condition is tried while nothing is written: it may look at a file, or at the terminal's settings."""
+
+CHUNK = 65_536
+
+_FOREIGN = re.compile(
+    # What pyte takes for something else: control sequences with a private mark that it does not know (it would
+    # underline for xterm's modifyOtherKeys), and strings for the terminal, whose text it would show.
+    rb"\x1b\[[<=>][0-?]*[ -/]*[@-~]|\x1b\[\?[0-9;]*m|\x1b[PX^_][^\x1b]*\x1b\\"
+)
+_CUT_OFF = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[PX^_][^\x1b]*\x1b?)?\Z")
+_MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+_MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mouse", 1003: "mouse", 1006: "mouse"} | {
+    1049: "alternate screen",
+    2004: "bracketed paste",
+}
+_CURSOR_SHOWN = 25
+
+
+class Emulator(pyte.Screen):
+    """A terminal with a scrollback.
+
+    It keeps the rows itself as they scroll off: ``pyte.HistoryScreen`` takes six times as long for every byte.
+    """
+
+    def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
+        self.scrolled: list[str] = []
+        self._answer = answer
+        super().__init__(columns, lines)
+
+    def write_process_input(self, data: str) -> None:
+        """Answer a question about the terminal."""
+        self._answer(data)
+
+    def index(self) -> None:
+        """Move down, and keep the row that leaves at the top."""
+        if self.margins is None and self.cursor.y == self.lines - 1:
+            self.scrolled.append(self._row(0))
+        super().index()
+
+    def draw(self, data: str) -> None:
+        """Show text; pyte stops at the first sign without a width, and lets a wide one stick out at the right."""
+        if data.isascii():
+            super().draw(data)
+            return
+        for char in data:
+            width = wcwidth(char)
+            if width <= 0 and not unicodedata.combining(char):
+                self._join(char)
+                continue
+            if width == 2 and self.cursor.x == self.columns - 1:
+                self.cursor.x = self.columns
+            super().draw(char)
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        """Change the size as xterm does: rows below the cursor go first, then those at the top."""
+        lines, columns = lines or self.lines, columns or self.columns
+        leaving = max(0, self.cursor.y + 1 - lines)
+        self.scrolled += [self._row(y) for y in range(leaving)]
+        kept = {y - leaving: row for y, row in self.buffer.items() if leaving <= y < leaving + lines}
+        self.buffer.clear()
+        self.buffer.update(kept)
+        self.cursor.y -= leaving
+        self.lines = lines
+        super().resize(lines, columns)
+        self.cursor.x = min(self.cursor.x, columns - 1)
+
+    def _row(self, y: int) -> str:
+        row = self.buffer[y]
+        return "".join(row[x].data for x in range(self.columns)).rstrip()
+
+    @property
+    def rows(self) -> list[str]:
+        """The visible rows. The second cell of a wide sign holds nothing, so they read like text."""
+        return [self._row(y) for y in range(self.lines)]
+
+    def _join(self, char: str) -> None:
+        """Put what has no width of its own (a variation selector, a joiner) to the sign before it."""
+        row, x = self.buffer[self.cursor.y], self.cursor.x - 1
+        if x > 0 and not row[x].data:
+            x -= 1
+        if x >= 0:
+            row[x] = row[x]._replace(data=row[x].data + char)
+
+
+Condition: TypeAlias = "Callable[[Screen], object] | str"
+
+
+class Screen:
+    """A program that runs in a terminal of its own. A context manager: leaving it kills what still runs.
+
+    ``env`` is put over the environment that ``environ`` gives; a value of ``None`` takes a variable out.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        home: Path,
+        rows: int = 30,
+        columns: int = 100,
+        env: Mapping[str, str | None] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.home = home
+        self.raw = bytearray()
+        self._emulator = Emulator(columns, rows, self.type)
+        self._stream = pyte.ByteStream(self._emulator)
+        self._rest = b""
+        self._is_over = False
+        self._terminal, slave = os.openpty()
+        try:
+            self._set_size(rows, columns)
+            self._before = termios.tcgetattr(slave)
+            # The first terminal that the leader of a session opens becomes the one that controls it.
+            take_it = ': <>"$0"; exec "$@"'
+            self.process = subprocess.Popen(
+                ["/bin/sh", "-c", take_it, os.ttyname(slave), *argv],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                start_new_session=True,
+                env=environ(home, env or {}),
+                cwd=cwd or home,
+            )
+        except BaseException:
+            os.close(self._terminal)
+            raise
+        finally:
+            os.close(slave)
+        self._ended = os.pidfd_open(self.process.pid)
+        os.set_blocking(self._terminal, False)
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------- what is seen
+
+    @property
+    def display(self) -> list[str]:
+        """The visible rows, without the blanks at their ends."""
+        return self._emulator.rows
+
+    @property
+    def rows(self) -> list[str]:
+        """The scrollback and the visible rows that are in use."""
+        rows = [*self._emulator.scrolled, *self.display]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    @property
+    def everything(self) -> str:
+        """All rows as text."""
+        return "\n".join(self.rows)
+
+    @property
+    def joined(self) -> str:
+        """All rows without their ends, to find what a row's end went through."""
+        return "".join(self.rows)
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Row and column, from 0."""
+        return self._emulator.cursor.y, self._emulator.cursor.x
+
+    @property
+    def editor(self) -> str | None:
+        """The text at the prompt: from the last row with a ``>`` to the toolbar. ``None`` without a prompt."""
+        found = self._below_prompt()
+        if found is None:
+            return None
+        first = found[0].removeprefix(">").removeprefix(" ")
+        text = "\n".join([first, *(row.removeprefix("  ") for row in found[1:-1])])
+        # Blank rows at the end are of the text only as far as the cursor has come.
+        rows = max(1, self.cursor[0] - (len(self._used()) - len(found)) + 1)
+        return text if text.count("\n") < rows else _without_blank_rows(text, rows)
+
+    @property
+    def toolbar(self) -> str:
+        """The last row below the prompt; empty without one."""
+        found = self._below_prompt() or [""]
+        return found[-1] if len(found) > 1 else ""
+
+    def _below_prompt(self) -> list[str] | None:
+        rows = self._used()
+        start = next((n for n in range(len(rows) - 1, -1, -1) if f"{rows[n]} ".startswith("> ")), None)
+        return None if start is None else rows[start:]
+
+    def _used(self) -> list[str]:
+        rows = self.display
+        return rows[: next((n for n in range(len(rows), 0, -1) if rows[n - 1]), 0)]
+
+    # ------------------------------------------------------------------------------------------------- what is done
+
+    def until(self, condition: Condition, deadline: float = DEADLINE_S) -> Screen:
+        """Read until the condition holds: a text that is to be seen or scrolled past, or a function of the screen."""
+        holds = condition if callable(condition) else lambda screen: condition in screen.everything
+        end = time.monotonic() + deadline
+        while not holds(self):
+            if self._is_over:
+                raise AssertionError(self._told(condition, f"the program ended with {self.wait()}"))
+            if time.monotonic() > end:
+                raise AssertionError(self._told(condition, f"{deadline:g} s have passed"))
+            self._read(TICK_S)
+        return self
+
+    def type(self, text: str | bytes) -> None:
+        """Press keys. What is written meanwhile is read, so that neither side waits for the other."""
+        left = text if isinstance(text, bytes) else text.encode()
+        end = time.monotonic() + DEADLINE_S
+        while left and not self._is_over:
+            assert time.monotonic() < end, self._told(text, "nobody reads the keys")
+            _, can_write, _ = select.select([], [self._terminal], [], 0)
+            if can_write:
+                with suppress(BlockingIOError):
+                    left = left[os.write(self._terminal, left) :]
+            else:
+                self._read(TICK_S)
+
+    def open_gate(self, name: str, text: str = "opened") -> None:
+        """Let the tool ``gate`` of this name go on, which returns the text; waits for it to stand there."""
+        path = gates(self.home) / name
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                gate = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENXIO):
+                    raise
+            else:
+                with os.fdopen(gate, "w") as file:
+                    file.write(text)
+                return
+            if self._is_over or time.monotonic() > end:
+                raise AssertionError(self._told(name, "nobody stands at this gate"))
+            self._read(TICK_S)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of the terminal, of which the program is told by SIGWINCH."""
+        while self._read(0):
+            pass
+        self._emulator.resize(rows, columns)
+        self._set_size(rows, columns)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal to the program."""
+        self.process.send_signal(number)
+
+    def hang_up(self) -> None:
+        """Close the window: the terminal is gone, and nothing more is seen."""
+        self._is_over = True
+        os.close(self._terminal)
+        self._terminal = -1
+
+    def wait(self, deadline: float = DEADLINE_S) -> int:
+        """Read the rest and wait for the exit code; that of a signal is negative."""
+        end = time.monotonic() + deadline
+        while not self._is_over and time.monotonic() < end:
+            self._read(TICK_S)
+        ended, _, _ = select.select([self._ended], [], [], max(0, end - time.monotonic()))
+        assert ended, self._told("the end", f"{deadline:g} s have passed")
+        return self.process.wait()
+
+    def close(self) -> None:
+        """Kill the program, with whatever is in its process group, if it still runs."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        for descriptor in (self._terminal, self._ended):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._terminal = self._ended = -1
+        self._is_over = True
+
+    # ------------------------------------------------------------------------------------------------- its settings
+
+    @property
+    def is_cooked(self) -> bool:
+        """Whether the terminal still edits lines itself, as it does for programs that do not ask for keys."""
+        return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
+
+    def mode(self, number: int) -> bool | None:
+        """Whether a private mode (25: the cursor is shown, 2004: bracketed paste) was turned on, or off, last."""
+        found = [switch == b"h" for modes, switch in _MODES.findall(self.raw) if b"%d" % number in modes.split(b";")]
+        return found[-1] if found else None
+
+    @property
+    def left_behind(self) -> list[str]:
+        """What a shell would find changed after the program's end: settings, modes, colours, an unfinished row."""
+        found = []
+        now = termios.tcgetattr(self._terminal)
+        names = ("input", "output", "control", "local", "input speed", "output speed", "characters")
+        changed = [name for name, old, new in zip(names, self._before, now, strict=True) if old != new]
+        found += [f"the terminal's {name} settings" for name in changed]
+        found += [name for number, name in _MODES_OFF.items() if self.mode(number)]
+        if self.mode(_CURSOR_SHOWN) is False:
+            found.append("a hidden cursor")
+        if re.findall(rb"\x1b\[>4;?([0-9]*)m", self.raw)[-1:] not in ([], [b""], [b"0"]):
+            found.append("modified keys")
+        if len(re.findall(rb"\x1b\[>[0-9]+u", self.raw)) > len(re.findall(rb"\x1b\[<[0-9]*u", self.raw)):
+            found.append("a keyboard protocol")
+        if self._emulator.cursor.attrs != self._emulator.default_char:
+            found.append("colours")
+        if self._emulator.margins is not None:
+            found.append("margins")
+        if self.cursor[1] != 0:
+            found.append("a row that is not finished")
+        return found
+
+    def _set_size(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _read(self, seconds: float) -> bool:
+        """Read once what comes within this time, and whether anything did. At the end there is nothing more to come."""
+        if self._is_over:
+            return False
+        ready, _, _ = select.select([self._terminal, self._ended], [], [], seconds)
+        if self._terminal not in ready:
+            # What it wrote last may have come after the terminal and before the end was looked at.
+            if not ready or select.select([self._terminal], [], [], 0)[0]:
+                return False
+            self._is_over = True
+            return False
+        try:
+            data = os.read(self._terminal, CHUNK)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        self._is_over = not data
+        self._show(data)
+        return bool(data)
+
+    def _show(self, data: bytes) -> None:
+        self.raw += data
+        data = self._rest + data
+        cut_off = _CUT_OFF.search(data)
+        end = cut_off.start() if cut_off else len(data)
+        self._rest = data[end:]
+        self._stream.feed(_FOREIGN.sub(b"", data[:end]))
+
+    def _told(self, wanted: object, why: str) -> str:
+        name = wanted if isinstance(wanted, str) else _source(wanted)
+        rule = "-" * self._emulator.columns
+        state = f"cursor at {self.cursor}, exit code {self.process.poll()}"
+        return f"{name!r} did not come: {why}\n{rule}\n{self.everything}\n{rule}\n{state}"
+
+
+def _without_blank_rows(text: str, rows: int) -> str:
+    """The text without the blank rows at its end, as far as it has more than so many rows."""
+    found = text.split("\n")
+    while len(found) > rows and not found[-1]:
+        found.pop()
+    return "\n".join(found)
+
+
+def _source(function: object) -> str:
+    """Where a condition stands, which says more than its name, mostly a lambda's."""
+    code = getattr(function, "__code__", None)
+    return repr(function) if code is None else f"{function} at {Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
+    """The environment of a program: a home of its own, a terminal with everything, no key."""
+    own = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "PYTHONPATH": str(ROOT),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "GATES": str(gates(home)),
+    }
+    return {name: value for name, value in {**own, **more}.items() if value is not None}
+
+
+def gates(home: Path) -> Path:
+    """The folder of the pipes at which the tool ``gate`` waits."""
+    folder = home / "gates"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def program(*args: str) -> list[str]:
+    """The command line of the ``chain`` program with the tools of the tests."""
+    return [sys.executable, str(ROOT / "tests/terminal_program.py"), *args]
+
+
+# ------------------------------------------------------------------------------------------------------------ journals
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of a line, as the journal has it; ``queued`` while nothing has."""
+
+    text: str
+    kind: str
+    state: str = "queued"
+    iteration: int = 0
+    point: str | None = None
+
+
+def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
+    """The records of each session by its id, the oldest first; without a last one that is torn."""
+    found = {}
+    for path in sorted((home / "state/chain/sessions").glob("*.jsonl")):
+        found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
+    return found
+
+
+def records(home: Path) -> list[dict[str, Any]]:
+    """The records of the only session."""
+    (found,) = journals(home).values()
+    return found
+
+
+def receipts(home: Path) -> dict[str, Receipt]:
+    """Each line of the only session by its id, in the order of acceptance, with what became of it last."""
+    return receipts_of(records(home))
+
+
+def receipts_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
+    """The same of these records."""
+    lines: dict[str, Receipt] = {}
+    for record in found:
+        if record["type"] == "line":
+            lines[record["id"]] = Receipt(record["text"], record["kind"])
+        elif record["type"] == "receipt":
+            was = lines[record["id"]]
+            lines[record["id"]] = Receipt(was.text, was.kind, record["state"], record["iteration"], record["point"])
+    return lines

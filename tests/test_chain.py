@@ -1,0 +1,643 @@
+"""What a front end asks of a chain between its lines: take one back, begin afresh, change the model, prepare."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import trio
+from double import calls, text
+from hypothesis import given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
+from support import MemoryFile, Recorder, Session, check_invariants, open_session, settings
+from test_properties import TOOLS, RandomModel, Step, check_silence, steps
+from trio.testing import MockClock, wait_all_tasks_blocked
+from wire import model_at, wired
+
+from chain import events
+from chain.errors import JournalError, UserError
+from chain.providers.scripted import ScriptedModel
+from chain.tools import Tool, ToolContext, tool
+
+ROOT = Path(__file__).parent.parent
+
+TWO_STEPS = """
+rules:
+  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+ANSWER = "rules: [{text: The answer.}]"
+
+
+@dataclass
+class Gate:
+    """A tool that waits until it is let go; it may take the guidance that waits by then."""
+
+    asks: bool = False
+    heard: list[str] = field(default_factory=list)
+    started: trio.Event = field(default_factory=trio.Event)
+    asked: trio.Event = field(default_factory=trio.Event)
+    open: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def tool(self) -> Tool:
+        @tool
+        async def wait(ctx: ToolContext) -> str:
+            """Wait."""
+            self.started.set()
+            if self.asks:
+                await self.asked.wait()
+                self.heard += [a.value for a in (await ctx.safe_point("here")).adjustments]
+            await self.open.wait()
+            return "waited"
+
+        return wait
+
+
+async def begin(session: Session, gate: Gate, *lines: str) -> None:
+    """Start a run and send lines while its tool runs."""
+    assert session.chain.submit("Do the task").what == "started"
+    await gate.started.wait()
+    for line in lines:
+        assert session.chain.submit(line).what == "queued"
+    await wait_all_tasks_blocked()
+
+
+async def finish(session: Session, gate: Gate, *, max_iterations: int = 20) -> None:
+    gate.open.set()
+    await session.chain.wait_idle()
+    check_invariants(session, max_iterations=max_iterations)
+
+
+class FullDisk(MemoryFile):
+    """A disk that takes nothing while ``full`` is set."""
+
+    full = False
+
+    def append(self, data: bytes) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().append(data)
+
+
+def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> Recorder:
+    return Recorder(ScriptedModel.parse(f"name: {name}\n{rules}"))
+
+
+# --------------------------------------------------------------------------------------------------------- dropping
+
+
+async def test_a_dropped_line_never_reaches_the_model_and_its_text_is_the_users_again() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await begin(session, gate, "use B", "!Use C  ", "context: it is late")
+        assert session.chain.last_waiting() == "L4"
+        assert session.chain.drop("l3", "edited") == "!Use C  "
+        assert [a.id for a in session.chain.waiting] == ["L2", "L4"]
+        await finish(session, gate)
+        assert "Use C" not in session.sent()
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L4"), "D", ())
+        [dropped] = [r for r in session.of(events.Receipt) if r.id == "L3"]
+        assert (dropped.state, dropped.reason, dropped.iteration) == ("dropped", "edited", 1)
+        assert session.result.exit_code == 0
+
+
+async def test_what_cannot_be_dropped_is_told_with_what_waits() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        with pytest.raises(UserError, match=r"^nothing waits$"):
+            session.chain.drop("L1")
+        assert session.chain.last_waiting() is None
+        await begin(session, gate, "use B", "then: the next")
+        with pytest.raises(UserError, match=r"^L1 does not wait; waiting are L2, L3$"):
+            session.chain.drop("L1")
+        await finish(session, gate)
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
+
+
+async def test_a_line_that_a_running_tool_has_acted_on_stays() -> None:
+    gate = Gate(asks=True)
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await begin(session, gate, "use B", "focus on prices")
+        assert session.chain.last_waiting() == "L3"
+        gate.asked.set()
+        await wait_all_tasks_blocked()
+        assert gate.heard == ["prices"]
+        assert session.chain.last_waiting() == "L2", "the latest of those that can still be dropped"
+        with pytest.raises(UserError, match="a running tool has acted on L3 already, so it cannot be dropped any more"):
+            session.chain.drop("L3")
+        await finish(session, gate)
+        assert session.state("L3") == "delivered"
+
+
+async def test_a_sender_that_waits_for_room_gets_the_place_of_a_dropped_line() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
+        await begin(session, gate, "use B")
+
+        async def send() -> None:
+            await session.chain.wait_for_room()
+            assert session.chain.submit("use C").what == "queued"
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await wait_all_tasks_blocked()
+            assert session.chain.drop("L2") == "use B"
+        await finish(session, gate)
+        assert session.sent(1).endswith("USER INTERRUPTION: use C")
+
+
+async def test_a_follow_up_that_is_dropped_starts_no_run() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await begin(session, gate, "then: the next")
+        assert session.chain.drop("L2") == "then: the next"
+        await finish(session, gate)
+        assert len(session.of(events.Result)) == 1
+
+
+async def test_a_run_whose_only_line_is_dropped_as_it_begins_asks_nothing() -> None:
+    gate = Gate()
+    use, model = settings(max_iterations=1), TWO_STEPS.replace("step: 1", "turn: 1")
+    async with open_session(model, tools=[gate.tool], use=use, interactive=True) as session:
+        session.chain.listen(
+            lambda e: (
+                session.chain.drop("L2") and None
+                if isinstance(e, events.RunStarted) and not e.query and session.chain.waiting
+                else None
+            )
+        )
+        await begin(session, gate, "use B")
+        await finish(session, gate, max_iterations=1)
+        assert [(r.status, r.iterations) for r in session.of(events.Result)] == [("max_iterations", 1), ("done", 0)]
+        assert len(session.model.requests) == 1
+        assert (await session.run("Go on")).status == "done"
+
+
+# ---------------------------------------------------------------------------------------------------------- afresh
+
+
+async def test_a_new_conversation_knows_nothing_but_the_plan() -> None:
+    async with open_session(ANSWER) as session:
+        session.chain.submit("todo: add buy milk")
+        await session.run("Do the task")
+        session.chain.start_afresh()
+        withdrawn = session.records[-1]
+        assert {k: withdrawn[k] for k in ("type", "messages", "agent", "reason")} == {
+            "type": "withdrawn",
+            "messages": 2,
+            "agent": "main",
+            "reason": "new",
+        }
+        await session.run("Do another task")
+        await session.run("And one more")
+        assert session.sent(1) == "user: Do another task"
+        assert session.sent(2).startswith("user: Do another task\nassistant: The answer.")
+        plan = "[ ] 1. buy milk\n0 done, 0 failed, 1 pending"
+        assert [r.tail for r in session.model.requests] == [(plan,), (plan,), ()]
+        check_invariants(session)
+
+
+async def test_without_a_plan_a_new_conversation_has_no_tail() -> None:
+    async with open_session(ANSWER) as session:
+        session.chain.start_afresh()
+        await session.run("Do the task")
+        session.chain.start_afresh()
+        await session.run("Do another task")
+        assert [(r.tail, len(r.messages)) for r in session.model.requests] == [((), 1), ((), 1)]
+        check_invariants(session)
+
+
+async def test_a_run_that_is_active_keeps_its_conversation() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await begin(session, gate)
+        with pytest.raises(UserError, match="a run is active; stop it first"):
+            session.chain.start_afresh()
+        await finish(session, gate)
+        assert session.sent().startswith("user: Do the task")
+        assert not [r for r in session.records if r["type"] == "withdrawn"]
+
+
+async def test_a_new_conversation_that_cannot_be_recorded_does_not_begin() -> None:
+    disk = FullDisk()
+    async with open_session(ANSWER, file=disk) as session:
+        await session.run("Do the task")
+        disk.full = True
+        with pytest.raises(JournalError, match="No space left"):
+            session.chain.start_afresh()
+        disk.full = False
+        await session.run("Go on")
+        assert session.sent() == "user: Do the task\nassistant: The answer.\nuser: Go on"
+        check_invariants(session)
+
+
+BAD_ENDS = {
+    "refused": "rules:\n  - {times: 1, text: No., stop_reason: refusal}\n  - {text: The answer.}",
+    "context_full": (
+        "rules:\n  - {times: 1, text: As far as, stop_reason: model_context_window_exceeded}\n  - {text: The answer.}"
+    ),
+    "truncated": "rules:\n  - {times: 1, text: Half an, stop_reason: max_tokens}\n  - {text: The answer.}",
+    "error": "rules: [{text: The answer., error: {message: bad request, times: 1}}]",
+    "interrupted": TWO_STEPS.replace("step: 1", "turn: 1"),
+}
+
+
+@pytest.mark.parametrize("status", BAD_ENDS)
+async def test_a_new_conversation_after_a_run_that_ended_badly(status: str) -> None:
+    gate = Gate()
+    async with open_session(BAD_ENDS[status], tools=[gate.tool]) as session:
+        session.chain.submit("Do the task")
+        if status == "interrupted":
+            await gate.started.wait()
+            session.chain.interrupt()
+        await session.chain.wait_idle()
+        assert session.result.status == status
+        session.chain.start_afresh()
+        gate.open.set()
+        assert (await session.run("Do another task")).status == "done"
+        assert session.model.requests[-1].messages[0].text == "Do another task"
+        check_invariants(session)
+
+
+async def test_a_new_conversation_after_a_run_whose_calls_were_left_open() -> None:
+    disk = FullDisk()
+
+    @tool
+    async def effect(ctx: ToolContext) -> str:
+        """Have an effect."""
+        disk.full = True
+        return "done"
+
+    model = "rules:\n  - {when: {user: first}, tools: [{name: effect, input: {}}]}\n  - {text: The answer.}"
+    async with open_session(model, tools=[effect], file=disk) as session:
+        assert (await session.run("the first task")).status == "error"
+        disk.full = False
+        session.chain.start_afresh()
+        result = await session.run("Do another task")
+        assert (result.status, result.result) == ("done", "The answer.")
+        assert session.sent() == "user: Do another task"
+        check_invariants(session)
+
+
+async def test_a_refusal_in_a_new_conversation_gives_back_its_own_lines_alone() -> None:
+    refusal = "{when: {user: bad}, text: No., stop_reason: refusal}"
+    model = f"rules:\n  - {refusal}\n  - {{text: x, error: {{message: bad request}}}}"
+    async with open_session(model) as session:
+        await session.run("Do the task")
+        session.chain.start_afresh()
+        await session.run("the bad task")
+        assert (session.state("L1"), session.state("L2")) == ("delivered", "returned")
+        check_invariants(session)
+
+
+async def test_the_service_takes_a_new_conversation(mock_clock: MockClock) -> None:
+    look = calls(("look", {"at": "x"}))
+    async with wired([look, text("The answer."), look, text("The other answer.")]) as wire:
+        wire.let_time_pass(mock_clock)
+        await wire.session.run("Do the task")
+        wire.double.expect_new_conversation()
+        wire.session.chain.start_afresh()
+        assert (await wire.session.run("Do another task")).result == "The other answer."
+        assert len(wire.bodies()[-1]["messages"]) == 3
+
+
+# ------------------------------------------------------------------------------------------------- another model
+
+
+async def test_the_next_run_asks_the_other_model() -> None:
+    other = scripted()
+    async with open_session(f"name: first\n{ANSWER}") as session:
+        await session.run("Do the task")
+        session.chain.use_model(other)
+        assert session.chain.model_name == "other"
+        assert (session.records[-1]["type"], session.records[-1]["name"]) == ("model", "other")
+        [init] = await session.chain.feed().batch()
+        assert isinstance(init, events.Init)
+        assert init.model == "other"
+        assert (await session.run("Do another task")).result == "The other answer."
+        assert (len(session.model.requests), len(other.requests)) == (1, 1)
+        assert [m.text for m in other.requests[0].messages] == ["Do the task", "The answer.", "Do another task"]
+        session.chain.start_afresh()
+        assert (await session.run("And one more")).result == "The other answer."
+        check_invariants(session)
+        assert (session.model.closed, other.closed) == (0, 0)
+    assert (session.model.closed, other.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_run_that_is_active_keeps_its_model_to_its_end(begun: bool) -> None:
+    gate, other = Gate(), scripted()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        if begun:
+            await begin(session, gate, "then: Do the next task")
+        else:
+            session.chain.submit("Do the task")
+            session.chain.submit("then: Do the next task")
+        session.chain.use_model(other)
+        assert session.chain.model_name == "other"
+        await finish(session, gate)
+        assert [r.result for r in session.of(events.Result)] == ["The answer.", "The other answer."]
+        assert (len(session.model.requests), len(other.requests)) == (2, 1)
+
+
+async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
+    failing = "rules: [{text: x, error: {message: too busy, retryable: true}}]"
+    async with open_session(ANSWER, use=settings(max_attempts=3)) as session:
+        for attempts, expected in ((None, 3), (1, 1), (None, 1), (5, 5)):
+            other = scripted(failing)
+            session.chain.use_model(other, max_attempts=attempts)
+            assert (await session.run("Go")).status == "error"
+            assert len(other.requests) == expected
+        assert session.chain.max_iterations == 20
+        check_invariants(session)
+
+
+async def test_a_change_of_model_that_cannot_be_recorded_is_none() -> None:
+    disk, other = FullDisk(), scripted()
+    async with open_session(f"name: first\n{ANSWER}", file=disk) as session:
+        disk.full = True
+        with pytest.raises(JournalError, match="No space left"):
+            session.chain.use_model(other)
+        disk.full = False
+        assert session.chain.model_name == "first"
+        assert (await session.run("Do the task")).result == "The answer."
+    assert (other.requests, other.closed) == ([], 0)
+
+
+async def test_a_model_that_comes_back_is_closed_once() -> None:
+    other = scripted()
+    async with open_session(ANSWER) as session:
+        for model in (other, session.model, other, other, session.model):
+            session.chain.use_model(model)
+        assert (await session.run("Do the task")).result == "The answer."
+    assert (session.model.closed, other.closed) == (1, 1)
+
+
+async def test_the_other_model_is_traced_and_prepared_too(tmp_path: Path) -> None:
+    other = scripted()
+    async with open_session(ANSWER, traces=tmp_path) as session:
+        assert session.chain.trace_path is None
+        await session.chain.prepare()
+        await session.run("Do the task")
+        assert session.chain.trace_path == session.result.trace_path == str(tmp_path / "test-1.json")
+        session.chain.use_model(other)
+        await session.chain.prepare()
+        await session.run("Do another task")
+        assert (session.model.prepared, other.prepared) == (1, 1)
+        trace = json.loads((tmp_path / "test-2.json").read_text())
+        [response] = [s for s in trace["steps"] if s["type"] == "response"]
+        assert response["message"]["content"][0]["text"] == "The other answer."
+
+
+async def test_a_closing_chain_takes_no_model_and_begins_nothing() -> None:
+    refused: list[str] = []
+    gate = Gate()
+
+    def at_the_end(event: events.Event) -> None:
+        if isinstance(event, events.Result):
+            for ask in (lambda: session.chain.use_model(scripted()), session.chain.start_afresh):
+                with pytest.raises(UserError) as caught:
+                    ask()
+                refused.append(str(caught.value))
+
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.listen(at_the_end)
+        await begin(session, gate)
+    assert refused == ["the chain is closing"] * 2
+
+
+async def test_what_a_front_end_shows() -> None:
+    async with open_session(ANSWER, use=settings(inbox_size=3, max_iterations=7)) as session:
+        chain = session.chain
+        assert (chain.inbox_size, chain.max_iterations, chain.trace_path) == (3, 7, None)
+
+
+# ------------------------------------------------------------------------------------------------------- preparing
+
+
+class Import:
+    """Stands before the import of ``anthropic``: holds it, counts it, lets it fail."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.count = 0
+        self.fails = False
+        self.collects: list[bool] = []
+        self.begun = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+        self._go_on = threading.Event()
+        self._go_on.set()
+
+    def hold(self) -> None:
+        self._go_on.clear()
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        if name != "anthropic":
+            return None
+        self.count += 1
+        self.collects.append(gc.isenabled())
+        self._token.run_sync_soon(self.begun.set)
+        assert self._go_on.wait(60)
+        if self.fails:
+            raise ImportError("it is broken")
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It was executed when the tests began."""
+
+
+@pytest.fixture
+async def importing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The next import of ``anthropic``."""
+    import anthropic
+
+    held = Import(anthropic)
+    monkeypatch.setattr(anthropic, "__spec__", anthropic.__spec__)
+    monkeypatch.delitem(sys.modules, "anthropic")
+    monkeypatch.setattr(sys, "meta_path", [held, *sys.meta_path])
+    yield held
+    held.release()
+    gc.unfreeze()
+
+
+async def test_preparing_builds_the_client_with_the_collector_off_during_the_import(importing: Import) -> None:
+    adapter = model_at("http://127.0.0.1:9")
+    async with open_session(adapter) as session:
+        await session.chain.prepare()
+        assert importing.collects == [False]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert await adapter.connect() is await adapter.connect()
+        await session.chain.prepare()
+        assert importing.count == 1
+
+
+async def test_a_preparation_that_fails_is_told_by_the_first_call(importing: Import) -> None:
+    importing.fails = True
+    adapter = model_at("http://127.0.0.1:9")
+    async with open_session(adapter) as session:
+        await session.chain.prepare()
+        assert gc.isenabled(), "also when the import failed"
+        assert gc.get_freeze_count() == 0
+        assert session.events == []
+        result = await session.run("Do the task")
+        assert result.status == "error"
+        assert "cannot be made (ImportError: it is broken); check the installation of anthropic" in result.result
+        assert "it is broken" in await adapter.look()
+        assert importing.count == 3
+        check_invariants(session)
+
+
+async def test_who_leaves_at_once_does_not_wait_and_who_calls_waits_for_the_same_import(importing: Import) -> None:
+    importing.hold()
+    adapter = model_at("http://127.0.0.1:9")
+    clients: list[object] = []
+
+    async def connect() -> None:
+        clients.append(await adapter.connect())
+
+    async with open_session(adapter) as session:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.chain.prepare)
+            await importing.begun.wait()
+            nursery.cancel_scope.cancel()
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        assert session.chain.interrupt(), "a run that waits for the import can be interrupted"
+        await session.chain.wait_idle()
+        assert session.result.status == "interrupted"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connect)
+            nursery.start_soon(connect)
+            await wait_all_tasks_blocked()
+            assert clients == []
+            importing.release()
+        assert clients[0] is clients[1]
+        assert importing.count == 1
+        check_invariants(session)
+
+
+LEAVES = """
+import sys
+import trio
+from chain.providers.anthropic import AnthropicModel, Service
+from chain.providers.encoding import Parameters
+
+async def main():
+    model = AnthropicModel(Parameters("m", 10), Service("key"))
+    with trio.move_on_after(float(sys.argv[1])):
+        await model.prepare()
+    await model.aclose()
+    print("left")
+
+trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 60.0])
+def test_a_program_may_end_in_the_middle_of_the_import(seconds: float) -> None:
+    args = [sys.executable, "-c", LEAVES, str(seconds)]
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
+
+
+# ------------------------------------------------------------------------------------- at any time, whatever happens
+
+SAYS = ["use B", "!use B", "todo: add x", "focus on prices", "then: the next", "why?", "stop"]
+DOES = ["(drop)", "(drop first)", "(interrupt)", "(afresh)", "(model)"]
+
+
+@dataclass
+class Acts:
+    """Does things at numbered events."""
+
+    session: Session
+    at: list[tuple[int, str]]
+    others: list[Recorder] = field(default_factory=list)
+    interrupted_at: list[int] = field(default_factory=list)
+    seen: int = 0
+
+    def __call__(self, event: events.Event) -> None:
+        self.seen += 1
+        for n, what in self.at:
+            if n == self.seen:
+                self.act(what)
+
+    def act(self, what: str) -> None:
+        chain = self.session.chain
+        match what:
+            case "(drop)" | "(drop first)":
+                waiting = [a.id for a in chain.waiting]
+                id = chain.last_waiting() if what == "(drop)" else next(iter(waiting), None)
+                try:
+                    assert chain.drop(id or "L1")
+                    assert id not in [a.id for a in chain.waiting]
+                except UserError:
+                    assert [a.id for a in chain.waiting] == waiting
+            case "(interrupt)" if chain.is_running:
+                self.interrupted_at.append(len(self.session.events))
+                chain.interrupt()
+            case "(afresh)":
+                if chain.is_running:
+                    with pytest.raises(UserError):
+                        chain.start_afresh()
+                else:
+                    chain.start_afresh()
+            case "(model)":
+                self.others.append(Recorder(RandomModel([])))
+                chain.use_model(self.others[-1])
+            case _ if chain.is_running and what in SAYS:
+                chain.submit(what)
+            case _:
+                pass
+
+
+actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*SAYS, *DOES])), max_size=14)
+
+
+@trying(max_examples=400)
+@given(st.lists(steps, max_size=6), actions, st.integers(1, 4), st.sampled_from([1, 2, 10]), st.booleans())
+def test_the_invariants_hold_whatever_is_dropped_and_changed(
+    drawn: list[Step], at: list[tuple[int, str]], limit: int, size: int, interactive: bool
+) -> None:
+    async def main() -> None:
+        use = settings(max_iterations=limit, inbox_size=size)
+        async with open_session(RandomModel(list(drawn)), tools=TOOLS, use=use, interactive=interactive) as session:
+            acts = Acts(session, at)
+            session.chain.listen(acts)
+            for query in ("Do the task", "Do another task"):
+                session.chain.submit(query)
+                await session.chain.wait_idle()
+            check_invariants(session, max_iterations=limit)
+            check_silence(session, acts.interrupted_at)
+            acts.at = []
+            session.chain.start_afresh()
+            await session.run("And one more")
+            last = [session.model, *acts.others][-1].requests[-1]
+            assert last.messages[0].text == "And one more"
+            check_invariants(session, max_iterations=limit)
+        assert {m.closed for m in (session.model, *acts.others)} == {1}
+
+    random.seed(0)  # the jitter of the retries
+    trio.run(main, clock=MockClock(autojump_threshold=0))

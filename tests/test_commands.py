@@ -1,0 +1,384 @@
+"""What each slash command answers and does, on a real chain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from support import Session, check_invariants, open_session
+from trio.testing import wait_all_tasks_blocked
+
+from chain import __version__, config, events
+from chain.app import open_chain
+from chain.lines import STOP_PHRASES
+from chain.tools import Tool, ToolContext, tool
+from cli.commands import MOST_SHOWN, Answer, Commands
+
+RULES = """
+rules:
+  - {when: {user: '^Do the task$', step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+OTHER = "name: other rules\nrules: [{text: I am the other model.}]"
+
+HANDLER = "messages: [{role: user, content: 'NOW: ${message}'}]"
+
+NAMES = ["/help", "/status", "/queue", "/drop", "/edit", "/todo", "/tools", "/model", "/new", "/debug", "/quit"]
+
+
+class Gate:
+    """A tool that waits until it is let go, and says when it has started."""
+
+    def __init__(self) -> None:
+        self.started = trio.Event()
+        self.open = trio.Event()
+
+    @property
+    def tool(self) -> Tool:
+        @tool
+        async def wait(ctx: ToolContext) -> str:
+            """Wait, e.g. for a test. Then go on."""
+            self.started.set()
+            await self.open.wait()
+            return "waited"
+
+        return wait
+
+
+@tool(read_only=True)
+async def look(ctx: ToolContext) -> str:
+    """Look at something
+
+    and say what it is.
+    """
+    return "seen"
+
+
+@tool(needs_approval=True)
+async def danger(ctx: ToolContext) -> str:
+    """Do something that cannot be undone!"""
+    return "done"
+
+
+@tool(needs_approval=True)
+async def shell(ctx: ToolContext) -> str:
+    """Run a command."""
+    return "run"
+
+
+def configured(folder: Path, *, handler: bool = True, chain_model: str = "test") -> config.Settings:
+    """Settings with a scripted model, another one, and one whose key is missing."""
+    (folder / "rules.yaml").write_text("rules: [{text: unused}]")
+    (folder / "other.yaml").write_text(OTHER)
+    (folder / "handler.yaml").write_text(HANDLER)
+    definitions = {
+        "test": {"provider": "scripted", "script": "rules.yaml"},
+        "other": {"provider": "scripted", "script": "other.yaml", "max_attempts": 7},
+        "keyless": {"provider": "anthropic", "model": "some-model", "api_key": "${ANTHROPIC_API_KEY}"},
+        "keyed": {"provider": "anthropic", "model": "some-model", "api_key": "secret"},
+    }
+    chain = {"model": chain_model, "system_prompt": None, "tools": ["todo"]}
+    chain |= {"interruption_prompt": "handler.yaml" if handler else None}
+    raw = {"models": {"default": "test", "definitions": definitions}, "chains": {"default": chain}}
+    path = folder / "config.yaml"
+    path.write_text(json.dumps({**raw, "tools": {"allow": ["danger"]}}))
+    return config.load(config=path, environ={}, cwd=folder, flags={})
+
+
+@asynccontextmanager
+async def opened(folder: Path, *tools: Tool) -> AsyncIterator[tuple[Session, Commands]]:
+    settings = configured(folder)
+    async with open_session(RULES, tools=[*tools, danger], use=settings, interactive=True) as session:
+        yield session, Commands(session.chain, settings)
+
+
+@asynccontextmanager
+async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Commands]]:
+    """A chain whose tool runs while these lines wait; what still waits at the end is delivered."""
+    gate = Gate()
+    async with opened(folder, gate.tool) as (session, commands):
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        await wait_all_tasks_blocked()
+        yield session, commands
+        gate.open.set()
+        await session.chain.wait_idle()
+        check_invariants(session)
+
+
+def rows(answer: Answer) -> list[str]:
+    assert not answer.keeps
+    assert not answer.quit
+    assert answer.edit is None
+    return answer.text.split("\n")
+
+
+async def test_help_has_a_line_for_each_command_kind_of_line_and_key(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        shown = rows(commands.run("/help"))
+    words = [row.split()[0] for row in shown]
+    assert set(NAMES) <= set(words)
+    assert {"!text", "stop", "todo:", "focus", "context:", "text?", "then:"} <= set(words)
+    assert {"Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-J", "Tab", "Ctrl-R", "Ctrl-L"} <= set(words)
+    assert max(map(len, shown)) <= 90
+    assert all(row.isascii() for row in shown)
+
+
+async def test_status_of_a_chain_that_has_done_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        assert rows(commands.run("/status")) == [
+            "nothing is running; 0 lines wait; plan 0/0; 0 tokens used",
+            f"  model    {session.chain.model_name}",
+            "  session  test",
+            "  tokens   0 input, 0 output, 0 cache read, 0 cache write (runs that ended)",
+        ]
+
+
+async def test_status_of_a_busy_chain_and_after_its_run(tmp_path: Path) -> None:
+    async with busy(tmp_path, "todo: add x", "use B") as (session, commands):
+        assert commands.run("/status").text.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
+    used = session.chain.usage
+    assert used.input_tokens > 0
+    assert f"  tokens   {used.input_tokens:,} input, {used.output_tokens:,} output," in commands.run("/status").text
+    cost = "" if used.cost_usd is None else f"\n  cost     ${used.cost_usd:.4f} (runs that ended)"
+    assert commands.run("/status").text.endswith(f"(runs that ended){cost}")
+
+
+async def test_the_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> None:
+    long = "one\n\x1b[2Jtwo " + "x" * 5_000
+    async with busy(tmp_path, "use B", "!todo: add x", "then: rest", long) as (_, commands):
+        shown = rows(commands.run("/queue"))
+        assert shown[:3] == [
+            "  L2  redirect     use B",
+            "  L3  urgent todo  !todo: add x",
+            "  L4  follow-up    then: rest",
+        ]
+        assert shown[3] == "  L5  redirect     " + ("one two " + "x" * MOST_SHOWN)[:MOST_SHOWN] + "..."
+        assert len(shown) == 4
+    assert rows(commands.run("/queue")) == ["Nothing waits."]
+
+
+async def test_drop_takes_a_waiting_line_away(tmp_path: Path) -> None:
+    async with busy(tmp_path, "use B", "use C", "use D") as (session, commands):
+        assert commands.run("/drop l3") == Answer()
+        assert session.state("L3") == "dropped"
+        assert commands.run("/drop") == Answer()
+        assert session.state("L4") == "dropped"
+    assert session.state("L2") == "delivered"
+    assert "use C" not in session.sent()
+
+
+async def test_edit_gives_a_waiting_line_back_to_the_editor(tmp_path: Path) -> None:
+    async with busy(tmp_path, "use B", " use\nC", "use D") as (session, commands):
+        assert commands.run("/edit L3") == Answer(edit=" use\nC")
+        assert commands.run("/EDIT") == Answer(edit="use D")
+        await wait_all_tasks_blocked()
+        assert [(r.id, r.state, r.reason) for r in session.of(events.Receipt)][-2:] == [
+            ("L3", "dropped", "taken back to edit"),
+            ("L4", "dropped", "taken back to edit"),
+        ]
+    assert session.state("L2") == "delivered"
+
+
+@pytest.mark.parametrize("command", ["/drop", "/edit"])
+async def test_what_does_not_wait_cannot_be_taken(command: str, tmp_path: Path) -> None:
+    async with busy(tmp_path, "use B") as (session, commands):
+        for id in ("L1", "L9", "x\x1b[2J"):
+            answer = commands.run(f"{command} {id}")
+            assert answer.keeps
+            assert answer.text
+            assert answer.text.isprintable()
+            assert answer.edit is None
+        assert session.state("L2") == "queued"
+    assert commands.run(command) == Answer("Nothing waits.")
+
+
+async def test_todo_shows_the_plan(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        assert rows(commands.run("/todo")) == ["The plan is empty."]
+        session.chain.submit("todo: add first")
+        session.chain.submit("todo: add second")
+        session.chain.submit("todo: complete 1")
+        assert rows(commands.run("/todo")) == ["[✓] 1. first", "[ ] 2. second", "1 done, 0 failed, 1 pending"]
+
+
+async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Path) -> None:
+    async with opened(tmp_path, Gate().tool, look, shell) as (_, commands):
+        shown = {row.split()[0]: " ".join(row.split()[1:]) for row in rows(commands.run("/tools"))}
+    assert shown["wait"] == "Wait, e.g. for a test."
+    assert shown["look"] == "reads only Look at something"
+    assert shown["shell"] == "asks for approval Run a command."
+    assert shown["danger"] == "allowed Do something that cannot be undone!"
+    assert "plan_list" in shown
+
+
+async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        name = session.chain.model_name
+        assert rows(commands.run("/model")) == [
+            f"Model: {name}",
+            "   claude   no API key: set ANTHROPIC_API_KEY or use --model offline",
+            "   offline  rules in offline_model.yaml",
+            "*  test     rules in rules.yaml",
+            "   other    rules in other.yaml",
+            "   keyless  no API key: set ANTHROPIC_API_KEY or use --model offline",
+            "   keyed    some-model",
+        ]
+        assert rows(commands.run("/model OTHER")) == ["other (rules in other.yaml) answers from now on."]
+        assert "*  other" in commands.run("/model").text
+        assert "*  test" not in commands.run("/model").text
+        result = await session.run("Hello")
+        assert result.result == "I am the other model."
+        assert session.chain.model_name == "other rules"
+
+
+async def test_a_model_chosen_while_a_run_is_active_answers_from_the_next_one(tmp_path: Path) -> None:
+    async with busy(tmp_path) as (session, commands):
+        assert rows(commands.run("/model other")) == ["other (rules in other.yaml) answers from the next run on."]
+    assert session.result.result == "The answer."
+    async with opened(tmp_path) as (session, commands):
+        commands.run("/model other")
+        assert (await session.run("Do the task")).result == "I am the other model."
+
+
+async def test_a_model_that_cannot_be_used_is_told_why(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        before = session.chain.model_name
+        assert rows(commands.run("/model keyless")) == ["no API key: set ANTHROPIC_API_KEY or use --model offline"]
+        unknown = commands.run("/model othr")
+        assert unknown == Answer("there is no model 'othr': did you mean other?", keeps=True)
+        (tmp_path / "other.yaml").write_text("rules: 3")
+        assert "other.yaml" in commands.run("/model other").text
+        assert session.chain.model_name == before
+        assert "*  test" in commands.run("/model").text
+
+
+async def test_the_model_that_a_chain_was_opened_with_may_be_another_than_its_own(tmp_path: Path) -> None:
+    settings = configured(tmp_path, chain_model="keyless")
+    async with open_session(RULES, tools=[danger], use=settings) as session:
+        assert "*" not in Commands(session.chain, settings).run("/model").text
+        assert "*  test" in Commands(session.chain, settings, model="test").run("/model").text
+
+
+async def test_new_begins_afresh_and_keeps_the_plan(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        await session.run("First")
+        assert rows(commands.run("/new")) == ["The conversation begins afresh."]
+        session.chain.submit("todo: add x")
+        assert rows(commands.run("/new")) == ["The conversation begins afresh; the plan is kept (0/1)."]
+        await session.run("Second")
+        assert session.sent() == "user: Second"
+        assert "1. x" in commands.run("/todo").text
+
+
+async def test_new_waits_for_the_run_to_end(tmp_path: Path) -> None:
+    async with busy(tmp_path) as (session, commands):
+        answer = commands.run("/new")
+        assert answer.text
+        assert "afresh" not in answer.text
+    assert session.result.result == "The answer."
+
+
+async def test_debug_says_where_things_are(tmp_path: Path) -> None:
+    settings = configured(tmp_path)
+    state, traces = tmp_path / "state", tmp_path / "traces"
+    async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger], traces=traces) as chain:
+        commands = Commands(chain, settings)
+        assert rows(commands.run("/debug")) == [
+            f"  session         {chain.session_id}",
+            f"  journal         {chain.journal_path}",
+            "  last trace      none",
+            f"  configuration   {tmp_path / 'config.yaml'}",
+            f"  handler prompt  {tmp_path / 'handler.yaml'}",
+            f"  version         {__version__}",
+        ]
+        chain.submit("Hello")
+        await chain.wait_idle()
+        assert f"  last trace      {chain.trace_path}\n" in commands.run("/debug").text
+        assert str(chain.trace_path).startswith(str(traces))
+
+
+async def test_debug_names_what_is_built_in(tmp_path: Path) -> None:
+    settings = configured(tmp_path, handler=False)
+    async with open_session(RULES, tools=[danger], use=settings) as session:
+        shown = Commands(session.chain, settings).run("/debug").text
+    assert "  journal         none\n" in shown
+    assert "  handler prompt  the built-in one\n" in shown
+
+
+async def test_quit(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert commands.run("/quit") == commands.run("/QUIT  ") == Answer(quit=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("/stat", "there is no /stat; did you mean /status?"),
+        ("/sttaus", "there is no /sttaus; did you mean /status?"),
+        ("/Q", "there is no /Q; did you mean /queue or /quit?"),
+        ("/exit now", "there is no /exit; did you mean /quit?"),
+        ("/usr/bin", "there is no /usr/bin; /help lists all, and a space before the / makes it text"),
+        ("/", "there is no /; /help lists all, and a space before the / makes it text"),
+        ("/status now", "/status takes nothing after it"),
+        ("/Quit now", "/quit takes nothing after it"),
+        ("/drop L3 L4", "write it as /drop [L3]"),
+        ("/model a b", "write it as /model [NAME]"),
+    ],
+)
+async def test_a_command_that_is_not_understood_stays_in_the_editor(typed: str, text: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert commands.run(typed) == Answer(text, keeps=True)
+
+
+@pytest.mark.parametrize("typed", ["/todo", "/TODO", "/todo  ", "/Todo\n"])
+async def test_case_and_outer_space_do_not_matter(typed: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert commands.run(typed) == Answer("The plan is empty.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "lines"),
+    [
+        ("", []),
+        ("  ", []),
+        ("/st\n", []),
+        ("use the other file", []),
+        (" stop", []),
+        ("/", NAMES),
+        ("/S", ["/status"]),
+        ("/status", []),
+        ("/status ", []),
+        ("/dr", ["/drop"]),
+        ("/drop", ["/drop L2", "/drop L3"]),
+        ("/drop l3", ["/drop L3"]),
+        ("/drop L3", []),
+        ("/EDIT ", ["/edit L2", "/edit L3"]),
+        ("/model o", ["/model other", "/model offline"]),
+        ("t", ["todo: add ", "todo: complete ", "todo: fail ", "todo: list", "todo: clear"]),
+        ("todo:c", ["todo: complete ", "todo: clear"]),
+        ("To", ["todo: add ", "todo: complete ", "todo: fail ", "todo: list", "todo: clear"]),
+        ("todo: add ", []),
+        ("todo: add x", []),
+        ("p", ["plan: add ", "plan: complete ", "plan: fail ", "plan: list", "plan: clear"]),
+        ("ne", ["nevermind", "never mind"]),
+        ("s", ["stop"]),
+        ("stop", []),
+    ],
+)
+async def test_completions(typed: str, lines: list[str], tmp_path: Path) -> None:
+    async with busy(tmp_path, "use B", "use C") as (_, commands):
+        assert sorted(commands.completions(typed)) == sorted(lines)
+
+
+async def test_every_stop_phrase_can_be_completed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        for phrase in STOP_PHRASES:
+            assert phrase in commands.completions(phrase[:-1])

@@ -1,0 +1,96 @@
+"""What an import costs: a prompt waits for the configuration and for nothing else of the package."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_import_table import ROOT, modules
+
+import chain
+
+
+def run(code: str, cwd: Path = ROOT) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def imported_by(code: str, cwd: Path = ROOT) -> set[str]:
+    return set(run(f"{code}\nprint(*sys.modules)", cwd).split())
+
+
+def test_the_package_imports_nothing_of_itself_but_its_version() -> None:
+    found = imported_by("import chain")
+    assert {name for name in found if name.startswith("chain")} == {"chain", "chain.version"}
+
+
+LOAD = """
+from pathlib import Path
+import chain.config
+settings = chain.config.load(config=None, environ={}, cwd=Path.cwd(), flags={"model": "offline"})
+settings.chain(), settings.model("offline")
+"""
+
+
+def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Path) -> None:
+    found = imported_by(LOAD, tmp_path)
+    assert "yaml" in found
+    assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
+    parts = ("", ".version", ".errors", ".yamlfile", ".settings", ".values", ".overlay", ".trust", ".config")
+    assert {name for name in found if name.startswith("chain")} == {f"chain{part}" for part in parts}
+
+
+def test_tools_are_defined_without_pydantic() -> None:
+    found = imported_by("import chain.app, chain.tools.files, chain.tools.plan")
+    assert "chain.executor" in found
+    assert "pydantic" not in found
+
+
+def test_every_public_name_is_there_and_none_takes_a_slow_library() -> None:
+    found = imported_by(f"from chain import *\nassert not set({chain.__all__}) - set(globals())")
+    assert not found & {"anthropic", "pydantic", "prompt_toolkit", "yaml"}
+
+
+def test_a_public_name_is_the_one_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(chain.__file__).read_text(encoding="utf-8"))
+    imports = next(node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test)[0] == "T")
+    seen: dict[str, object] = {}
+    exec(compile(ast.Module(imports, []), "imports", "exec"), seen)
+    del seen["__builtins__"]
+    assert set(seen) == set(chain.__all__) - {"__version__"}
+    for name, value in seen.items():
+        assert getattr(chain, name) is value, name
+
+
+def test_a_part_of_the_package_is_an_attribute_of_it() -> None:
+    assert run("import chain; print(chain.tools.Tool.__name__, chain.__version__)").split() == [
+        "Tool",
+        chain.__version__,
+    ]
+
+
+def test_what_is_not_there_is_told_as_of_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'chain' has no attribute 'open_chains'"):
+        chain.open_chains  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'open_chains' from 'chain'"):
+        from chain import open_chains  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_the_names_that_were_not_fetched_yet_are_listed() -> None:
+    assert run("import chain; print(set(chain.__all__) <= set(dir(chain)), 'Chain' in vars(chain))") == "True False\n"
+
+
+def test_any_module_may_be_the_first_to_be_imported() -> None:
+    run(
+        f"""
+from importlib import import_module
+for name in {[name for name in modules() if name.startswith("chain")]}:
+    for old in [old for old in sys.modules if old.partition(".")[0] == "chain"]:
+        del sys.modules[old]
+    import_module(name)
+"""
+    )

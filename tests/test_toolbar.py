@@ -1,0 +1,248 @@
+"""Events in, the row below the prompt out."""
+
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.utils import get_cwidth
+
+from chain import events
+from chain.events import Event, TaskView
+from chain.lines import MAX_LINE, STOP_PHRASES
+from cli.toolbar import LONGEST_PARSED, Toolbar
+
+RUN = events.RunStarted(id="L1", query="count", time=100.0)
+ITERATION = events.IterationStarted(iteration=3, max_iterations=20, time=101.0)
+TEXT = events.TextDelta(text="There", time=104.0)
+USAGE = events.UsageReport(
+    input_tokens=12_000, output_tokens=300, cache_read_tokens=40, cache_write_tokens=5, cost_usd=None
+)
+PLAN = events.PlanChanged(tasks=(TaskView(1, "a", "DONE"), TaskView(2, "b", "PENDING"), TaskView(3, "c", "PENDING")),
+                          by="user")  # fmt: skip
+RESULT = events.Result(status="done", result="5", time=110.0)
+STOP = events.Receipt(id="L2", text="stop", state="handled", time=105.0)
+RETRY = events.Retry(attempt=1, delay_s=4.5, reason="overloaded", time=102.0)
+
+
+def call(name: str = "search_files", id: str = "t1", agent: str = "main", time: float = 103.0) -> events.ToolCall:
+    return events.ToolCall(agent=agent, id=id, name=name, input={}, time=time)
+
+
+def answered(id: str = "t1", agent: str = "main", time: float = 105.0) -> events.ToolResult:
+    return events.ToolResult(agent=agent, id=id, name="x", text="", is_error=False, seconds=2.0, time=time)
+
+
+def toolbar(*happened: Event, ascii: bool = False) -> Toolbar:
+    made = Toolbar(ascii=ascii, inbox_size=10)
+    for event in happened:
+        made.take(event)
+    return made
+
+
+def row(*happened: Event, ascii: bool = False, **changes: Any) -> str:
+    asked: dict[str, Any] = {"width": 80, "now": 106.0, "waiting": 0, "typed": ""}
+    return toolbar(*happened, ascii=ascii).row(**{**asked, **changes})
+
+
+def sides(*happened: Event, **changes: Any) -> tuple[str, str]:
+    """What stands at the left and at the right end of a wide row."""
+    left, _, right = row(*happened, width=200, **changes).partition("   ")
+    return left, right.strip()
+
+
+@pytest.mark.parametrize(
+    ("happened", "left"),
+    [
+        ((), "idle"),
+        ((PLAN, USAGE), "idle · plan 1/3 · 12,345 tokens"),
+        ((RUN, ITERATION, RESULT), "idle"),
+        ((RUN,), "starting 6 s · queue 0/10"),
+        ((RUN, ITERATION), "3/20 · thinking 5 s · queue 0/10"),
+        ((RUN, ITERATION, TEXT, TEXT), "3/20 · answering 2 s · queue 0/10"),
+        ((RUN, ITERATION, call()), "3/20 · search_files 3 s · queue 0/10"),
+        ((RUN, ITERATION, call(), call("list_files", "t2", time=104.0)),
+         "3/20 · list_files +1 2 s · queue 0/10"),
+        ((RUN, ITERATION, call(), answered()), "3/20 · thinking 1 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore", 105.0)), "3/20 · shell 1 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore"), answered("t1", "explore")),
+         "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore"),
+          events.Result(agent="explore", status="done", result="")), "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"),
+          events.IterationStarted(agent="explore", iteration=1, max_iterations=5)), "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, RETRY), "3/20 · retry in 1 s · queue 0/10"),
+        ((RUN, ITERATION, PLAN, USAGE), "3/20 · thinking 5 s · queue 0/10 · plan 1/3 · 12,345 tokens"),
+        ((RUN, ITERATION, STOP), "3/20 · ⏹ Stopping · queue 0/10"),
+        ((RUN, ITERATION, call("shell"), STOP), "3/20 · ⏹ Stopping after shell (3 s); Esc kills it · queue 0/10"),
+        ((STOP, RUN, ITERATION), "3/20 · thinking 5 s · queue 0/10"),
+    ],
+)  # fmt: skip
+def test_the_left_side_tells_of_the_run(happened: tuple[Event, ...], left: str) -> None:
+    assert sides(*happened)[0] == left
+
+
+def test_the_seconds_of_a_step_go_on() -> None:
+    bar = toolbar(RUN, ITERATION, call("shell"))
+    shown = [bar.row(width=200, now=now, waiting=2, typed="").partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
+    assert shown == [f"3/20 · shell {s} · queue 2/10" for s in ("0 s", "0 s", "41 s", "1 min 5 s")]
+    assert bar.stopping(144.0) == "⏹ Stopping after shell (41 s); Esc kills it"
+    assert toolbar(RUN).stopping(144.0) == "⏹ Stopping"
+
+
+def test_after_the_wait_for_a_retry_the_model_thinks_again() -> None:
+    bar = toolbar(RUN, ITERATION, TEXT, RETRY)
+    assert "retry in 5 s" in bar.row(width=80, now=102.0, waiting=0, typed="")
+    assert "thinking 3 s" in bar.row(width=80, now=109.6, waiting=0, typed="")
+    bar.take(events.TextDelta(text="There", time=109.0))
+    assert "answering 1 s" in bar.row(width=80, now=110.0, waiting=0, typed="")
+
+
+def test_a_run_is_active_from_its_start_to_its_result() -> None:
+    bar = toolbar()
+    assert not bar.is_running
+    steps: list[tuple[Event, bool]] = [(RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (STOP, True)]
+    for event, is_running in steps:
+        bar.take(event)
+        assert bar.is_running == is_running
+    bar.take(events.Result(agent="explore", status="done", result=""))
+    assert bar.is_running
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("", "→ main"),
+        ("  \n", "→ main"),
+        ("use the other file", "⏳ main, next safe point"),
+        (" stop", "⏳ main, next safe point"),
+        ("how far are you?", "⏳ main, next safe point"),
+        ("focus on tests", "⏳ main, next safe point"),
+        ("!use the other file", "⚡ main, skips tools"),
+        ("stop", "⏹ stops the run"),
+        ("Never mind!", "⏹ stops the run"),
+        ("todo: add x", "plan, next safe point"),
+        ("!todo: add x", "⚡ plan, skips tools"),
+        ("todo: add", "write it as todo: add <task>"),
+        ("plan: fail x", "write it as todo: fail <N> [reason]"),
+        ("!", "write the message after the !, for example: !use the other file"),
+        ("then: check the licence", "after this run"),
+        ("/status", "command"),
+        ("x" * LONGEST_PARSED + "?", "⏳ main, next safe point"),
+        ("!" + "x" * LONGEST_PARSED, "⏳ main, next safe point"),
+        ("x" * (MAX_LINE + 1), "too long, at most 100,000 characters"),
+    ],
+)
+def test_the_right_end_tells_what_enter_would_do(typed: str, right: str) -> None:
+    assert sides(RUN, ITERATION, typed=typed)[1] == right
+    assert row(RUN, ITERATION, typed=typed, width=120).endswith(right)
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [("", ""), ("count", "⏎ starts a run"), ("todo: list", "⏎ answers at once"), ("status", "⏎ answers at once"),
+     ("stop", "nothing to stop"), ("/help", "command"), ("todo: add", "write it as todo: add <task>")],
+)  # fmt: skip
+def test_with_no_run_active_enter_starts_one(typed: str, right: str) -> None:
+    assert sides(typed=typed) == ("idle", right)
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [("use B", "queue full"), ("!use B", "queue full"), ("then: B", "queue full"), ("todo: add x", "queue full"),
+     ("stop", "⏹ stops the run"), ("/drop", "command"), ("todo: add", "write it as todo: add <task>"),
+     ("", "→ main")],
+)  # fmt: skip
+def test_a_full_queue_is_told_where_room_is_needed(typed: str, right: str) -> None:
+    assert sides(RUN, ITERATION, typed=typed, waiting=10)[1] == right
+
+
+def test_a_line_typed_after_a_stop_comes_back() -> None:
+    assert sides(RUN, ITERATION, STOP, typed="use B")[1] == "comes back after the stop"
+    assert sides(RUN, ITERATION, STOP, RESULT, RUN, typed="use B")[1] == "⏳ main, next safe point"
+
+
+def test_the_next_line_may_go_to_a_child() -> None:
+    assert sides(RUN, ITERATION, target="explore")[1] == "→ explore"
+    assert sides(RUN, ITERATION, target="explore", typed="use B")[1] == "⏳ explore, next safe point"
+    assert sides(RUN, ITERATION, target="explore", typed="todo: add x")[1] == "plan, next safe point"
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (88, "3/20 · search_files 3 s · queue 2/10 · plan 1/3 · 12,345 tokens  ⚡ main, skips tools"),
+        (80, "3/20 · search_files 3 s · queue 2/10 · plan 1/3               ⚡ main, skips tools"),
+        (62, "3/20 · search_files 3 s · queue 2/10       ⚡ main, skips tools"),
+        (55, "3/20 · search_files · queue 2/10    ⚡ main, skips tools"),
+        (50, "3/20 · search_files            ⚡ main, skips tools"),
+        (30, "3/20       ⚡ main, skips tools"),
+        (25, "⚡ main, skips tools"),
+        (20, "⚡ main, skips tools"),
+        (12, "⚡ main, sk…"),
+    ],
+)
+def test_a_narrow_row_leaves_out_the_least_important_first(width: int, shown: str) -> None:
+    got = row(RUN, ITERATION, call(), PLAN, USAGE, width=width, waiting=2, typed="!use B")
+    assert " ".join(got.split()) == " ".join(shown.split())
+    assert columns(got) <= width
+
+
+def test_without_signs_the_row_is_ascii() -> None:
+    assert sides(RUN, ITERATION, call("søk"), STOP, PLAN, ascii=True, typed="stop") == (
+        "3/20 - Stopping after s?k (3 s); Esc kills it - queue 0/10 - plan 1/3", "stops the run",
+    )  # fmt: skip
+    assert sides(RUN, ascii=True, typed="!x")[1] == "! main, skips tools"
+    assert sides(RUN, ascii=True)[1] == "-> main"
+    assert sides(ascii=True, typed="x")[1] == "Enter starts a run"
+
+
+def test_a_tools_name_cannot_steer_the_terminal() -> None:
+    name = "a\x1b[2J\x1b]0;title\x07b\nc\u202ed\u200de\u0301" + "x" * 60
+    assert sides(RUN, ITERATION, call(name))[0] == "3/20 · ab cdexxxxxxxxxxxxxxxxx… 3 s · queue 0/10"
+    assert sides(RUN, ITERATION, call("\x1b[2J"))[0] == "3/20 · a tool 3 s · queue 0/10"
+
+
+def columns(text: str) -> int:
+    """As prompt-toolkit counts them."""
+    return sum(get_cwidth(char) for char in text)
+
+
+TIMES = st.floats(min_value=-1e12, max_value=1e12)
+TYPED = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from([*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]),
+)
+NAMES = st.one_of(st.text(max_size=40), st.sampled_from(["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30]))
+AGENTS = st.sampled_from(["main", "explore"])
+IDS = st.sampled_from(["t1", "t2"])
+HAPPENINGS = st.one_of(
+    st.builds(events.RunStarted, id=IDS, query=NAMES, time=TIMES, agent=AGENTS),
+    st.builds(events.IterationStarted, iteration=st.integers(1, 10**6), max_iterations=st.integers(1, 10**6),
+              time=TIMES, agent=AGENTS),
+    st.builds(events.ThinkingDelta, text=NAMES, time=TIMES, agent=AGENTS),
+    st.builds(events.TextDelta, text=NAMES, time=TIMES, agent=AGENTS),
+    st.builds(events.ToolCall, id=IDS, name=NAMES, input=st.just({}), time=TIMES, agent=AGENTS),
+    st.builds(events.ToolResult, id=IDS, name=NAMES, text=NAMES, is_error=st.booleans(), seconds=st.just(1.0),
+              time=TIMES, agent=AGENTS),
+    st.builds(events.Retry, attempt=st.just(1), delay_s=st.floats(0, 1e6), reason=NAMES, time=TIMES, agent=AGENTS),
+    st.builds(events.Receipt, id=IDS, text=TYPED, state=st.sampled_from(["handled", "dropped"]), time=TIMES),
+    st.sampled_from([USAGE, PLAN, RESULT]),
+)  # fmt: skip
+
+
+@given(st.lists(HAPPENINGS, max_size=12), st.integers(10, 300), TIMES, st.integers(0, 12), TYPED, NAMES, st.booleans())
+def test_the_row_always_fits_and_is_one_row_of_text(
+    happened: list[Event], width: int, now: float, waiting: int, typed: str, target: str, ascii: bool
+) -> None:
+    bar = toolbar(*happened, ascii=ascii)
+    shown = bar.row(width=width, now=now, waiting=waiting, typed=typed, target=target)
+    assert columns(shown) <= width
+    for text in (shown, bar.stopping(now)):
+        assert not [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+        assert "\ufe0f" not in text
+        assert text.isascii() or not ascii
+    if bar.is_running or typed.strip():
+        right = bar.row(width=1_000, now=now, waiting=waiting, typed=typed, target=target).rsplit("   ")[-1].strip()
+        assert shown.endswith(right) or columns(right) > width
