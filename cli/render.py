@@ -64,6 +64,19 @@ _GUIDANCE: dict[AdjustmentType, str] = {
 }
 
 
+_ENDS_THOUGHT = (
+    events.TextDelta,
+    events.Reply,
+    events.Retry,
+    events.ToolCall,
+    events.UserInterruption,
+    events.RunStarted,
+    events.IterationStarted,
+    events.Error,
+    events.Result,
+)
+
+
 class Renderer:
     """Turns the events of a chain into lines, one after the other; keeps what the next line may need of the last."""
 
@@ -138,7 +151,8 @@ class Renderer:
         return [self._paint("dim", row) for row in flow.add(event.text) if row]
 
     def _finish_thinking(self, event: Event) -> list[str]:
-        if isinstance(event, events.ThinkingDelta) or event.agent not in self._thinking:
+        # A line that is queued or a note passes a thought by.
+        if not isinstance(event, _ENDS_THOUGHT) or event.agent not in self._thinking:
             return []
         rows = self._thinking.pop(event.agent).end()
         return [] if isinstance(event, events.Retry) else [self._paint("dim", row) for row in rows if row]

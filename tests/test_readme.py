@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from screen import Screen
+from support import open_session
 
 from chain import endings, events, interruption, lines
 from chain.config import load
 from cli import moments
+from cli.commands import Commands
 from cli.main import USAGE
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +62,34 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
 
 def test_the_usage_is_the_programs() -> None:
     assert USAGE in README
+
+
+def test_the_transcript_is_what_the_terminal_shows(tmp_path: Path) -> None:
+    """Made again by the real program; where it differs, the failure shows the new one to paste."""
+    command, _, told = block("transcript").partition("\n")
+    argv = shlex.split(command.removeprefix("$ chain "))
+    with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=100) as screen:
+        screen.until("✓ done")
+        screen.type("/quit\r")
+        assert screen.wait() == 0
+        shown = screen.everything.partition("Session ")[0].rstrip()
+    assert without_chance(shown) == without_chance(told.rstrip())
+
+
+def without_chance(transcript: str) -> list[str]:
+    """The rows without the times and the session's id, which are others each time.
+
+    A line is called queued when it is on the disk, which may be some rows later: that it is, comes first.
+    """
+    told = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", re.sub(r"\d+\.\d s\b", "0.0 s", transcript)).split("\n")
+    return sorted(told, key=lambda row: row[:1] not in "📤⏳")
+
+
+async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
+    told = {name for cells in rows("Use") for name in re.findall(r"`(/\w+)", cells[0])}
+    async with open_session("rules: [{text: Hello.}]") as session:
+        commands = Commands(session.chain, load(config=None, environ={}, cwd=tmp_path))
+        assert told == {name.strip() for name in commands.completions("/")}
 
 
 def test_the_event_table_is_the_union() -> None:

@@ -449,6 +449,11 @@ def test_text_that_was_cut_without_a_reply_is_not_lost() -> None:
     assert (shown[:2], tail) == (["Half a", "Stopped after 5 s, the time limit."], "")
 
 
+def test_a_line_that_is_queued_does_not_cut_a_thought() -> None:
+    thinking = [events.ThinkingDelta(text="Hm, "), queued("use B", "redirect"), events.ThinkingDelta(text="yes.\n")]
+    assert live(*thinking)[0][-1] == "Hm, yes."
+
+
 def test_thinking_is_the_unfinished_row_until_the_reply_begins() -> None:
     assert live(events.ThinkingDelta(text="Hm"))[1] == "Hm"
     assert live(events.ThinkingDelta(text="Hm"), delta("So")) == (["Hm"], "So")
