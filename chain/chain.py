@@ -337,8 +337,9 @@ class Chain:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
         self._runs.is_closing = True
         with trio.move_on_after(CLOSING_S, shield=True):
-            self.interrupt()
-            await self.wait_idle()
+            if not self._runs.has_ended:
+                self.interrupt()
+                await self.wait_idle()
             await self._journal.sync()
             await self._runs.aclose()
         if self._trace is not None:

@@ -81,6 +81,10 @@ class Feed:
         while not self._waiting and not self._closed:
             self._news = trio.Event()
             await self._news.wait()
+        return self.take()
+
+    def take(self) -> list[Event]:
+        """Everything that waits."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()
         self._open.clear()

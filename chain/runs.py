@@ -48,6 +48,7 @@ class Runs:
     ) -> None:
         self.active: Run | None = None
         self.is_closing = False
+        self.has_ended = False
         self.limits = limits
         self._make_executor = make_executor
         self._models = [model]
@@ -79,13 +80,19 @@ class Runs:
 
     async def forever(self) -> None:
         """Run what is begun, and what follows it."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            while self.active is not None:
-                run = self.active
-                self._look()
-                self._end(run, await self._executor.run(run))
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while self.active is not None:
+                    run = self.active
+                    self._look()
+                    self._end(run, await self._executor.run(run))
+        finally:
+            self.has_ended = self.is_closing = True
+            if self.active is not None:
+                # A mistake of our own, or whoever opened the chain was cancelled: what waits is still the user's.
+                self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and everything about the last one has been told."""

@@ -64,6 +64,13 @@ def fitting(text: str, width: int) -> int:
     return len(text)
 
 
+def cut(text: str, width: int, mark: str) -> str:
+    """At most ``width`` columns of a text, the last of them a mark if something is missing."""
+    if columns(text) <= width:
+        return text
+    return text[: fitting(text, width - len(mark))].rstrip() + mark
+
+
 class Flow:
     """One running text, ``width`` columns wide. Blank rows around it are left out."""
 

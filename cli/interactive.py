@@ -11,11 +11,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
 from chain import events
+from chain.app import build_model, open_chain
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config import Settings
 from chain.endings import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
@@ -23,12 +26,20 @@ from chain.errors import UserError
 from chain.lines import is_stop
 from cli import tty
 from cli.commands import TAKEN_BACK, Commands
-from cli.flow import clean
-from cli.keyboard import Screen
+from cli.flow import Flow, clean
+from cli.keyboard import Screen, Taken
 from cli.moments import Say
 from cli.render import LiveRenderer
 from cli.sender import Outgoing, Sender
 from cli.toolbar import Toolbar
+
+if TYPE_CHECKING:
+    from chain import Model, Tool
+
+OFFLINE = "offline"
+"""The shipped model that needs no key."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 WELCOME = "Type a task, and go on typing while it runs. /help tells the rest."
 
@@ -39,12 +50,48 @@ SHOWING_S = 1.0
 """How long the last rows may take to be shown when the program ends: the terminal may not be read any more."""
 
 
+async def serve(
+    screen: Screen,
+    signals: AsyncIterator[int],
+    settings: Settings,
+    *,
+    workspace: Path,
+    state: Path,
+    tools: Sequence[Tool] = (),
+    traces: Path | None = None,
+    query: str | None = None,
+    says: Sequence[Say] = (),
+    color: bool = True,
+    ascii: bool = False,
+) -> int:
+    """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
+
+    Without a key for the configured model the one that needs none answers. Raises ``UserError``.
+    """
+    name, notes = settings.chain().model, list[str]()
+    definition = settings.model(name)
+    model: Model | None = None
+    if definition.lacks_key:
+        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
+        name, model = OFFLINE, build_model(settings.model(OFFLINE))
+    renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
+    async with open_chain(
+        settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
+    ) as chain:
+        user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
+        try:
+            return await user.run(signals, query, says, notes)
+        finally:
+            await user.say_goodbye()
+
+
 class Interactive:
     """The listener of a terminal, and the tasks around it."""
 
     def __init__(
         self, chain: Chain, settings: Settings, screen: Screen, renderer: LiveRenderer, *, model: str, ascii: bool
     ) -> None:
+        """``model`` is the name of the definition that the chain was opened with."""
         self._chain = chain
         self._screen = screen
         self._renderer = renderer
@@ -59,20 +106,32 @@ class Interactive:
         self._leaving = trio.Event()
         self._told = trio.Event()
         self._code = 0
+        self._was_signalled = False
         self._pressed_at: float | None = None
+        self._urgent: set[str] = set()
+        """The lines that were made urgent by their key, which their texts do not show."""
+        self._came_back: list[str] = []
+        """The lines that came back when there was no editor any more to put them into."""
+        self._tasks: trio.Nursery | None = None
 
-    async def run(self, query: str | None, says: Sequence[Say] = (), notes: Sequence[str] = ()) -> int:
-        """Serve the user until they leave; returns the exit code."""
+    async def run(
+        self, signals: AsyncIterator[int], query: str | None, says: Sequence[Say] = (), notes: Sequence[str] = ()
+    ) -> int:
+        """Serve the user until they leave; returns the exit code.
+
+        Some of the ``signals`` may have come before anybody could listen.
+        """
         async with trio.open_nursery() as nursery:
+            self._tasks = nursery
             nursery.start_soon(self._show)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._chain.prepare)
             await nursery.start(self._sender.run)
-            await nursery.start(self._watch_signals)
+            nursery.start_soon(self._watch_signals, signals)
             for note in notes:
                 self._feed.put(events.Notice(message=note))
-            if query is not None:
-                self._tell(self._chain.start(query), query)
+            if query is not None and not self._tell(self._chain.start(query), query):
+                self._screen.give_back(query)
             for say in says:
                 self._sender.take(Outgoing(say.moment, say.text, say.written))
             self._screen.listen(self)
@@ -84,11 +143,15 @@ class Interactive:
 
     # ------------------------------------------------------------------------------------------ what the user does
 
-    def accept(self, text: str, *, urgent: bool) -> bool:
-        """Take a line. ``False``: its text stays in the editor."""
+    def accept(self, text: str, *, urgent: bool) -> Taken:
+        """Take a line. What has no room may be sent again as it is; what else is refused is put right first."""
         if self._leaving.is_set():
-            return False
-        return self._tell(self._chain.submit(text, urgent=urgent), text)
+            return "later"
+        had_room = self._chain.has_room
+        answer = self._chain.submit(text, urgent=urgent)
+        if urgent and answer.what == "queued":
+            self._urgent.add(answer.id)
+        return "taken" if self._tell(answer, text) else "keep" if had_room else "later"
 
     def escape(self) -> None:
         """Interrupt the run, if there is one."""
@@ -96,6 +159,8 @@ class Interactive:
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say how to exit; twice exits."""
+        if self._leaving.is_set():
+            self._leave_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
         if self._pressed_at is not None and now - self._pressed_at <= TWICE_S:
             self._leave_with(INTERRUPTED_CODE)
@@ -111,6 +176,10 @@ class Interactive:
     def leave(self) -> None:
         """Exit."""
         self._leave_with(0)
+
+    def hang_up(self) -> None:
+        """Exit, since there is nobody any more; SIGHUP says the same."""
+        self._leave_with(SIGTERM_CODE)
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
@@ -146,7 +215,8 @@ class Interactive:
                 return self._obey(text)
             case "stopping":
                 with self._lock:
-                    self._say(self._toolbar.stopping(time.time()))
+                    waits_for = self._toolbar.stopping(time.time())
+                self._say(waits_for)
             case "handled":
                 self._say(self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message)
             case "nothing" if answer.message:
@@ -159,18 +229,23 @@ class Interactive:
         self._tell(answer, line.text)
 
     def _obey(self, text: str) -> bool:
+        model = self._chain.model_name
         answer = self._commands.run(text)
+        if self._chain.model_name != model and self._tasks is not None:
+            self._tasks.start_soon(self._chain.prepare)
         self._count()
         self._say(answer.text)
         if answer.edit is not None:
-            self._screen.give_back(answer.edit)
+            self._screen.edit(answer.edit)
         if answer.quit:
             self.leave()
         return not answer.keeps
 
     def _say(self, text: str) -> None:
-        rows = clean(text).split("\n") if text else []
-        self._screen.show(rows, self._renderer.tail)
+        """Show an answer, after what has happened before it."""
+        self._take(self._feed.take())
+        flow = Flow(self._screen.width)
+        self._screen.show([*flow.add(text), *flow.end()], self._renderer.tail)
 
     def _count(self) -> None:
         self._waiting = len(self._chain.waiting)
@@ -187,25 +262,30 @@ class Interactive:
 
     async def _show(self) -> None:
         while batch := await self._feed.batch():
-            self._renderer.width = max(self._screen.width, 20)
-            rows = []
-            with self._lock:
-                for event in batch:
-                    self._toolbar.take(event)
-                    rows += self._renderer.lines(event)
-            self._screen.show(rows, self._renderer.tail)
-            self._count()
-            self._give_back(batch)
-            if self._toolbar.is_running:
-                self._runs.set()
+            self._take(batch)
             await self._screen.shown()
         self._told.set()
 
-    def _give_back(self, batch: Sequence[events.Event]) -> None:
-        """Put the lines that came back into the editor; once the user leaves, the rows above are where they end."""
-        back = [e.text for e in batch if isinstance(e, events.Receipt) and e.state == "returned"]
-        if back and not self._leaving.is_set():
-            self._screen.give_back("\n".join(back))
+    def _take(self, batch: Sequence[events.Event]) -> None:
+        rows = self._renderer.resize(self._screen.width)
+        with self._lock:
+            for event in batch:
+                self._toolbar.take(event)
+                rows += self._renderer.lines(event)
+        self._screen.show(rows, self._renderer.tail)
+        self._count()
+        for event in batch:
+            if isinstance(event, events.Receipt) and event.state == "returned":
+                self._give_back(f"!{event.text}" if event.id in self._urgent else event.text)
+        if self._toolbar.is_running:
+            self._runs.set()
+
+    def _give_back(self, text: str) -> None:
+        """Put a line that came back into the editor."""
+        if self._leaving.is_set():
+            self._came_back.append(text)
+        else:
+            self._screen.give_back(text)
 
     async def _tick(self) -> None:
         """Let the toolbar's seconds go on while something runs."""
@@ -216,25 +296,27 @@ class Interactive:
                 await trio.sleep(1)
                 self._screen.refresh()
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
-        with trio.open_signal_receiver(*(n for n in wanted if signal.getsignal(n) is not signal.SIG_IGN)) as signals:
-            task_status.started()
-            async for number in signals:
-                match number:
-                    case signal.SIGWINCH:
-                        self._screen.resized()
-                    case signal.SIGINT if not self._leaving.is_set():
-                        self.ctrl_c(has_text=False)
-                    case _ if self._leaving.is_set():
-                        # Something does not let go. All that was acknowledged is on the disk, so nothing is lost.
-                        tty.restore()
-                        os._exit(self._code or INTERRUPTED_CODE)
-                    case _:
-                        self._leave_with(SIGTERM_CODE)
+    async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            match number:
+                case signal.SIGWINCH:
+                    self._screen.resized()
+                    self._take(self._feed.take())
+                case signal.SIGINT:
+                    self.ctrl_c(has_text=False)
+                case _ if self._was_signalled:
+                    self._leave_at_once(SIGTERM_CODE)
+                case _:
+                    self._was_signalled = True
+                    self._leave_with(SIGTERM_CODE)
+
+    def _leave_at_once(self, code: int) -> NoReturn:
+        """End the process: something does not let go. What was acknowledged is on the disk, so nothing is lost."""
+        tty.restore()
+        os._exit(code)
 
     async def _leave(self) -> int:
-        """End what runs, show how it ended, and leave the terminal as it was."""
+        """End what runs and show how it ended. The exit code."""
         returned = self._returned
         self._chain.interrupt()
         with trio.move_on_after(CLOSING_S):
@@ -242,13 +324,22 @@ class Interactive:
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._told.wait()
-        typed = await self._screen.close()
-        unsent = [*self._sender.unsent, *filter(str.strip, [typed])]
-        for text in unsent:
-            self._say(f"Not sent: {text}")
-        self._say(f"Session {self._chain.session_id}, on record in {self._chain.journal_path}")
         left = self._returned > returned or bool(self._sender.unsent)
         return self._code or (LINES_LEFT if left else 0)
+
+    async def say_goodbye(self) -> None:
+        """Leave the terminal as it was, and say what was not sent and where the session is; after any ending."""
+        self._leaving.set()
+        with trio.CancelScope(shield=True):
+            typed = await self._screen.close()
+        for number in SIGNALS:
+            # Nothing is left to be done in order: a tool that does not let go must not keep the process.
+            signal.signal(number, signal.SIG_DFL)
+        left = [("Came back:", text) for text in self._came_back]
+        left += [("Not sent:", text) for text in [*self._sender.unsent, *filter(str.strip, [typed])]]
+        rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
+        rows += [f"Session {self._chain.session_id}, on record in", str(self._chain.journal_path)]
+        self._screen.show([clean(row) for row in rows])
 
     @property
     def _returned(self) -> int:

@@ -7,14 +7,17 @@ call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
+
+Taken: TypeAlias = Literal["taken", "keep", "later"]
+"""What became of a line: it was taken; it stays in the editor to be put right; it stays to be sent again as it is."""
 
 
 class Listener(Protocol):
     """Who reads what is typed."""
 
-    def accept(self, text: str, *, urgent: bool) -> bool:
-        """Take a line. ``False``: it was not taken, and its text belongs back in the editor."""
+    def accept(self, text: str, *, urgent: bool) -> Taken:
+        """Take a line."""
         ...
 
     def escape(self) -> None:
@@ -26,7 +29,11 @@ class Listener(Protocol):
         ...
 
     def leave(self) -> None:
-        """Ctrl-D on an empty line, or the end of the input."""
+        """Ctrl-D on an empty line."""
+        ...
+
+    def hang_up(self) -> None:
+        """The terminal is gone."""
         ...
 
     def take_back(self) -> str | None:
@@ -75,7 +82,11 @@ class Screen(Protocol):
         ...
 
     def give_back(self, text: str) -> None:
-        """Put a text into the editor, above what is being typed."""
+        """Put a line into the editor, below others that came back and above what is being typed."""
+        ...
+
+    def edit(self, text: str) -> None:
+        """Put a text into the editor to be changed, above what is being typed."""
         ...
 
     async def close(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -15,26 +16,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from chain import config
-from chain.endings import INTERRUPTED_CODE, WRONG_USAGE
+from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.errors import UserError
 from chain.lines import MAX_LINE
 from chain.version import VERSION
 from cli import tty
 from cli.flow import clean
+from cli.writing import write_all
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from chain import Model, Tool
+    from chain import Tool
     from cli.headless import Job
     from cli.keyboard import Screen
     from cli.moments import Say
     from cli.render import Renderer
 
-COMMANDS = ("check", "init", "demo")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
+"""What a prompt listens to."""
 
-OFFLINE = "offline"
-"""The shipped model that needs no key: it answers at a prompt where the configured one cannot."""
+COMMANDS = ("check", "init", "demo")
 
 USAGE = """\
 chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
@@ -114,7 +116,9 @@ def _headless(args: argparse.Namespace, query: str | None, settings: config.Sett
     traces = _traces(state, by_default=False)
 
     async def work() -> int:
-        async with open_chain(settings, workspace=_workspace(args), state=state, tools=tools, traces=traces) as chain:
+        async with open_chain(
+            settings, workspace=Path(args.workspace or "."), state=state, tools=tools, traces=traces
+        ) as chain:
             return await headless.run(chain, job, _renderer(args))
 
     return trio.run(work)
@@ -134,56 +138,66 @@ def _interactive(
     state = config.state_folder(os.environ)
     if settings.untrusted:
         settings = _ask_for_trust(settings, state)
-    definition = settings.model()
+    settings.model()  # what is wrong with it is said before there is a prompt
     ascii = args.ascii or not tty.is_utf8(os.environ)
     if ascii and not args.ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
-    is_dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
+    is_dumb = tty.is_dumb(os.environ)
     color = not (args.no_color or is_dumb or os.environ.get("NO_COLOR"))
+    # From here on an end has to leave the terminal as it was.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave_at_once)
     if not is_dumb:
         tty.hush()
 
     import trio
 
     async def work() -> int:
-        async with _screen(None if is_dumb else state / "history", color=color) as screen:
-            try:
-                return await serve(screen)
-            except UserError as error:
-                problem = error  # not from in here, where it would become one of a group
+        # Who started us may have had a signal ignored, as nohup does, and that holds.
+        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        with trio.open_signal_receiver(*heard) as signals:
+            async with _screen(None if is_dumb else state / "history", color=color) as screen:
+                # The prompt is up: what is imported from now on, nobody waits for.
+                from cli.interactive import serve
+
+                try:
+                    return await serve(
+                        screen,
+                        signals,
+                        settings,
+                        workspace=Path(args.workspace or "."),
+                        state=state,
+                        tools=tools,
+                        traces=_traces(state, by_default=True),
+                        query=query,
+                        says=says,
+                        color=color,
+                        ascii=ascii,
+                    )
+                except UserError as error:
+                    problem = error  # not raised in here, where it would become one of a group
         raise problem
-
-    async def serve(screen: Screen) -> int:
-        # The prompt is up: what is imported from now on, nobody waits for.
-        from chain.app import build_model, open_chain
-        from cli.interactive import Interactive
-        from cli.render import LiveRenderer
-
-        notes: list[str] = []
-        model: Model | None = None
-        name = settings.chain().model
-        if definition.lacks_key:
-            notes.append(f"no API key: the offline model answers; set {definition.key_variable} for {name}")
-            name = OFFLINE
-            model = build_model(settings.model(name))
-        renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
-        opened = open_chain(
-            settings,
-            workspace=_workspace(args),
-            state=state,
-            tools=tools,
-            model=model,
-            interactive=True,
-            traces=_traces(state, by_default=True),
-        )
-        async with opened as chain:
-            user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
-            return await user.run(query, says, notes)
 
     try:
         return trio.run(work)
+    except BaseExceptionGroup as group:
+        # A mistake of our own, each nursery that it came through being a group around it.
+        raise _alone(group) from None
     finally:
         tty.restore()
+
+
+def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception in groups of one, or the group of several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _leave_at_once(number: int, frame: object) -> NoReturn:
+    raise SystemExit(SIGTERM_CODE)
 
 
 def _screen(history: Path | None, *, color: bool) -> AbstractAsyncContextManager[Screen]:
@@ -209,10 +223,6 @@ def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:
         return config.remember_trust(settings, state)
     config.require_trust(settings)
     return settings
-
-
-def _workspace(args: argparse.Namespace) -> Path:
-    return Path(args.workspace or ".")
 
 
 def _traces(state: Path, *, by_default: bool) -> Path | None:
@@ -308,7 +318,7 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
     from cli.render import Renderer
 
     is_tty = os.isatty(fd)
-    plain = args.no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
     width = 100
     if is_tty:
@@ -327,8 +337,6 @@ def _fail(message: str) -> int:
 
 
 def _put(fd: int, text: str) -> None:
-    from cli.output import write_all
-
     with suppress(OSError):  # nobody reads any more
         write_all(fd, text.encode(errors="replace"))
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import select
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -21,6 +19,7 @@ from chain import events
 from chain.chain import Chain
 from cli.flow import clean
 from cli.render import Renderer
+from cli.writing import write_all
 
 _ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 
@@ -110,16 +109,6 @@ class Output:
         except OSError as error:
             if fd == self._stdout:
                 self.failure = f"standard output cannot be written: {error.strerror}"
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, however long that takes. Raises ``OSError`` when nobody reads any more."""
-    left = memoryview(data)
-    while left:
-        try:
-            left = left[os.write(fd, left) :]
-        except BlockingIOError:
-            select.select([], [fd], [])
 
 
 def _json(event: events.Event) -> str:

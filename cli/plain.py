@@ -9,10 +9,15 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from cli import tty
 from cli.keyboard import Listener
 from cli.stdin import Lines
+from cli.writing import write_all
 
 WIDTH = 80
+
+CLOSING_S = 1.0
+"""How long the last rows may take: the terminal may not be read."""
 
 
 @asynccontextmanager
@@ -20,7 +25,8 @@ async def open_plain() -> AsyncIterator[Plain]:
     """A terminal whose lines wait until ``listen`` has been called. It has no colours and no history."""
     plain = Plain()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(plain.run)
+        nursery.start_soon(plain.read)
+        nursery.start_soon(plain.write)
         yield plain
         nursery.cancel_scope.cancel()
 
@@ -32,16 +38,31 @@ class Plain:
         self._lines = Lines(0)
         self._listener: Listener | None = None
         self._listening = trio.Event()
-        self._said = ""
+        self._rows: list[str] = []
+        self._news = trio.Event()
+        self._shown = trio.Event()
+        self._is_closed = False
 
-    async def run(self) -> None:
-        """Read lines until the input ends."""
+    async def read(self) -> None:
+        """Hand lines over until the input ends."""
         await self._listening.wait()
         assert self._listener is not None
         while (raw := await self._lines.next()) is not None:
-            if not self._listener.accept(raw.text, urgent=False):
-                self.give_back(raw.text)
+            self._listener.accept(raw.text, urgent=False)
         self._listener.leave()
+
+    async def write(self) -> None:
+        """Write rows as they come, in a thread: somebody may hold the terminal."""
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            with suppress(OSError):
+                await trio.to_thread.run_sync(write_all, 1, self._take(), abandon_on_cancel=True)
+            self._shown.set()
+
+    def _take(self) -> bytes:
+        rows, self._rows = self._rows, []
+        return "".join(f"{row}\n" for row in rows).encode(sys.stdout.encoding or "utf-8", errors="replace")
 
     @property
     def width(self) -> int:
@@ -58,14 +79,17 @@ class Plain:
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Write the rows; the unfinished one waits until it is whole."""
-        if rows:
-            with suppress(OSError):
-                sys.stdout.write("".join(f"{row}\n" for row in rows))
-                sys.stdout.flush()
+        self._rows += rows
+        if self._is_closed:
+            tty.say(self._take())
+        elif rows:
+            self._news.set()
 
     async def shown(self) -> None:
-        """Nothing waits here."""
-        await trio.lowlevel.checkpoint()
+        """Wait until the rows are written."""
+        while self._rows:
+            self._shown = trio.Event()
+            await self._shown.wait()
 
     def refresh(self) -> None:
         """There is no toolbar."""
@@ -74,10 +98,15 @@ class Plain:
         """Nothing depends on it."""
 
     def give_back(self, text: str) -> None:
-        """There is no editor: say that the text is the user's again."""
-        self.show([f"Not taken: {row}" for row in text.split("\n")])
+        """There is no editor. The rows say what came back."""
+
+    def edit(self, text: str) -> None:
+        """There is no editor: show the text, to be typed again."""
+        self.show([text])
 
     async def close(self) -> str:
-        """Nothing is to be undone."""
-        await trio.lowlevel.checkpoint()
+        """Write what is left, for a moment. There is no text that was being typed."""
+        with trio.move_on_after(CLOSING_S):
+            await self.shown()
+        self._is_closed = True
         return ""

@@ -20,7 +20,7 @@ from typing import Any, assert_never
 from chain import events
 from chain.events import Event
 from chain.lines import AdjustmentType, parse_line
-from cli.flow import Flow, clean, columns, fitting, flat
+from cli.flow import Flow, clean, cut, flat
 
 MAX_ROWS = 20
 """Rows of one interruption's or progress report's text: a pasted file would push everything else off the screen."""
@@ -300,10 +300,7 @@ class Renderer:
 
     def _cut(self, row: str, width: int) -> str:
         """At most ``width`` columns of a row, the last of them a mark if something is missing."""
-        if columns(row) <= width:
-            return row
-        mark = self._sign("…")
-        return row[: fitting(row, width - len(mark))].rstrip() + mark
+        return cut(row, width, self._sign("…"))
 
     def _sign(self, sign: str) -> str:
         return _ASCII[sign] if self._ascii else sign
@@ -324,6 +321,15 @@ class LiveRenderer(Renderer):
         """The unfinished row of what the main agent says or thinks."""
         flow = self._flows.get("main") or self._thinking.get("main")
         return "" if flow is None else flow.tail
+
+    def resize(self, width: int) -> list[str]:
+        """Go on for a terminal of another width. The rows that the unfinished one is now too long for."""
+        self.width = max(width, 20)
+        rows = []
+        for flow in (*self._flows.values(), *self._thinking.values()):
+            flow.width = self.width
+            rows += flow.add("")
+        return rows
 
     def _delta(self, event: events.TextDelta) -> list[str]:
         return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)

@@ -29,17 +29,20 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
 from cli import tty
-from cli.keyboard import Listener
+from cli.flow import cut
+from cli.keyboard import Listener, Taken
+from cli.writing import write_all
 
 T = TypeVar("T")
 
@@ -53,6 +56,12 @@ ESCAPE_S = 0.05
 
 CLOSING_S = 1.0
 """How long the editor may take to end; it takes no time unless nobody reads the terminal."""
+
+MAX_HISTORY = 256 * 1024
+"""Bytes of the history that are read: some thousand lines, at no time."""
+
+MAX_ENTRY = 10_000
+"""Characters of an entry that is kept on the disk; a pasted file is not what anybody searches for."""
 
 _STYLE = Style([("prompt", "bold")])
 
@@ -76,10 +85,16 @@ class _Output(Vt100_Output):
     is_held = False
 
     def flush(self) -> None:
-        if not self.is_held:
-            # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
-            with suppress(OSError):
-                super().flush()
+        """Write what has been collected, unless it is held.
+
+        Not through ``sys.stdout``: if nobody reads the terminal this waits for ever, and a lock would be held.
+        """
+        if self.is_held or not self._buffer:
+            return
+        data, self._buffer = "".join(self._buffer), []
+        # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
+        with suppress(OSError):
+            write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
     def get_rows_below_cursor_position(self) -> int:
         # The terminal is not asked where the cursor is: the answer comes among the keys, and may come late. One row
@@ -95,9 +110,12 @@ class Terminal:
         self._is_ready = threading.Event()
         self._lock = threading.Lock()
         self._rows: list[str] = []
-        self._tail = ""
+        self._tail = self._next_tail = ""
+        self._back: list[str] = []
+        """The lines at the top of the editor that came back, as they were."""
         self._is_scheduled = False
         self._is_open = False
+        self._is_closing = False
         self._drawn_at = 0.0
         self._shown = trio.Event()
         self._ended = trio.Event()
@@ -113,7 +131,7 @@ class Terminal:
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            history=_history(history),
+            history=InMemoryHistory() if history is None else _History(history),
             search_ignore_case=True,
             completer=_Completer(self),
             complete_while_typing=False,
@@ -125,6 +143,10 @@ class Terminal:
             output=self._output,
         )
         self._buffer = self._session.default_buffer
+        # Some keys (Ctrl-O) accept the text by themselves. Without this they would end the application.
+        self._buffer.accept_handler = lambda buffer: self._submit(urgent=False)
+        # A pasted file must not take the whole screen.
+        self._session.layout.current_window.height = lambda: Dimension(max=max(_size().rows // 2, 1))
         self._app = app = self._session.app
         app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
         app.terminal_size_polling_interval = None
@@ -157,7 +179,7 @@ class Terminal:
         """Show whole rows above the prompt, and below them the unfinished one."""
         with self._lock:
             self._rows.extend(rows)
-            self._tail = tail
+            self._next_tail = tail
             is_due = self._is_open and not self._is_scheduled
             self._is_scheduled = self._is_scheduled or is_due
         if not self._is_open:
@@ -184,8 +206,13 @@ class Terminal:
         """Put a text into the editor, above what is being typed."""
         self._in_editor(lambda: self._put_above(text))
 
+    def edit(self, text: str) -> None:
+        """Put a text into the editor to be changed, above what is being typed."""
+        self._in_editor(lambda: self._put_to_edit(text))
+
     async def close(self) -> str:
         """Take the prompt away and leave the terminal as it was. The text that was in the editor."""
+        self._is_closing = True
         self._is_ready.set()
         self._in_editor(self._exit)
         with trio.move_on_after(CLOSING_S, shield=True):
@@ -198,11 +225,10 @@ class Terminal:
     def _write_left(self) -> None:
         """Write what was to be shown when there is no prompt any more."""
         with self._lock:
-            rows, self._rows, self._tail = [*self._rows, *filter(None, [self._tail])], [], ""
+            rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         if rows:
-            with suppress(OSError):
-                sys.stdout.write("".join(f"{row}\n" for row in rows))
-                sys.stdout.flush()
+            text = "".join(f"{row}\n" for row in rows)
+            tty.say(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
 
     def _in_editor(self, action: Callable[[], object]) -> None:
         loop = self._app.loop
@@ -223,15 +249,15 @@ class Terminal:
 
         app = self._app
         app.after_render += begun
-        try:
+        with suppress(EOFError):  # the terminal is gone
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
-        except EOFError:
-            self._tell(self._leave)
+        if not self._is_closing:
+            self._tell(self._hang_up)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception in a callback is our bug: it ends the application and comes out of ``run``."""
-        error = context.get("exception") or RuntimeError(context["message"])
-        if not self._app.is_done:
+        error = context.get("exception")
+        if error is not None and not self._app.is_done:
             self._app.exit(exception=error)
 
     def _exit(self) -> None:
@@ -239,9 +265,9 @@ class Terminal:
             self._draw()
             self._app.exit()
 
-    def _leave(self) -> None:
+    def _hang_up(self) -> None:
         if self._listener is not None:
-            self._listener.leave()
+            self._listener.hang_up()
 
     def _ask(self, question: Callable[[Listener], T], otherwise: T) -> T:
         """Ask the listener in trio's thread, once there is one."""
@@ -270,6 +296,8 @@ class Terminal:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
             rows, self._rows, self._is_scheduled = self._rows, [], False
+            # Only now: a key that is drawn before the rows must not show the row that comes after them.
+            self._tail = self._next_tail
         app, output = self._app, self._output
         if app.is_running and not app.is_done:
             output.is_held = True
@@ -292,21 +320,75 @@ class Terminal:
         width = self._output.get_size().columns
         state = self._buffer.complete_state
         if state is not None and len(state.completions) > 1:
-            return "  ".join(completion.text for completion in state.completions)[:width]
+            return cut("  ".join(completion.text for completion in state.completions), width, "")
         return self._listener.toolbar(width, self._buffer.text) if self._listener is not None else "starting"
 
-    def _put_above(self, text: str) -> None:
-        typed = self._buffer.document
-        if not typed.text:
-            self._buffer.document = Document(text, len(text))
-        else:
-            self._buffer.document = Document(f"{text}\n{typed.text}", len(text) + 1 + typed.cursor_position)
+    def _lines(self) -> list[str]:
+        """The text as lines: those that came back and were not changed are lines of their own, as they were before."""
+        rest, lines = self._buffer.text, []
+        for line in self._back:
+            if not rest.startswith(f"{line}\n"):
+                break
+            lines.append(line)
+            rest = rest[len(line) + 1 :]
+        return [*lines, rest]
 
-    def _submit(self, *, urgent: bool) -> None:
-        text = self._buffer.text
-        if self._ask(lambda listener: listener.accept(text, urgent=urgent), False):
-            self._buffer.append_to_history()
+    def _put_above(self, text: str) -> None:
+        """Put a line above what is being typed, and below others that came back before."""
+        typed, *above = reversed(self._lines())
+        self._back = [*reversed(above), text]
+        before = len(self._buffer.text) - len(typed)
+        column = max(self._buffer.cursor_position - before, 0)
+        self._set_lines([*self._back, typed], column)
+
+    def _put_to_edit(self, text: str) -> None:
+        if self._buffer.text:
+            self._put_above(text)
+        else:
+            self._buffer.document = Document(text, len(text))
+
+    def _set_lines(self, lines: Sequence[str], column: int) -> None:
+        above = "".join(f"{line}\n" for line in lines[:-1])
+        self._buffer.document = Document(above + lines[-1], len(above) + column)
+
+    def _submit(self, *, urgent: bool) -> bool:
+        """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
+        lines, became = self._lines(), "taken"
+        was_tall = "\n" in self._buffer.text
+        while lines and (became := self._hand_over(lines[0], urgent=urgent)) == "taken":
+            self._remember(lines.pop(0))
+        if not lines:
+            self._back = []
             self._buffer.reset()
+        elif became == "keep" and len(lines) == 1:
+            self._back = []
+            self._set_lines(lines, len(lines[0]))
+        else:
+            # What is typed next is a line of its own.
+            self._back = lines if lines[-1] else lines[:-1]
+            self._set_lines([*self._back, ""], 0)
+        if was_tall:
+            self._draw_afresh()
+        return True
+
+    def _hand_over(self, line: str, *, urgent: bool) -> Taken:
+        otherwise: Taken = "later"
+        return self._ask(lambda listener: listener.accept(line, urgent=urgent), otherwise)
+
+    def _remember(self, line: str) -> None:
+        history = self._buffer.history
+        if line.strip() and history.get_strings()[-1:] != [line]:
+            history.append_string(line)
+
+    def _draw_afresh(self) -> None:
+        """Draw the prompt at the height that it needs now; it would only ever grow."""
+        self._output.is_held = True
+        try:
+            self._app.renderer.erase()
+            self._app._redraw()
+        finally:
+            self._output.is_held = False
+        self._output.flush()
 
     def _clear_screen(self) -> None:
         self._app.renderer.clear()
@@ -362,7 +444,7 @@ class Terminal:
             if text is None:
                 self._buffer.auto_up()
             else:
-                self._put_above(text)
+                self._put_to_edit(text)
 
         @keys.add("tab", filter=in_editor)
         def _tab(event: KeyPressEvent) -> None:
@@ -375,7 +457,7 @@ class Terminal:
         def _clear(event: KeyPressEvent) -> None:
             self._clear_screen()
 
-        @keys.add("c-z", filter=in_editor)
+        @keys.add("c-z")
         def _stop(event: KeyPressEvent) -> None:
             self._suspend()
 
@@ -404,11 +486,36 @@ def _size() -> Size:
     return Size(rows=rows or 24, columns=columns or 80)
 
 
-def _history(path: Path | None) -> History:
-    """The history in a file that nobody else reads, or only in memory where that cannot be."""
-    if path is not None:
+class _History(History):
+    """What was typed, in a file that nobody else reads; in memory only where the file cannot be used.
+
+    The format is that of prompt_toolkit's own ``FileHistory``, which reads the whole file at the start, however long it
+    has become, and raises when the disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, self._path.stat().st_size - MAX_HISTORY))
+                # What the cut may have left of an entry comes before the first mark.
+                entries = file.read().decode(errors="replace").split("\n# ")[1:]
+        except OSError:
+            return []
+        rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
+        return ["\n".join(found) for found in reversed(rows) if found]
+
+    def store_string(self, string: str) -> None:
+        if len(string) > MAX_ENTRY:
+            return
+        rows = "".join(f"+{row}\n" for row in string.split("\n"))
         with suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            return FileHistory(str(path))
-    return InMemoryHistory()
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
+            finally:
+                os.close(file)

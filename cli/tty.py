@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import atexit
 import os
+import select
 import termios
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 _SANE = b"\x1b[?2004l\x1b[?25h\x1b[0m"
 """No bracketed paste, the cursor visible, no colour."""
+
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
+"""What Python itself puts into LC_CTYPE when it is started in the C locale, whatever the terminal makes of it."""
+
+SAYING_S = 1.0
+"""For the last words at a terminal."""
 
 _before: list[Any] | None = None
 
@@ -39,15 +48,32 @@ def restore(fd: int = 0) -> None:
     settings, _before = _before, None
     with suppress(termios.error):
         termios.tcsetattr(fd, termios.TCSANOW, settings)
+    say(_SANE)
+
+
+def say(data: bytes, fd: int = 1) -> None:
+    """Write to the terminal, for a moment only: it may not be read any more, and an exit does not wait for that."""
+    deadline = time.monotonic() + SAYING_S
+    left = memoryview(data)
     with suppress(OSError):
-        os.set_blocking(1, True)
-        os.write(1, _SANE)
+        os.set_blocking(fd, False)
+        while left and time.monotonic() < deadline:
+            try:
+                left = left[os.write(fd, left) :]
+            except BlockingIOError:
+                select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
+    with suppress(OSError):
+        os.set_blocking(fd, True)
 
 
-def is_utf8(environ: dict[str, str] | os._Environ[str]) -> bool:
-    """Whether the terminal shows UTF-8, by the locale that it was started with; where none is named, it does.
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal can do nothing but show rows."""
+    return environ.get("TERM", "").lower() in ("", "dumb", "unknown")
 
-    Python itself takes UTF-8 in the C locale, whatever the terminal makes of it.
-    """
+
+def is_utf8(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows UTF-8, by the locale that it was started with; where none is named, it does."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
+    if not environ.get("LC_ALL") and locale in _COERCED and environ.get("LANG") in ("C", "POSIX"):
+        return False
     return locale.lower().replace("-", "").rpartition(".")[2].partition("@")[0] == "utf8"

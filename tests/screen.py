@@ -104,7 +104,7 @@ class Emulator(pyte.Screen):
 
     def _row(self, y: int) -> str:
         row = self.buffer[y]
-        return "".join(row[x].data for x in range(self.columns)).rstrip()
+        return "".join(row[x].data for x in range(max(row, default=-1) + 1)).rstrip()
 
     @property
     def rows(self) -> list[str]:
@@ -144,6 +144,7 @@ class Screen:
         self._emulator = Emulator(columns, rows, self.type)
         self._stream = pyte.ByteStream(self._emulator)
         self._rest = b""
+        self._seen: list[str] | None = None
         self._is_over = False
         self._terminal, slave = os.openpty()
         try:
@@ -179,7 +180,9 @@ class Screen:
     @property
     def display(self) -> list[str]:
         """The visible rows, without the blanks at their ends."""
-        return self._emulator.rows
+        if self._seen is None:
+            self._seen = self._emulator.rows
+        return self._seen
 
     @property
     def rows(self) -> list[str]:
@@ -281,6 +284,7 @@ class Screen:
         while self._read(0):
             pass
         self._emulator.resize(rows, columns)
+        self._seen = None
         self._set_size(rows, columns)
 
     def kill(self, number: signal.Signals) -> None:
@@ -293,10 +297,10 @@ class Screen:
         os.close(self._terminal)
         self._terminal = -1
 
-    def wait(self, deadline: float = DEADLINE_S) -> int:
-        """Read the rest and wait for the exit code; that of a signal is negative."""
+    def wait(self, deadline: float = DEADLINE_S, *, reads: bool = True) -> int:
+        """Wait for the exit code, which is negative for a signal; unless ``reads`` is false, read the rest before."""
         end = time.monotonic() + deadline
-        while not self._is_over and time.monotonic() < end:
+        while reads and not self._is_over and time.monotonic() < end:
             self._read(TICK_S)
         ended, _, _ = select.select([self._ended], [], [], max(0, end - time.monotonic()))
         assert ended, self._told("the end", f"{deadline:g} s have passed")
@@ -379,6 +383,7 @@ class Screen:
         cut_off = _CUT_OFF.search(data)
         end = cut_off.start() if cut_off else len(data)
         self._rest = data[end:]
+        self._seen = None
         self._stream.feed(_FOREIGN.sub(b"", data[:end]))
 
     def _told(self, wanted: object, why: str) -> str:
@@ -444,11 +449,16 @@ class Receipt:
 
 
 def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
-    """The records of each session by its id, the oldest first; without a last one that is torn."""
+    """The records of each session by its id, the latest last; without a last one that is torn."""
     found = {}
-    for path in sorted((home / "state/chain/sessions").glob("*.jsonl")):
+    for path in journal_files(home):
         found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
     return found
+
+
+def journal_files(home: Path) -> list[Path]:
+    """The sessions' journals, the latest last."""
+    return sorted((home / "state/chain/sessions").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def records(home: Path) -> list[dict[str, Any]]:

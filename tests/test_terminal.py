@@ -1,0 +1,1038 @@
+"""The interactive program as somebody sits before it: real keys in a real pseudo-terminal, a screen that is read.
+
+Each test says what must be seen (SPEC sections 3, 7 and 9). When its program has ended, what the screen said of every
+line is held against the journal (``agree``), and the terminal against what it was before (``left``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from screen import ROOT, Receipt, Screen, journal_files, journals, program, receipts, receipts_of
+from terminal_program import SHOWN_OF_WILD
+
+CONFIG = f"""\
+models:
+  default: test
+  definitions:
+    test: {{provider: scripted, script: {ROOT / "tests/terminal_rules.yaml"}, max_attempts: 2}}
+    other: {{provider: scripted, script: other.yaml}}
+chains:
+  default: {{model: test, tools: [todo, files]}}
+"""
+OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
+
+ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R, UP = (
+    "\x1b",
+    "\x1b\r",
+    "\x03",
+    "\x04",
+    "\n",
+    "\x0c",
+    "\x12",
+    "\x1b[A",
+)
+SHIFT_ENTER = ("\x1b[13;2u", "\x1b[27;2;13~")
+COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
+PASTE = "\x1b[200~{}\x1b[201~"
+
+SHOWN = 60
+"""Characters of a text that are surely on its row, whatever else stands there."""
+
+Start = Callable[..., Screen]
+
+
+def started(home: Path, *args: str, config: bool = True, under: Sequence[str] = (), **more: Any) -> Screen:
+    """The program in an empty folder, with a configuration of the test's own unless ``config`` is false.
+
+    ``under`` is what starts it, such as a shell; ``more`` is for the screen.
+    """
+    (home / "work").mkdir(exist_ok=True)
+    named = home / "test.yaml"
+    if not named.exists():
+        named.write_text(CONFIG)
+        (home / "other.yaml").write_text(OTHER)
+    argv = [*under, *program(*(["--config", str(named)] if config else []), *args)]
+    return Screen(argv, home=home, cwd=home / "work", **more)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start programs, which have their home in ``tmp_path``."""
+    with ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
+
+
+class Ahead:
+    """Starts the program for the next test while this one runs: a test takes little longer than a start."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._next = self._start()
+
+    def take(self) -> Screen:
+        taken, self._next = self._next, self._start()
+        return taken
+
+    def close(self) -> None:
+        self._next.close()
+
+    def _start(self) -> Screen:
+        return started(self._folders.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
+    with closing(Ahead(tmp_path_factory)) as ahead:
+        yield ahead
+
+
+@pytest.fixture
+def screen(ahead: Ahead) -> Iterator[Screen]:
+    """The program with its prompt up, and a home of its own."""
+    with ahead.take() as screen:
+        yield idle(screen)
+
+
+def idle(screen: Screen) -> Screen:
+    """Wait for an empty prompt with nothing to do."""
+    return screen.until(lambda s: s.editor == "" and "idle" in s.toolbar)
+
+
+def send(screen: Screen, *lines: str) -> Screen:
+    """Type lines, each with its Enter, in one go."""
+    screen.type("".join(f"{line}\r" for line in lines))
+    return screen
+
+
+def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
+    """Start a run, and wait until it is in the tool."""
+    count = screen.everything.count(f"→ {tool}(")
+    send(screen, query)
+    return screen.until(lambda s: s.everything.count(f"→ {tool}(") > count and tool in s.toolbar)
+
+
+def edits(text: str) -> Callable[[Screen], bool]:
+    """Whether this is what is in the editor; below lines that came back is an empty row for the next."""
+    return lambda screen: screen.editor is not None and screen.editor.removesuffix("\n") == text
+
+
+def journal(screen: Screen) -> Path:
+    """The journal of the latest session."""
+    return journal_files(screen.home)[-1]
+
+
+def left(screen: Screen, code: int = 0) -> None:
+    """The program ends with this code, names its session, and leaves no trace of itself in the terminal."""
+    assert screen.wait() == code, screen.everything
+    assert screen.left_behind == [], screen.everything
+    assert screen.editor is None, screen.everything
+    last = "".join(screen.rows[-6:])
+    assert journal(screen).stem in last
+    assert str(journal(screen)) in last
+    agree(screen)
+
+
+def quit(screen: Screen, code: int = 0) -> None:
+    """End the program by command."""
+    send(screen, "/quit")
+    left(screen, code)
+
+
+def agree(screen: Screen) -> None:
+    """What the screen said of each line is what its journal has."""
+    records = journals(screen.home)[journal(screen).stem]
+    lines = receipts_of(records)
+    rows = screen.rows
+    assert [id for id, line in lines.items() if line.state == "queued"] == []
+
+    begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
+    for id in begun:
+        query = lines[id].text.removeprefix("then:").strip()
+        assert _rows_with(rows, "▶ ", query), query
+    interrupted = [
+        line.text
+        for id, line in lines.items()
+        if (id not in begun and (line.point is not None or line.state in ("returned", "dropped")))
+        or line.kind == "follow-up"
+    ]
+    said = [row.removeprefix("📤 Interrupting: ") for row in rows if row.startswith("📤 Interrupting: ")]
+    assert [text[:SHOWN] for text in said] == [_flat(text)[:SHOWN] for text in interrupted]
+
+    groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
+    banners = [n for n, row in enumerate(rows) if row.startswith("[🔔 INTERRUPTION ")]
+    assert len(banners) == len(groups)
+    for n, ids in zip(banners, groups, strict=True):
+        iteration = lines[ids[0]].iteration
+        when = f"at iteration {iteration}" if iteration else "before iteration 1"
+        assert rows[n] == f"[🔔 INTERRUPTION {when}]"
+        below = "\n".join(rows[n + 1 :])
+        for id in ids:
+            assert lines[id].text.split("\n")[0].strip()[:SHOWN] in below
+        assert re.search(r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply), ", below, re.M)
+    for line in lines.values():
+        match line.state:
+            case "returned":
+                assert _rows_with(rows, "↩ Returned", line.text), line
+            case "dropped":
+                assert _rows_with(rows, "↩ Dropped", line.text), line
+            case "handled" if line.kind == "stop":
+                assert _rows_with(rows, "⏹ ", line.text), line
+            case _:
+                pass
+
+
+def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
+    return [row for row in rows if row.startswith(sign) and _flat(text)[:SHOWN] in row]
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def states(screen: Screen) -> dict[str, str]:
+    """What became of each line, by its text."""
+    return {line.text: line.state for line in receipts(screen.home).values()}
+
+
+# ---------------------------------------------------------------------------------------------------------- a first run
+
+
+def test_a_query_is_answered_and_the_prompt_is_there_again(screen: Screen) -> None:
+    send(screen, "hello there")
+
+    screen.until("Done: hello there").until("✓ done, 1 iteration")
+    idle(screen)
+    assert "▶ hello there" in screen.rows
+    assert "[1/20]" in screen.rows
+    send(screen, "think").until("Considering it from all sides.").until("Thought about it.")
+    quit(idle(screen))
+    assert COLOUR.search(screen.raw)
+    assert states(screen) == {"hello there": "delivered", "think": "delivered"}
+
+
+def test_the_toolbar_shows_the_step_in_hand(screen: Screen) -> None:
+    send(screen, "todo: add one", "todo: add two", "todo: complete 1")
+    screen.until(lambda s: "plan 1/2" in s.toolbar)
+    busy(screen, "gate a")
+    assert "1/20" in screen.toolbar
+    assert re.search(r"gate \d+ s", screen.toolbar)
+    assert "main" in screen.toolbar
+
+    send(screen, "first", "second")
+
+    screen.until(lambda s: "queue 2/10" in s.toolbar)
+    screen.open_gate("a")
+    idle(screen)
+    assert re.search(r"[\d,]+ tokens", screen.toolbar)
+    busy(screen, "hang", "hang").until(lambda s: "hang 1 s" in s.toolbar)
+    screen.type(ESC)
+    quit(idle(screen))
+
+
+def test_text_appears_above_the_prompt_as_it_comes(screen: Screen) -> None:
+    words = [f"w{n:02}" for n in range(1, 41)]
+    counts = [0]
+
+    def grows(screen: Screen) -> bool:
+        found = re.findall(r"w\d\d", screen.everything)
+        assert found == words[: max(len(found), counts[-1])], f"{counts[-1]} words were there, now {found}"
+        assert screen.editor == ""
+        counts.append(len(found))
+        return "✓ done" in screen.everything
+
+    send(screen, "stream 40 words slowly")
+
+    screen.until("[1/20]").until(grows)
+    idle(screen)
+    assert len(set(counts)) > 10
+    assert counts[-1] == 40
+    quit(screen)
+
+
+def test_a_query_may_be_an_argument(start: Start) -> None:
+    screen = start("stop")
+
+    screen.until("Done: stop")
+    idle(screen)
+    send(screen, "another").until("Done: another")
+    quit(screen)
+    assert states(screen) == {"stop": "delivered", "another": "delivered"}
+
+
+# ----------------------------------------------------------------------------------------------------- lines in a run
+
+
+def test_a_line_is_announced_delivered_and_answered(screen: Screen) -> None:
+    busy(screen, "walk a b")
+
+    send(screen, "use the other file")
+
+    screen.until("📤 Interrupting: use the other file").until("⏳ Will inject at next safe point")
+    assert "INTERRUPTION" not in screen.everything
+    screen.open_gate("a")
+    screen.until("[🔔 INTERRUPTION at iteration 1]")
+    screen.until(lambda s: re.search(r"^✓ Message injected \(after gate, \d+\.\d s\)$", s.everything, re.M))
+    screen.until("Understood: use the other file")
+    screen.open_gate("b")
+    screen.until("The walk is over.")
+    idle(screen)
+    quit(screen)
+    assert list(receipts(screen.home).values())[1] == Receipt("use the other file", "redirect", "delivered", 1, "D")
+
+
+def test_a_task_is_added_while_it_works_and_the_next_line_stays(screen: Screen) -> None:
+    busy(screen, "walk a b c")
+    send(screen, "todo: add check the licence").until("📤 Interrupting: todo: add check the licence")
+    half = edits("and then per")
+    screen.type("and then per")
+    screen.until(half)
+
+    screen.open_gate("a")
+    screen.until("[🔔 INTERRUPTION at iteration 1]").until("  [ ] 1. check the licence").until("Understood: todo: add")
+    screen.until(lambda s: "2/20" in s.toolbar and "gate" in s.toolbar).until(half)
+    assert "plan 0/1" in screen.toolbar
+    screen.open_gate("b")
+    screen.until(lambda s: "3/20" in s.toolbar and "gate" in s.toolbar).until(half)
+    screen.type("haps")
+    screen.open_gate("c")
+    screen.until("The walk is over.").until("✓ done").until(edits("and then perhaps"))
+
+    send(screen, "").until("Done: and then perhaps")
+    idle(screen)
+    quit(screen)
+
+
+def test_urgent_lines_skip_the_tools_that_have_not_started(screen: Screen) -> None:
+    ways = ("!now", f"now{ALT_ENTER}", *(f"now{key}" for key in SHIFT_ENTER))
+    for n, keys in enumerate(ways, 1):
+        busy(screen, f"gates a{n} b{n} c{n}")
+        screen.type(keys if keys.endswith(("\r", *SHIFT_ENTER)) else f"{keys}\r")
+        screen.until(lambda s, n=n: s.everything.count("⚡ Will inject ASAP (may skip tools)") == n)
+        screen.open_gate(f"a{n}")
+        screen.until(lambda s, n=n: s.everything.count("✓ Message injected") == n)
+        idle(screen)
+        assert screen.everything.count("⏭ Skipped: gate, gate") == n
+
+    quit(screen)
+    found = [line for line in receipts(screen.home).values() if line.point != "start"]
+    assert [(line.text, line.state, line.point) for line in found] == [("!now", "delivered", "C")] + 3 * [
+        ("now", "delivered", "C")
+    ]
+
+
+def test_eleven_quick_lines_show_one_refusal(screen: Screen) -> None:
+    busy(screen, "gate a")
+
+    send(screen, *(f"line {n}" for n in range(1, 12)))
+
+    screen.until("⚠️ Interruption channel full, try again").until(edits("line 11\n"))
+    screen.until(lambda s: s.everything.count("📤 Interrupting: line ") == 10)
+    screen.until(lambda s: "queue 10/10" in s.toolbar)
+    assert screen.everything.count("⚠️") == 1
+    assert "📤 Interrupting: line 11" not in screen.everything
+    screen.open_gate("a")
+    screen.until("✓ Message injected").until("✓ done").until(edits("line 11\n"))
+    send(screen, "").until("Done: line 11")
+    idle(screen)
+    quit(screen)
+    assert list(states(screen)) == ["gate a", *(f"line {n}" for n in range(1, 12))]
+
+
+def test_lines_that_come_back_are_above_what_is_typed(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "first", "second").until("📤 Interrupting: second")
+    screen.type("half")
+    screen.until(edits("half"))
+
+    screen.type(ESC)
+
+    screen.until("↩ Returned (interrupted): second").until(edits("first\nsecond\nhalf"))
+    screen.type("way")
+    screen.until(edits("first\nsecond\nhalfway"))
+    send(screen, "").until("▶ first").until("Done: first")
+    idle(screen.until("halfway\n"))
+    quit(screen)
+    found = [(line.text, line.state) for line in receipts(screen.home).values()]
+    assert found[:3] == [("hang", "delivered"), ("first", "returned"), ("second", "returned")]
+    assert found[3:] == [("first", "delivered"), ("second", "delivered"), ("halfway", "delivered")]
+
+
+def test_a_stop_ends_the_run_and_what_waits_comes_back(screen: Screen) -> None:
+    busy(screen, "gates a b")
+    send(screen, "later", "Never mind!")
+    screen.until(lambda s: re.search(r"⏹ Stopping after gate \(\d+ s\); Esc kills it", s.everything))
+
+    screen.open_gate("a", "this much")
+
+    screen.until("Here's what I found before you cancelled").until("this much")
+    screen.until("[1 done, 1 skipped]").until("What would you like to do instead?").until(edits("later\n"))
+    screen.until("⏹ cancelled with partial")
+    screen.type(CTRL_C)
+    idle(screen)
+    quit(screen)
+    assert states(screen) == {"gates a b": "delivered", "later": "returned", "Never mind!": "handled"}
+
+
+def test_a_reply_that_is_cut_keeps_what_was_shown(screen: Screen) -> None:
+    send(screen, "stream some and wait").until("first part of the answer")
+    send(screen, "stop").until("What would you like to do instead?")
+    assert idle(screen).everything.count("first part of the answer") == 1
+
+    send(screen, "stream some and wait").until(lambda s: s.everything.count("first part of the answer") == 2)
+    screen.type(ESC)
+    screen.until("⏹ interrupted").until("Interrupted. Tell the chain what to do instead.")
+
+    send(idle(screen), "hello").until("Done: hello")
+    assert screen.everything.count("first part of the answer") == 2
+    assert "second part" not in screen.everything
+    quit(idle(screen))
+
+
+def test_lines_that_race_with_the_ends_of_runs(screen: Screen) -> None:
+    lines = [f"line {n}" for n in range(1, 31)]
+
+    for n in range(0, 30, 10):  # no more than wait at the same time
+        send(screen, *lines[n : n + 10])
+        idle(screen.until(f"{lines[n + 9]}\n"))
+
+    quit(screen)
+    assert list(states(screen)) == lines
+    assert set(states(screen).values()) == {"delivered"}
+
+
+def test_what_enter_would_do_is_shown_while_typing(screen: Screen) -> None:
+    says = {"hello": "starts a run", "/st": "command", "todo: list": "at once", "stop": "nothing to stop"}
+    in_a_run = {
+        "hello": "main, next safe point",
+        "!hello": "main, skips tools",
+        "stop": "stops the run",
+        "then: on": "after this run",
+        "todo: add": "write it as todo: add <task>",
+    }
+    for rounds in (says, in_a_run):
+        for typed, told in rounds.items():
+            screen.type(typed)
+            screen.until(edits(typed)).until(lambda s, told=told: s.toolbar.endswith(told))
+            screen.type("\x15")
+        screen.until(edits(""))
+        if rounds is says:
+            busy(screen, "hang", "hang")
+    screen.type(ESC)
+    quit(idle(screen))
+
+
+def test_the_other_kinds_of_line(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, "focus on tests", "context: it is late", "then: what follows", " stop", "how far?", "todo: add")
+    screen.until("↪ focus: tests").until("⏳ Will start when this run has ended")
+    screen.until(edits("todo: add")).until("write it as todo: add <task>")
+    screen.type("\x15")
+
+    screen.open_gate("a")
+
+    screen.until("▶ what follows").until("Done: what follows")
+    idle(screen)
+    for text in ("focus on tests", "[USER ADDED] it is late", "stop", "how far?"):
+        assert f"Understood: {text}" in screen.everything
+    quit(screen)
+    found = receipts(screen.home).values()
+    assert [(line.kind, line.point) for line in found] == [
+        ("redirect", "start"),
+        ("guidance", "D"),
+        ("context", "D"),
+        ("follow-up", "start"),
+        ("verbatim", "D"),
+        ("question", "D"),
+    ]
+
+
+def test_lines_at_the_limit_begin_the_next_run(start: Start) -> None:
+    screen = idle(start("--max-iterations", "1"))
+    busy(screen, "gate a")
+    send(screen, "one more thing").until("📤 Interrupting: one more thing")
+
+    screen.open_gate("a")
+
+    screen.until("✗ max iterations").until("[🔔 INTERRUPTION before iteration 1]").until("Understood: one more thing")
+    idle(screen)
+    quit(screen)
+    assert list(receipts(screen.home).values())[1] == Receipt("one more thing", "redirect", "delivered", 0, "A")
+
+
+def test_up_on_an_empty_line_takes_the_latest_waiting_line_back(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, "first", "second").until(lambda s: "queue 2/10" in s.toolbar)
+
+    screen.type(UP)
+
+    screen.until(edits("second")).until(lambda s: "queue 1/10" in s.toolbar)
+    screen.until("↩ Dropped (taken back to edit): second")
+    send(screen, " thoughts").until("📤 Interrupting: second thoughts")
+    screen.open_gate("a")
+    screen.until("Understood: second thoughts")
+    idle(screen)
+    quit(screen)
+    assert states(screen) == {
+        "gate a": "delivered",
+        "first": "delivered",
+        "second": "dropped",
+        "second thoughts": "delivered",
+    }
+
+
+def test_a_service_that_fails_or_refuses(screen: Screen) -> None:
+    send(screen, "stumble").until("Asking again").until("Fine after all.")
+    send(idle(screen), "trouble").until("✗ the service is away")
+    send(idle(screen), "fails").until("✗ fails").until("That failed: fails failed: OSError: the tool is made to fail")
+    send(idle(screen), "refuse this").until("The model refused to answer").until(edits("refuse this\n"))
+
+    screen.type(CTRL_C)
+    quit(idle(screen))
+    assert states(screen) == {
+        "stumble": "delivered",
+        "trouble": "delivered",
+        "fails": "delivered",
+        "refuse this": "returned",
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- the editor
+
+
+def test_half_typed_text_survives_whatever_scrolls_by(screen: Screen) -> None:
+    send(screen, "flood 3000 10000")
+    typed = "not lost at all"
+    for n, char in enumerate(typed, 1):
+        screen.type(char)
+        screen.until(edits(typed[:n].rstrip()))
+
+    screen.until("It gave 3000 lines of flood").until(edits(typed))
+    left_out = sum(int(n.replace(",", "")) for n in re.findall(r"… ([\d,]+) more lines", screen.everything))
+    assert len(re.findall(r"^ +flood line \d+$", screen.everything, re.M)) + left_out == 3000
+    send(screen, "").until("Done: not lost at all")
+    idle(screen)
+    quit(screen)
+
+
+def test_a_line_may_have_several_rows_wide_signs_and_any_length(screen: Screen) -> None:
+    screen.type(f"one{CTRL_J}two\\\rthree")
+    screen.until(edits("one\ntwo\nthree"))
+    send(screen, "").until("▶ one two three")
+    idle(screen)
+
+    screen.type("日本語 é 🎉 ⚠ ñ")
+    screen.until(edits("日本語 é 🎉 ⚠ ñ"))
+    send(screen, "").until("Done: 日本語 é 🎉 ⚠ ñ")
+    idle(screen)
+
+    long = " ".join(f"word{n}" for n in range(60))
+    screen.type(long)
+    screen.until(lambda s: "word59" in (s.editor or ""))
+    send(screen, "").until("Done: word0")
+
+    quit(idle(screen))
+    assert states(screen) == {"one\ntwo\nthree": "delivered", "日本語 é 🎉 ⚠ ñ": "delivered", long: "delivered"}
+
+
+def test_a_paste_of_many_lines_is_one_line(screen: Screen) -> None:
+    text = "\n".join(f"row {n} of the paste" for n in range(1, 13))
+    busy(screen, "gate a")
+    screen.type(PASTE.format(text.replace("\n", "\r")))
+    screen.until(edits(text))
+    assert "📤" not in screen.everything
+
+    send(screen, "").until("📤 Interrupting: row 1 of the paste row 2 of the paste")
+
+    screen.open_gate("a")
+    screen.until("Understood: row 1 of the paste")
+    idle(screen)
+    quit(screen)
+    assert states(screen) == {"gate a": "delivered", text: "delivered"}
+
+
+def test_history_is_kept_from_session_to_session(start: Start) -> None:
+    screen = idle(start())
+    send(screen, "an alpha query").until("Done: an alpha query")
+    idle(screen)
+    send(screen, "a beta query").until("Done: a beta query")
+    idle(screen)
+    screen.type(f"two{CTRL_J}rows\r")
+    idle(screen.until("Done: two"))
+    quit(screen)
+
+    screen = idle(start())
+    screen.type(UP)
+    screen.until(edits("/quit"))
+    screen.type("\x15" + UP)
+    idle_history = screen.home / "state/chain"
+    screen.type("\x15\x7f\x15\x7f\x15")
+    screen.until(edits(""))
+    screen.type(CTRL_R + "alph")
+    screen.until("an alpha query")
+    screen.type("\r")
+    screen.until(edits("an alpha query"))
+    send(screen, "").until("Done: an alpha query")
+    quit(idle(screen))
+    assert [p for p in idle_history.rglob("*hist*") if p.stat().st_mode & 0o077] == []
+
+
+def test_tab_completes(screen: Screen) -> None:
+    for typed, whole in {"/sta": "/status", "forg": "forget it", "todo: cl": "todo: clear", "/queu": "/queue"}.items():
+        screen.type(f"{typed}\t")
+        screen.until(edits(whole))
+        screen.type("\x15")
+        screen.until(edits(""))
+    screen.type("todo: \t")
+    screen.until(lambda s: "add" in s.toolbar and "complete" in s.toolbar)
+    screen.type("\x15")
+    screen.until(edits(""))
+    screen.type("/model ot\t")
+    screen.until(edits("/model other"))
+
+
+# ------------------------------------------------------------------------------------------------------- slash commands
+
+
+def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(screen: Screen) -> None:
+    send(screen, "/stauts")
+
+    screen.until("did you mean /status?").until(edits("/stauts"))
+
+    screen.type("\x15")
+    send(idle(screen), "/help")
+    idle(screen.until("Ctrl-L"))
+    for name in ("help", "status", "queue", "drop", "edit", "todo", "tools", "model", "new", "debug", "quit"):
+        assert re.search(rf"^\s*/{name}\b", screen.everything, re.M), name
+    for key in ("Esc", "Ctrl-C", "Ctrl-D", "Ctrl-J", "Ctrl-L", "Alt-Enter", "Tab"):
+        assert key in screen.everything
+    quit(screen)
+    assert states(screen) == {}
+
+
+def test_commands_are_answered_while_a_run_is_busy(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, "one", "two", "three", "/queue")
+    screen.until(lambda s: re.search(r"^\s*L3 .*two$", s.everything, re.M))
+
+    send(screen, "/drop L3").until("↩ Dropped: two").until(lambda s: "queue 2/10" in s.toolbar)
+    send(screen, "/drop L9").until(edits("/drop L9"))
+    screen.type("\x15")
+    send(screen, "/edit L2").until(edits("one"))
+    screen.type(" again\r")
+    screen.until("📤 Interrupting: one again")
+    send(screen, "/status").until("iteration 1, tools; 2 lines wait")
+    send(screen, "/todo")
+    send(screen, "/tools").until("Wait until somebody writes into the pipe")
+    screen.open_gate("a")
+    screen.until("✓ Message injected")
+    idle(screen)
+    send(screen, "/queue").until("Nothing waits.")
+    quit(idle(screen))
+    assert states(screen) == {
+        "gate a": "delivered",
+        "one": "dropped",
+        "two": "dropped",
+        "three": "delivered",
+        "one again": "delivered",
+    }
+
+
+def test_status_plan_and_files_of_the_session(screen: Screen) -> None:
+    send(screen, "hello").until("Done: hello")
+    idle(screen)
+    send(screen, "status", "/status")
+    screen.until(lambda s: s.everything.count("nothing is running") == 2)
+    assert re.search(r"[1-9]\d* input, [1-9]\d* output", screen.everything)
+    send(screen, "todo: add check the licence").until("1. check the licence")
+    send(screen, "/todo").until(lambda s: s.everything.count("1. check the licence") == 2)
+    send(screen, "stop").until("Nothing is running.")
+    send(screen, "/debug")
+    screen.until(lambda s: journal(s).name in s.joined and "state/chain/traces" in s.joined)
+
+    quit(idle(screen))
+    assert states(screen) == {"hello": "delivered", "status": "handled", "todo: add check the licence": "handled"}
+
+
+def test_another_model_and_a_fresh_conversation(screen: Screen) -> None:
+    send(screen, "hello").until("Done: hello")
+    send(idle(screen), "/model").until("other")
+    send(screen, "/model othr").until("did you mean other?").until(edits("/model othr"))
+    screen.type("\x15")
+    send(screen, "/model other")
+    send(idle(screen), "and you").until("The other one says: and you")
+    send(idle(screen), "/new").until("begins afresh")
+    send(idle(screen), "again").until("The other one says: again")
+
+    quit(idle(screen))
+    assert set(states(screen).values()) == {"delivered"}
+
+
+def test_ctrl_l_clears_the_screen_and_names_the_last_trace(screen: Screen) -> None:
+    send(screen, "hello").until("Done: hello")
+    idle(screen)
+    screen.type(f"half{CTRL_L}")
+
+    screen.until(lambda s: "Done: hello" not in "\n".join(s.display)).until(edits("half"))
+    found = screen.until(lambda s: re.search(r"(/\S*state/chain/traces/\S+\.json)", s.joined)).joined
+    path = re.findall(r"/\S*?state/chain/traces/\S+?\.json", found)[-1]
+    assert json.loads(Path(path).read_text())
+    screen.type("\x15")
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    assert states(screen) == {"hello": "delivered"}
+
+
+# ------------------------------------------------------------------------------------------------- interrupts and exits
+
+
+@pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["Esc", "Ctrl-C"])
+def test_a_key_interrupts_the_work_in_hand(screen: Screen, key: str) -> None:
+    busy(screen, "hang", "hang")
+    screen.type("half")
+    screen.until(edits("half"))
+
+    screen.type(key)
+
+    screen.until("⏹ interrupted").until("Interrupted. Tell the chain what to do instead.").until(edits("half"))
+    assert "✗ hang" in screen.everything
+    send(screen, "").until("Done: half")
+    quit(idle(screen))
+    assert states(screen) == {"hang": "delivered", "half": "delivered"}
+
+
+def test_keys_when_nothing_runs(screen: Screen) -> None:
+    screen.type(f"half{ESC}")
+    screen.until(edits("half"))
+    screen.type(CTRL_C)
+    screen.until(edits(""))
+    assert "exit" not in screen.everything
+
+    screen.type(f"half{CTRL_D}")
+    screen.until(edits("half"))
+    screen.type(CTRL_C)
+    screen.until(edits(""))
+    screen.type(CTRL_C)
+    screen.until("again to exit")
+    screen.type(CTRL_C)
+    left(screen, 130)
+
+
+def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "waits").until("📤 Interrupting: waits")
+
+    screen.type(CTRL_C)
+    screen.until("⏹ interrupted")
+    screen.type(CTRL_C)
+
+    left(screen, 130)
+    assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+def test_ctrl_d_exits(screen: Screen) -> None:
+    screen.type(CTRL_D)
+
+    left(screen)
+
+
+def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "waits").until("📤 Interrupting: waits")
+
+    send(screen, "/quit")
+
+    assert screen.wait() in (3, 130)
+    left(screen, screen.wait())
+    assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals(screen: Screen, number: signal.Signals) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "waits").until("📤 Interrupting: waits")
+
+    screen.kill(number)
+    if number == signal.SIGINT:
+        screen.until("⏹ interrupted")
+        screen.kill(number)
+
+    codes = {signal.SIGTERM: [143], signal.SIGHUP: [129, 143], signal.SIGINT: [130]}
+    assert screen.wait() in codes[number]
+    left(screen, screen.wait())
+    assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+def test_a_window_that_is_closed_loses_no_line(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "waits").until("📤 Interrupting: waits")
+
+    screen.hang_up()
+
+    screen.wait()
+    assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+def test_a_tool_that_does_not_listen_holds_nobody_up(screen: Screen) -> None:
+    busy(screen, "deaf", "deaf")
+    screen.until("deaf now")
+
+    screen.type(CTRL_C + CTRL_C)
+
+    left(screen, 130)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
+    moments: list[Callable[[Screen], object]] = [lambda s: not s.is_cooked, lambda s: s.editor is not None]
+    for moment in moments:
+        screen = start().until(moment)
+
+        screen.kill(number)
+        if number == signal.SIGINT:
+            screen.until(lambda s: s.process.poll() is not None or "again to exit" in s.everything)
+            screen.kill(number)
+
+        screen.wait()
+        assert screen.left_behind == []
+        assert "Traceback" not in screen.everything
+
+
+def test_a_terminal_that_nobody_reads_keeps_nobody_from_leaving(screen: Screen) -> None:
+    send(screen, "flood 20000 100000").until("flood line")
+
+    screen.kill(signal.SIGTERM)
+
+    assert screen.wait(reads=False) == 143
+    screen.wait()
+    assert screen.left_behind == []
+    assert states(screen) == {"flood 20000 100000": "delivered"}
+
+
+def test_ctrl_z_gives_the_terminal_to_the_shell_and_comes_back(start: Start) -> None:
+    shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
+    screen = idle(start(under=("/bin/sh", "-m", "-c", shell, "sh")))
+    screen.type("half\x1a")
+
+    screen.until("stopped: 1")
+    assert screen.is_cooked
+    assert screen.mode(2004) is False
+    assert screen.editor is None
+    send(screen, "a word").until("read a word").until(edits("half"))
+
+    send(screen, " a line").until("Done: half a line")
+    send(idle(screen), "/quit").until("ended: 0")
+    assert screen.wait() == 0
+    assert screen.left_behind == []
+
+
+def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> None:
+    screen.type("breaks\r")
+
+    assert screen.wait() not in (0, 130, 143)
+    assert screen.left_behind == []
+    assert "a mistake of our own" in screen.everything
+    assert str(journal(screen)) in screen.joined
+
+
+def test_text_that_was_being_typed_is_not_lost_at_an_exit(screen: Screen) -> None:
+    screen.type("half a thought")
+    screen.until(edits("half a thought"))
+
+    screen.kill(signal.SIGTERM)
+
+    left(screen, 143)
+    assert "half a thought" in screen.everything
+
+
+# --------------------------------------------------------------------------------------------------------- the terminal
+
+
+def test_a_tools_wild_output_is_shown_and_not_obeyed(screen: Screen) -> None:
+    send(screen, "wild").until("It gave").until("✓ done")
+    idle(screen)
+
+    raw = screen.raw.decode()
+    for text in SHOWN_OF_WILD:
+        assert text in screen.joined, text
+    # Nothing of these is the program's own: it has no title, no clipboard, no margins.
+    for part in (
+        "title-of-a-tool",
+        "Y2xpcGJvYXJk",
+        "\x9b",
+        "\x1b[5;10r",
+        "\x1bc",
+        "\x1bP",
+        "\x07",
+        "\u202e",
+        "\x1b[?1049",
+    ):
+        assert part not in raw, part
+    assert screen.raw.count(b"\x1b[2J") == 0
+    send(screen, "after it").until("Done: after it")
+    quit(idle(screen))
+
+
+def test_a_new_size_in_the_middle_of_a_stream(start: Start) -> None:
+    screen = idle(start(rows=30, columns=60))
+    screen.type("half")
+    screen.until(edits("half"))
+    screen.type("\x15")
+    send(screen, "stream 40 words slowly").until("w05")
+    screen.type("half")
+    screen.until(edits("half"))
+    screen.resize(20, 100)
+    screen.until("w20").until(edits("half"))
+    screen.resize(12, 70)
+    screen.until("w39 w40").until("✓ done").until(edits("half"))
+
+    assert len(screen.toolbar) <= 70
+    assert sorted(set(re.findall(r"w\d\d", screen.everything))) == [f"w{n:02}" for n in range(1, 41)]
+    assert sum(row.startswith("> ") for row in screen.rows) == 1
+    send(screen, "").until("Done: half")
+    quit(idle(screen))
+
+
+def test_forty_columns(start: Start) -> None:
+    screen = idle(start(columns=40, rows=15))
+    busy(screen, "gate a")
+    assert len(screen.toolbar) <= 40
+    send(screen, "look at the licence").until("📤 Interrupting: look at the licence")
+    screen.type("this text is longer than the terminal is wide")
+    wrapped = edits("this text is longer than the terminal\nis wide")
+    screen.until(wrapped)
+    screen.open_gate("a")
+    screen.until("✓ Message injected (after gate,").until("✓ done").until(wrapped)
+    assert all(len(row) <= 40 for row in screen.rows)
+    screen.type("\x15")
+    send(idle(screen), "stream 40 words slowly")
+    screen.until("w40")
+    assert re.findall(r"w\d\d", screen.everything) == [f"w{n:02}" for n in range(1, 41)]
+    quit(idle(screen))
+
+
+def test_a_dumb_terminal(start: Start) -> None:
+    screen = start(env={"TERM": "dumb"})
+    screen.until("chain ")
+    send(screen, "gate a").until("→ gate(")
+    send(screen, "hello there").until("📤 Interrupting: hello there")
+
+    screen.open_gate("a")
+
+    screen.until("Understood: hello there").until("✓ done")
+    send(screen, "/quit")
+    assert screen.wait() == 0
+    assert b"\x1b" not in screen.raw.replace(b"\x1b[?2004l\x1b[?25h\x1b[0m", b"")
+    assert screen.left_behind == []
+    assert str(journal(screen)) in screen.joined
+    assert states(screen) == {"gate a": "delivered", "hello there": "delivered"}
+
+
+def test_no_colours_and_no_signs_where_none_are_wanted(start: Start) -> None:
+    screen = idle(start("--no-color"))
+    send(screen, "hello").until("Done: hello")
+    quit(idle(screen))
+    assert not COLOUR.search(screen.raw)
+
+    screen = idle(start("--ascii", env={"NO_COLOR": "1"}))
+    send(screen, "hello").until("Done: hello")
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    assert not COLOUR.search(screen.raw)
+    assert screen.raw.isascii()
+
+
+def test_a_terminal_without_unicode(start: Start) -> None:
+    screen = idle(start(env={"LC_ALL": "C"}))
+    send(screen, "gate a").until("-> gate(")
+    send(screen, "hello there").until("Interrupting: hello there").until("Will inject at next safe point")
+
+    screen.open_gate("a")
+
+    screen.until("INTERRUPTION at iteration 1]").until("Message injected (after gate")
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    assert screen.raw.isascii()
+    assert screen.left_behind == []
+    assert states(screen) == {"gate a": "delivered", "hello there": "delivered"}
+
+
+# -------------------------------------------------------------------------------------------------------- the beginning
+
+
+def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
+    screen = start()
+    screen.until(lambda s: not s.is_cooked)
+
+    screen.type("early bird\rnext")
+
+    screen.until("Done: early bird").until(edits("next"))
+    assert sum("early bird" in row for row in screen.rows) == 2
+    screen.type("\x15")
+    quit(idle(screen))
+    assert states(screen) == {"early bird": "delivered"}
+
+
+def test_keys_typed_before_the_program_has_the_terminal_are_not_lost(start: Start) -> None:
+    screen = start()
+    screen.type("very early")
+
+    screen.until(edits("very early"))
+    send(screen, "").until("Done: very early")
+    quit(idle(screen))
+
+
+def test_without_a_key_the_offline_model_answers_and_says_so(start: Start) -> None:
+    screen = start(config=False)
+    screen.until("offline").until("ANTHROPIC_API_KEY")
+    (screen.home / "work/notes.txt").write_text("one\ntwo\n")
+
+    send(idle(screen), "list the files").until("notes.txt")
+
+    quit(idle(screen))
+
+
+UNTRUSTED = """\
+models: {default: mine, definitions: {mine: {provider: scripted, script: rules.yaml}}}
+chains: {default: {model: mine}}
+tools: {allow: [list_files]}
+"""
+
+
+def test_a_configuration_that_was_found_is_asked_about_and_remembered(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/config.yaml").write_text(UNTRUSTED)
+    (tmp_path / "work/rules.yaml").write_text('rules: [{text: "Mine: ${query}"}]')
+
+    screen = start(config=False)
+    screen.until("tools.allow").until("config.yaml")
+    send(screen, "n")
+    assert screen.wait() == 2
+    assert screen.left_behind == []
+    assert journals(tmp_path) == {}
+
+    screen = start(config=False)
+    send(screen.until("tools.allow"), "y")
+    send(idle(screen), "hello").until("Mine: hello")
+    quit(idle(screen))
+
+    screen = idle(start(config=False))
+    assert "tools.allow" not in screen.everything
+    quit(screen)
+
+
+def test_a_configuration_that_cannot_be_used_says_why(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "test.yaml").write_text(CONFIG + "other: 1\n")
+    screen = start()
+
+    assert screen.wait() == 2
+    assert "chain: " in screen.everything
+    assert "test.yaml:" in screen.joined
+    assert screen.left_behind == []
