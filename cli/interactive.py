@@ -7,6 +7,7 @@ editor, above what is being typed.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -78,6 +79,8 @@ async def serve(
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
     ) as chain:
+        # What is there by now stays. A collection that walks through all of it would hold up a key for 30 ms.
+        gc.freeze()
         user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
         try:
             return await user.run(signals, query, says, notes)

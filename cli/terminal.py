@@ -116,7 +116,6 @@ class Terminal:
         self._is_scheduled = False
         self._is_open = False
         self._is_closing = False
-        self._drawn_at = 0.0
         self._shown = trio.Event()
         self._ended = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -286,16 +285,23 @@ class Terminal:
             self._token.run_sync_soon(action)
 
     def _due(self) -> None:
-        wait = self._drawn_at + FRAME_S - time.monotonic()
-        if wait <= 0:
-            self._draw()
+        """Draw what waits, and for a moment nothing more."""
+        self._draw()
+        asyncio.get_running_loop().call_later(FRAME_S, self._rested)
+
+    def _rested(self) -> None:
+        with self._lock:
+            is_due = bool(self._rows) or self._next_tail != self._tail
+            self._is_scheduled = is_due
+        if is_due:
+            self._due()
         else:
-            asyncio.get_running_loop().call_later(wait, self._draw)
+            self._tell(lambda: self._shown.set())
 
     def _draw(self) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
-            rows, self._rows, self._is_scheduled = self._rows, [], False
+            rows, self._rows = self._rows, []
             # Only now: a key that is drawn before the rows must not show the row that comes after them.
             self._tail = self._next_tail
         app, output = self._app, self._output
@@ -309,8 +315,6 @@ class Terminal:
             finally:
                 output.is_held = False
             output.flush()
-        self._drawn_at = time.monotonic()
-        self._tell(lambda: self._shown.set())
 
     def _message(self) -> StyleAndTextTuples:
         above = [("", f"{self._tail}\n")] if self._tail else []

@@ -120,8 +120,8 @@ def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
 
 
 def edits(text: str) -> Callable[[Screen], bool]:
-    """Whether this is what is in the editor; below lines that came back is an empty row for the next."""
-    return lambda screen: screen.editor is not None and screen.editor.removesuffix("\n") == text
+    """Whether this is what is in the editor."""
+    return lambda screen: screen.editor == text
 
 
 def journal(screen: Screen) -> Path:
