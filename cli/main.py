@@ -148,8 +148,7 @@ def _interactive(
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _leave_at_once)
-    if not is_dumb:
-        tty.hush()
+    typed = b"" if is_dumb else tty.hush()
 
     import trio
 
@@ -157,7 +156,7 @@ def _interactive(
         # Who started us may have had a signal ignored, as nohup does, and that holds.
         heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         with trio.open_signal_receiver(*heard) as signals:
-            async with _screen(None if is_dumb else state / "history", color=color) as screen:
+            async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
                 # The prompt is up: what is imported from now on, nobody waits for.
                 from cli.interactive import serve
 
@@ -200,7 +199,7 @@ def _leave_at_once(number: int, frame: object) -> NoReturn:
     raise SystemExit(SIGTERM_CODE)
 
 
-def _screen(history: Path | None, *, color: bool) -> AbstractAsyncContextManager[Screen]:
+def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:
     """The terminal with an editor, or without a place for its history one that has none."""
     if history is None:
         from cli.plain import open_plain
@@ -208,7 +207,7 @@ def _screen(history: Path | None, *, color: bool) -> AbstractAsyncContextManager
         return open_plain()
     from cli.terminal import open_terminal
 
-    return open_terminal(color=color, history=history)
+    return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))
 
 
 def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:

@@ -128,7 +128,7 @@ class Renderer:
             case events.LineQueued():
                 return self._queued(event)
             case events.LineRefused():
-                return [self._paint("yellow", f"{self._sign('⚠️')} {flat(event.reason)}"), *self._indented(event.text)]
+                return [*self._note("⚠️", flat(event.reason), "yellow"), *self._indented(event.text)]
             case events.UserInterruption():
                 return self._interruption(event)
             case events.Receipt():
@@ -138,9 +138,9 @@ class Renderer:
             case events.Retry():
                 return self._retry(event)
             case events.Notice():
-                return [self._paint("yellow", f"{self._sign('ℹ')} {_placed(event)}")]
+                return self._note("ℹ", _placed(event), "yellow")
             case events.Error():
-                return [self._paint("red", f"{self._sign('✗')} {_placed(event)}")]
+                return self._note("✗", _placed(event), "red")
             case events.Result():
                 return self._result(event)
             case _:
@@ -169,7 +169,11 @@ class Renderer:
 
     def _retry(self, event: events.Retry) -> list[str]:
         again = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
-        return [self._paint("yellow", f"{self._sign('↻')} {again}: {flat(event.reason)}")]
+        return self._note("↻", f"{again}: {flat(event.reason)}", "yellow")
+
+    def _note(self, sign: str, text: str, style: str) -> list[str]:
+        """What has to be read to its end, however long it is."""
+        return [self._paint(style, f"{self._sign(sign)} {text}")]
 
     def _release(self, event: Event) -> list[str]:
         """The reply that was held back, if this event shows that it was not the answer."""
@@ -340,7 +344,7 @@ class LiveRenderer(Renderer):
 
     def _retry(self, event: events.Retry) -> list[str]:
         flow = self._flows.pop(event.agent, None)
-        void = [] if flow is None else [self._paint("yellow", f"{self._sign('↻')} That reply broke off; forget it.")]
+        void = [] if flow is None else self._note("↻", "That reply broke off; forget it.", "yellow")
         return [*void, *super()._retry(event)]
 
     def _release(self, event: Event) -> list[str]:
@@ -359,6 +363,9 @@ class LiveRenderer(Renderer):
     def _trace(self, event: events.Result) -> list[str]:
         """Nothing: Ctrl-L shows it."""
         return []
+
+    def _note(self, sign: str, text: str, style: str) -> list[str]:
+        return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]
 
     def _wrapped(self, text: str) -> list[str]:
         flow = Flow(self.width)

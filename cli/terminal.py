@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -31,7 +32,8 @@ from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
@@ -57,6 +59,12 @@ ESCAPE_S = 0.05
 CLOSING_S = 1.0
 """How long the editor may take to end; it takes no time unless nobody reads the terminal."""
 
+KEPT = 500
+"""Rows that can be drawn again: more than a screen has."""
+
+MARGIN = 5
+"""Rows of the screen left for the prompt, the toolbar and what a key has to say."""
+
 MAX_HISTORY = 256 * 1024
 """Bytes of the history that are read: some thousand lines, at no time."""
 
@@ -67,9 +75,12 @@ _STYLE = Style([("prompt", "bold")])
 
 
 @asynccontextmanager
-async def open_terminal(*, color: bool, history: Path | None) -> AsyncIterator[Terminal]:
-    """A prompt that is on the screen. Lines wait in it until ``listen`` has been called."""
-    terminal = Terminal(color=color, history=history)
+async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
+    """A prompt that is on the screen. Lines wait in it until ``listen`` has been called.
+
+    ``typed`` are keys that were pressed before.
+    """
+    terminal = Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
         try:
@@ -105,12 +116,14 @@ class _Output(Vt100_Output):
 class Terminal:
     """A ``Screen`` with an editor: made by ``open_terminal``."""
 
-    def __init__(self, *, color: bool, history: Path | None) -> None:
+    def __init__(self, *, color: bool, history: Path | None, typed: str = "") -> None:
+        self._typed = typed
         self._listener: Listener | None = None
         self._is_ready = threading.Event()
         self._lock = threading.Lock()
         self._rows: list[str] = []
         self._tail = self._next_tail = ""
+        self._last: deque[str] = deque(maxlen=KEPT)
         self._back: list[str] = []
         """The lines at the top of the editor that came back, as they were."""
         self._is_scheduled = False
@@ -245,6 +258,7 @@ class Terminal:
             app.after_render -= begun
             self._is_open = True
             self._tell(self._started)
+            asyncio.get_running_loop().call_soon(self._press_keys)
 
         app = self._app
         app.after_render += begun
@@ -252,6 +266,15 @@ class Terminal:
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
             self._tell(self._hang_up)
+
+    def _press_keys(self) -> None:
+        """Press what was typed ahead."""
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(self._typed)
+        parser.flush()
+        self._app.key_processor.feed_multiple(keys)
+        self._app.key_processor.process_keys()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception in a callback is our bug: it ends the application and comes out of ``run``."""
@@ -304,6 +327,7 @@ class Terminal:
             rows, self._rows = self._rows, []
             # Only now: a key that is drawn before the rows must not show the row that comes after them.
             self._tail = self._next_tail
+            self._last.extend(rows)
         app, output = self._app, self._output
         if app.is_running and not app.is_done:
             output.is_held = True
@@ -394,8 +418,13 @@ class Terminal:
             self._output.is_held = False
         self._output.flush()
 
-    def _clear_screen(self) -> None:
+    def _draw_screen(self) -> None:
+        """Draw all of it again, as far as it fits; whatever else wrote to the terminal is gone."""
         self._app.renderer.clear()
+        with self._lock:
+            self._rows = [*list(self._last)[-max(_size().rows - MARGIN, 0) :], *self._rows]
+            self._last.clear()
+        self._draw()
         self._ask(lambda listener: listener.redrawn(), None)
 
     def _suspend(self) -> None:
@@ -459,7 +488,7 @@ class Terminal:
 
         @keys.add("c-l", filter=in_editor)
         def _clear(event: KeyPressEvent) -> None:
-            self._clear_screen()
+            self._draw_screen()
 
         @keys.add("c-z")
         def _stop(event: KeyPressEvent) -> None:

@@ -7,8 +7,10 @@ Until the prompt is up the terminal echoes what is typed wherever the cursor is,
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import select
+import sys
 import termios
 import time
 from collections.abc import Mapping
@@ -27,8 +29,11 @@ SAYING_S = 1.0
 _before: list[Any] | None = None
 
 
-def hush(fd: int = 0) -> None:
-    """Stop echo, line editing and the change of Enter into a newline, until ``restore``, which an exit calls too."""
+def hush(fd: int = 0) -> bytes:
+    """Stop echo, line editing and the change of Enter into a newline, until ``restore``, which an exit calls too.
+
+    Returns what was typed before, with Enter as it would come from now on.
+    """
     global _before
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
@@ -38,6 +43,11 @@ def hush(fd: int = 0) -> None:
         settings[0] &= ~termios.ICRNL
         settings[3] &= ~(termios.ECHO | termios.ICANON)
         termios.tcsetattr(fd, termios.TCSANOW, settings)
+    with suppress(OSError):
+        waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if waiting:
+            return os.read(fd, waiting).replace(b"\n", b"\r")
+    return b""
 
 
 def restore(fd: int = 0) -> None:

@@ -208,6 +208,11 @@ class Screen:
         return self._emulator.cursor.y, self._emulator.cursor.x
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the program has left the terminal: nothing more will be seen."""
+        return self._is_over
+
+    @property
     def editor(self) -> str | None:
         """The text at the prompt: from the last row with a ``>`` to the toolbar. ``None`` without a prompt."""
         found = self._below_prompt()

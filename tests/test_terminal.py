@@ -668,11 +668,17 @@ def test_another_model_and_a_fresh_conversation(screen: Screen) -> None:
     screen.type("\x15")
     send(screen, "/model other")
     send(idle(screen), "and you").until("The other one says: and you")
-    send(idle(screen), "/new").until("begins afresh")
-    send(idle(screen), "again").until("The other one says: again")
+    send(idle(screen), "todo: add stay", "/new").until("begins afresh")
+    screen.until(lambda s: "plan 0/1" in s.toolbar)
+    send(screen, "again").until("The other one says: again")
 
     quit(idle(screen))
-    assert set(states(screen).values()) == {"delivered"}
+    assert states(screen) == {
+        "hello": "delivered",
+        "and you": "delivered",
+        "todo: add stay": "handled",
+        "again": "delivered",
+    }
 
 
 def test_ctrl_l_clears_the_screen_and_names_the_last_trace(screen: Screen) -> None:
@@ -797,7 +803,7 @@ def test_signals_before_the_program_is_ready(start: Start, number: signal.Signal
 
         screen.kill(number)
         if number == signal.SIGINT:
-            screen.until(lambda s: s.process.poll() is not None or "again to exit" in s.everything)
+            screen.until(lambda s: s.has_ended or "again to exit" in s.everything)
             screen.kill(number)
 
         screen.wait()
