@@ -47,6 +47,12 @@ WELCOME = "Type a task, and go on typing while it runs. /help tells the rest."
 TWICE_S = 2.0
 """Two Ctrl-C within so many seconds exit."""
 
+PATIENCE_S = 0.5
+"""How long an exit waits for a cancelled tool before it says so."""
+
+LAST_S = 10.0
+"""How long the process may take to end after its last words; a tool that never lets go would keep it for ever."""
+
 SHOWING_S = 1.0
 """How long the last rows may take to be shown when the program ends: the terminal may not be read any more."""
 
@@ -315,15 +321,22 @@ class Interactive:
 
     def _leave_at_once(self, code: int) -> NoReturn:
         """End the process: something does not let go. What was acknowledged is on the disk, so nothing is lost."""
+        # The editor cannot be waited for either, so its rows are taken away here.
+        tty.say(b"\r\x1b[J")
         tty.restore()
+        tty.say("".join(f"{row}\n" for row in self._session).encode())
         os._exit(code)
 
     async def _leave(self) -> int:
         """End what runs and show how it ended. The exit code."""
         returned = self._returned
         self._chain.interrupt()
-        with trio.move_on_after(CLOSING_S):
+        with trio.move_on_after(PATIENCE_S) as patience:
             await self._chain.wait_idle()
+        if patience.cancelled_caught:
+            self._say("Waiting for what runs to end; Ctrl-C does not.")
+            with trio.move_on_after(CLOSING_S):
+                await self._chain.wait_idle()
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._told.wait()
@@ -335,14 +348,21 @@ class Interactive:
         self._leaving.set()
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
+        last = threading.Timer(LAST_S, os._exit, [self._code or 1])
+        last.daemon = True
+        last.start()
         for number in SIGNALS:
             # Nothing is left to be done in order: a tool that does not let go must not keep the process.
             signal.signal(number, signal.SIG_DFL)
         left = [("Came back:", text) for text in self._came_back]
         left += [("Not sent:", text) for text in [*self._sender.unsent, *filter(str.strip, [typed])]]
         rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
-        rows += [f"Session {self._chain.session_id}, on record in", str(self._chain.journal_path)]
-        self._screen.show([clean(row) for row in rows])
+        self._screen.show([clean(row) for row in (*rows, *self._session)])
+
+    @property
+    def _session(self) -> tuple[str, str]:
+        """Where the session is, the path on a row of its own, to be copied."""
+        return f"Session {self._chain.session_id}, on record in", str(self._chain.journal_path)
 
     @property
     def _returned(self) -> int:

@@ -84,6 +84,6 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 def is_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the terminal shows UTF-8, by the locale that it was started with; where none is named, it does."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
-    if not environ.get("LC_ALL") and locale in _COERCED and environ.get("LANG") in ("C", "POSIX"):
-        return False
+    if not environ.get("LC_ALL") and locale in _COERCED:
+        locale = environ.get("LANG") or locale
     return locale.lower().replace("-", "").rpartition(".")[2].partition("@")[0] == "utf8"

@@ -91,6 +91,13 @@ async def deaf(ctx: ToolContext) -> str:
     return "heard nothing"
 
 
+@tool(timeout_s=1000)
+async def stone(ctx: ToolContext) -> str:
+    """Hear nothing at all."""
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
 @tool
 async def breaks(ctx: ToolContext) -> str:
     """Break the program."""
@@ -99,4 +106,4 @@ async def breaks(ctx: ToolContext) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], tools=[gate, flood, wild, fails, hang, deaf, breaks]))
+    sys.exit(main(sys.argv[1:], tools=[gate, flood, wild, fails, hang, deaf, stone, breaks]))

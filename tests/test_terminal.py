@@ -29,13 +29,14 @@ chains:
 """
 OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
 
-ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R, UP = (
+ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_O, CTRL_R, UP = (
     "\x1b",
     "\x1b\r",
     "\x03",
     "\x04",
     "\n",
     "\x0c",
+    "\x0f",
     "\x12",
     "\x1b[A",
 )
@@ -681,14 +682,14 @@ def test_another_model_and_a_fresh_conversation(screen: Screen) -> None:
     }
 
 
-def test_ctrl_l_clears_the_screen_and_names_the_last_trace(screen: Screen) -> None:
+def test_ctrl_l_draws_the_screen_again_and_names_the_last_trace(screen: Screen) -> None:
     send(screen, "hello").until("Done: hello")
     idle(screen)
     screen.type(f"half{CTRL_L}")
 
-    screen.until(lambda s: "Done: hello" not in "\n".join(s.display)).until(edits("half"))
-    found = screen.until(lambda s: re.search(r"(/\S*state/chain/traces/\S+\.json)", s.joined)).joined
-    path = re.findall(r"/\S*?state/chain/traces/\S+?\.json", found)[-1]
+    screen.until("The last trace:").until(edits("half"))
+    assert [row for row in screen.display if "Done: hello" in row]
+    path = re.findall(r"/\S*?state/chain/traces/\S+?\.json", screen.joined)[-1]
     assert json.loads(Path(path).read_text())
     screen.type("\x15")
     send(idle(screen), "/quit")
@@ -1042,3 +1043,111 @@ def test_a_configuration_that_cannot_be_used_says_why(start: Start, tmp_path: Pa
     assert "chain: " in screen.everything
     assert "test.yaml:" in screen.joined
     assert screen.left_behind == []
+
+
+# -------------------------------------------------------------------------------------------------------------- trouble
+
+
+def test_a_key_that_accepts_text_by_itself_is_an_enter(screen: Screen) -> None:
+    screen.type(f"hello{CTRL_O}")
+
+    screen.until("Done: hello")
+    quit(idle(screen))
+    assert states(screen) == {"hello": "delivered"}
+
+
+def test_a_history_that_cannot_be_written_is_kept_in_memory(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "state" / "chain" / "history").mkdir(parents=True)
+    screen = idle(start())
+    send(screen, "hello").until("Done: hello")
+    idle(screen)
+
+    screen.type(UP)
+
+    screen.until(edits("hello"))
+    screen.type("\x15")
+    quit(idle(screen))
+
+
+def test_of_a_long_history_the_end_is_read(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "state" / "chain" / "history"
+    file.parent.mkdir(parents=True)
+    entries = "".join(f"\n# 2026-01-01 00:00:00\n+entry {n}\n+of two rows\n" for n in range(200_000))
+    file.write_text(entries)
+    screen = idle(start())
+
+    screen.type(UP)
+
+    screen.until(edits("entry 199999\nof two rows"))
+    screen.type(f"\x15{CTRL_C}")
+    quit(idle(screen))
+    assert file.read_text().startswith(entries)
+
+
+def test_a_start_query_that_is_refused_is_in_the_editor(start: Start) -> None:
+    # The journal has room for its first record and not for this query.
+    screen = start("x" * 1000 + " the end", under=["/bin/bash", "-c", 'ulimit -f 1; exec "$@"', "bash"])
+
+    screen.until(lambda s: s.editor is not None and s.editor.rstrip("\n").endswith("the end"))
+    assert "File too large" in screen.everything
+    screen.type(CTRL_C)
+    left(screen.until(edits("")) and send(screen, "/quit"))
+
+
+def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(screen: Screen) -> None:
+    busy(screen, "stone", "stone")
+    screen.type(CTRL_D)
+    screen.until("Waiting for what runs to end")
+
+    screen.type(CTRL_C)
+
+    assert screen.wait() == 130
+    assert screen.left_behind == []
+    assert str(journal(screen)) in screen.joined
+
+
+@pytest.mark.parametrize("locale", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}])
+def test_a_locale_without_unicode_gets_none(start: Start, locale: dict[str, str]) -> None:
+    screen = start(env={"LANG": None, "LC_ALL": None, "LC_CTYPE": None, **locale})
+    send(idle(screen), "hello").until("Done: hello")
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    assert screen.raw.isascii()
+
+
+def test_a_text_taller_than_the_screen_leaves_it_whole(screen: Screen) -> None:
+    tall = "\n".join(f"row {n}" for n in range(60))
+    send(screen, "hello").until("Done: hello")
+    screen.type(PASTE.format(tall))
+    screen.until(lambda s: "row 59" in "\n".join(s.display))
+    assert "Done: hello" in "\n".join(screen.display)
+
+    send(screen, "").until("Done: row 0")
+
+    idle(screen)
+    blank = [row for row in screen.display[: screen.cursor[1]] if not row]
+    assert len(blank) <= 1
+    quit(screen)
+    assert states(screen) == {"hello": "delivered", tall: "delivered"}
+
+
+def test_enter_before_the_program_has_the_terminal_is_an_enter(start: Start) -> None:
+    screen = start(under=["/bin/sh", "-c", 'read -r go; exec "$@"', "sh"])
+    screen.type("go\rvery early\rnext")
+
+    screen.until("Done: very early").until(edits("next"))
+    screen.type("\x15")
+    quit(idle(screen))
+    assert states(screen) == {"very early": "delivered"}
+
+
+def test_an_urgent_line_that_comes_back_is_still_urgent(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    screen.type(f"look here{ALT_ENTER}")
+    screen.until("⚡ Will inject ASAP")
+
+    screen.type(ESC)
+
+    screen.until(edits("!look here\n"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
