@@ -177,9 +177,9 @@ def test_rows_that_wrap_can_be_found(start: Start) -> None:
 def test_a_new_size_reaches_the_program(start: Start) -> None:
     code = """
 import os, signal, sys
-def told(*_): print(*os.get_terminal_size(), flush=True)
+def told(*_): os.write(1, b"%d %d\n" % os.get_terminal_size())
 signal.signal(signal.SIGWINCH, told)
-print("ready", flush=True)
+os.write(1, b"ready\n")
 sys.stdin.readline()
 """
     screen = start(*python(code)).until("ready")
