@@ -81,7 +81,8 @@ def _prepare(
         max_tokens=chosen.budget.max_tokens,
         max_cost_usd=chosen.budget.max_cost_usd,
     )
-    registry = Registry.of([*configured_tools(chosen), *tools])
+    tools = tuple(tools)
+    registry = Registry.of([*configured_tools(chosen, tools), *tools])
     _check_allowed(settings.allow, registry)
     rules = calling.Rules(settings.tool_timeout_s, settings.tool_result_limit, frozenset(settings.allow))
     return partial(
@@ -164,12 +165,18 @@ def look_for_model(settings: ModelSettings) -> str:
     return trio.run(look)
 
 
-def configured_tools(settings: ChainSettings) -> list[Tool]:
-    """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``."""
+def configured_tools(settings: ChainSettings, own: Iterable[Tool] = ()) -> list[Tool]:
+    """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
+
+    ``own`` are the program's, which every chain has: they may be named as well.
+    """
     groups = _groups()
+    ours = {tool.name for tool in own}
     single = {tool.name: tool for group in groups.values() for tool in group}
     chosen: dict[str, Tool] = {}
     for name in settings.tools:
+        if name in ours and name not in single:
+            continue
         if name not in groups and name not in single:
             near = difflib.get_close_matches(name, [*groups, *single], n=1)
             hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import pytest
 import trio
 
+from chain import config
+from chain.app import configured_tools
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines import Adjustment
 from chain.plan import Plan
@@ -289,3 +291,16 @@ async def test_done_is_final() -> None:
 def test_only_looking_at_the_plan_is_read_only() -> None:
     assert [t.name for t in TOOLS if t.read_only] == ["plan_list"]
     assert all(isinstance(t, Tool) and t.description and not t.needs_approval for t in TOOLS)
+
+
+def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: Path) -> None:
+    @tool
+    async def echo(ctx: ToolContext, text: str) -> str:
+        """Say it again."""
+        return text
+
+    (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, tools: [todo, echo]}}")
+    chosen = config.load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path).chain()
+    assert "plan_list" in [each.name for each in configured_tools(chosen, [echo])]
+    with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
+        configured_tools(chosen)
