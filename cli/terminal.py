@@ -430,7 +430,7 @@ class Terminal:
     def _suspend(self) -> None:
         """Stop, as Ctrl-Z does anywhere, and draw the prompt again when it goes on."""
         self._app.renderer.erase()
-        with self._app.input.cooked_mode():
+        with tty.as_before():
             # To this thread, which therefore does not get past this line before it goes on.
             signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         self._app._redraw()

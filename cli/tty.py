@@ -13,8 +13,8 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _SANE = b"\x1b[?2004l\x1b[?25h\x1b[0m"
@@ -59,6 +59,18 @@ def restore(fd: int = 0) -> None:
     with suppress(termios.error):
         termios.tcsetattr(fd, termios.TCSANOW, settings)
     say(_SANE)
+
+
+@contextmanager
+def as_before(fd: int = 0) -> Iterator[None]:
+    """The terminal as it was before ``hush`` for a while, such as for the shell when the program is suspended."""
+    now = termios.tcgetattr(fd)
+    if _before is not None:
+        termios.tcsetattr(fd, termios.TCSANOW, _before)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, now)
 
 
 def say(data: bytes, fd: int = 1) -> None:

@@ -832,6 +832,7 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_comes_back(start: Start) -> 
     assert screen.is_cooked
     assert screen.mode(2004) is False
     assert screen.editor is None
+    assert screen.left_behind == []
     send(screen, "a word").until("read a word").until(edits("half"))
 
     send(screen, " a line").until("Done: half a line")
