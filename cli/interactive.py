@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -139,14 +140,14 @@ class Interactive:
             nursery.start_soon(self._watch_signals, signals)
             for note in notes:
                 self._feed.put(events.Notice(message=note))
-            if query is not None and not self._tell(self._chain.start(query), query):
+            if query is not None and not self._answer(self._chain.start(query), query):
                 self._screen.give_back(query)
             for say in says:
                 self._sender.take(Outgoing(say.moment, say.text, say.written))
             self._screen.listen(self)
             self._say(WELCOME)
             await self._leaving.wait()
-            code = await self._leave()
+            code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
 
@@ -160,7 +161,7 @@ class Interactive:
         answer = self._chain.submit(text, urgent=urgent)
         if urgent and answer.what == "queued":
             self._urgent.add(answer.id)
-        return "taken" if self._tell(answer, text) else "keep" if had_room else "later"
+        return "taken" if self._answer(answer, text) else "keep" if had_room else "later"
 
     def escape(self) -> None:
         """Interrupt the run, if there is one."""
@@ -169,10 +170,10 @@ class Interactive:
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say how to exit; twice exits."""
         if self._leaving.is_set():
-            self._leave_at_once(INTERRUPTED_CODE)
+            self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
         if self._pressed_at is not None and now - self._pressed_at <= TWICE_S:
-            self._leave_with(INTERRUPTED_CODE)
+            self._exit_with(INTERRUPTED_CODE)
             return False
         was_running = self._chain.interrupt()
         if has_text and not was_running:
@@ -184,21 +185,24 @@ class Interactive:
 
     def leave(self) -> None:
         """Exit."""
-        self._leave_with(0)
+        self._exit_with(0)
 
     def hang_up(self) -> None:
         """Exit, since there is nobody any more; SIGHUP says the same."""
-        self._leave_with(SIGTERM_CODE)
+        self._exit_with(SIGTERM_CODE)
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
         id = self._chain.last_waiting()
-        try:
-            text = None if id is None else self._chain.drop(id, TAKEN_BACK)
-        except UserError:
-            text = None
+        text = None
+        if id is not None:
+            with suppress(UserError):
+                text = self._as_typed(id, self._chain.drop(id, TAKEN_BACK))
         self._count()
         return text
+
+    def _as_typed(self, id: str, text: str) -> str:
+        return f"!{text}" if id in self._urgent else text
 
     def redrawn(self) -> None:
         """Say where the last trace is."""
@@ -214,7 +218,7 @@ class Interactive:
         with self._lock:
             return self._toolbar.row(width=width, now=time.time(), waiting=self._waiting, typed=typed)
 
-    def _tell(self, answer: Submitted, text: str) -> bool:
+    def _answer(self, answer: Submitted, text: str) -> bool:
         """Tell what became of a line at once; most of it the events say. Whether the line was taken."""
         self._count()
         match answer.what:
@@ -235,7 +239,7 @@ class Interactive:
         return True
 
     def _on_sent(self, line: Outgoing, answer: Submitted) -> None:
-        self._tell(answer, line.text)
+        self._answer(answer, line.text)
 
     def _obey(self, text: str) -> bool:
         model = self._chain.model_name
@@ -260,7 +264,7 @@ class Interactive:
         self._waiting = len(self._chain.waiting)
         self._screen.refresh()
 
-    def _leave_with(self, code: int) -> None:
+    def _exit_with(self, code: int) -> None:
         if self._leaving.is_set():
             return
         self._code = code
@@ -285,7 +289,7 @@ class Interactive:
         self._count()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned":
-                self._give_back(f"!{event.text}" if event.id in self._urgent else event.text)
+                self._give_back(self._as_typed(event.id, event.text))
         if self._toolbar.is_running:
             self._runs.set()
 
@@ -314,12 +318,12 @@ class Interactive:
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:
-                    self._leave_at_once(SIGTERM_CODE)
+                    self._exit_at_once(SIGTERM_CODE)
                 case _:
                     self._was_signalled = True
-                    self._leave_with(SIGTERM_CODE)
+                    self._exit_with(SIGTERM_CODE)
 
-    def _leave_at_once(self, code: int) -> NoReturn:
+    def _exit_at_once(self, code: int) -> NoReturn:
         """End the process: something does not let go. What was acknowledged is on the disk, so nothing is lost."""
         # The editor cannot be waited for either, so its rows are taken away here.
         tty.say(b"\r\x1b[J")
@@ -327,7 +331,7 @@ class Interactive:
         tty.say("".join(f"{row}\n" for row in self._session).encode())
         os._exit(code)
 
-    async def _leave(self) -> int:
+    async def _finish(self) -> int:
         """End what runs and show how it ended. The exit code."""
         returned = self._returned
         self._chain.interrupt()
