@@ -15,13 +15,13 @@ from typing import Literal
 
 import trio
 
-from chain import events
+from chain import endings, events
 from chain.account import Account
 from chain.errors import JournalError, ModelError, PlanError, UserError
 from chain.executor import Executor
 from chain.feed import Audience, Feed, Listener
 from chain.inbox import Accepted, Inbox, Ledger, Refused
-from chain.interruption import InterruptionPrompt
+from chain.interruption import InterruptionPrompt, by_rule
 from chain.lines import Line, parse_line
 from chain.messages import Usage
 from chain.model import Model
@@ -272,19 +272,37 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _interrupt_with(self, run: Run, line: Line, id: str) -> Submitted:
+    def _interrupt_with(self, run: Run, typed: Line, id: str) -> Submitted:
+        line = self._by_rule(typed, id)
         if line.kind == "stop":
+            reason = "" if typed.kind == "stop" else endings.STOPPED_BY_RULE
             try:
                 accepted = self._accept_at_once(line, id)
             except JournalError:
                 # A disk that is full keeps nobody from stopping.
-                self._emit(events.Receipt(id=id, text=line.text, state="handled", iteration=run.iteration))
+                told = events.Receipt(id=id, text=line.text, state="handled", iteration=run.iteration, reason=reason)
+                self._emit(told)
             else:
-                self._ledger.settle(accepted, "handled", iteration=run.iteration)
+                self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
             run.stop()
             return Submitted("stopping")
         put = self._inbox.put(line, id=id, iteration=run.iteration)
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
+
+    def _by_rule(self, line: Line, id: str) -> Line:
+        """What the handler prompt's rules, as they are now, make of a line.
+
+        Only for an interruption: a line that starts a run is a query, which no handler prompt is asked about. A line
+        that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
+        a stop.
+        """
+        if not self._prompt_file.is_configured or self._ledger.problem(line, id):
+            return line
+        prompt = self._prompt()
+        line = by_rule(prompt, line)
+        if prompt.mistake is not None:
+            self._prompt()  # a rule was too slow just now: that is told at once
+        return line
 
     def _handle_idle(self, line: Line, id: str) -> Submitted:
         """What needs no model is done at once when no run is active."""

@@ -77,6 +77,8 @@ class Delivery:
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         query = run.query.line.message if run.query else ""
         composed = compose(prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._agent, query))
+        if prompt.mistake is not None:
+            self._prompt()  # a rule was too slow just now: that is told at once
         self._commit(user_text(composed.text), lines=lines, point=point)
         run.stranded.clear()
         run.asked = _wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)

@@ -49,6 +49,9 @@ _BY_SIZE_OF_PROBLEM = (SIGTERM_CODE, INTERRUPTED_CODE, 1, 4, LINES_LEFT, 0)
 
 QUESTION = "What would you like to do instead?"
 INTERRUPTED_TEXT = "Interrupted. Tell the chain what to do instead."
+STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
+"""The reason on the receipt of such a line, whose text does not show it."""
+
 STOP_NOTE = "[The user stopped the run here]"
 INTERRUPT_NOTE = "[The user interrupted the run here]"
 

@@ -209,7 +209,8 @@ class Inbox:
             iteration=iteration,
             id=accepted.id,
             text=line.text,
-            kind=line.kind,
+            # A key or a rule may have made it urgent, which its text does not show; what it is otherwise, it does.
+            kind="urgent" if line.urgent else line.kind,
             target_agent=self.agent,
             waiting=len(self),
         )

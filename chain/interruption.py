@@ -10,25 +10,47 @@ the format leaves open:
 - A file without a ``user`` entry gets the built-in one; a file without a ``system`` entry has no post-prompt.
 - A ``user`` text without ``${message}`` gets it appended after a blank line: what the user typed is never lost.
 - ``resume: true`` is the built-in text. Numbers in a ``resume`` text are those of the delivery.
+
+Of ``rules`` the first that matches a line decides. What the format leaves open there:
+
+- A rule looks at what ``${message}`` gives, so without the line's marker, and at no more than its beginning (see
+  ``chain.search``). ``^`` and ``$`` are the ends of the line, however many rows it has.
+- Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
+  which is the query of a run.
+- The action is decided as the line is accepted. By which rule the line is put to the model is decided as it is
+  delivered, so that an edit of the file holds for the lines that wait. While the file stays as it is, that is the same
+  rule.
+- What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
+- An action only adds: ``deliver`` leaves a ``!`` in force.
+- A rule whose search takes too long is a mistake in the file that shows only in use. It matches nothing any more, and
+  ``mistake`` tells of it, for the file to be given up.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from chain import yamlfile
 from chain.messages import Overrides
+from chain.search import MAX_SEARCH_S, TooSlow, is_found
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
-    from chain.lines import Line
+    from chain.lines import Kind, Line
     from chain.yamlfile import Node
 
 NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
 """What a template may name."""
+
+Action: TypeAlias = Literal["deliver", "urgent", "stop"]
+
+_NOT_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
+"""Kinds that are never put to the model as an interruption."""
 
 _USER = "USER INTERRUPTION: ${message}"
 
@@ -63,6 +85,43 @@ class InterruptionPrompt:
     overrides: Overrides
     resume: str | None
     todo_direct: bool
+    rules: tuple[Rule, ...] = ()
+
+    def rule_for(self, line: Line) -> Rule | None:
+        """The first rule that matches a line; none for one that is not put to the model as an interruption."""
+        if line.kind in _NOT_PUT:
+            return None
+        return next((rule for rule in self.rules if rule.matches(line.message)), None)
+
+    @property
+    def mistake(self) -> ConfigError | None:
+        """What showed only in use: a rule whose search took too long."""
+        return next((rule.too_slow for rule in self.rules if rule.was_too_slow), None)
+
+
+@dataclass(eq=False, slots=True)
+class Rule:
+    """What holds for the lines that ``pattern`` is found in.
+
+    ``prompt`` is the handler prompt with the rule's own parts in it. A search that took too long is not tried again:
+    ``was_too_slow`` is then set, and ``too_slow`` is what to tell the user.
+    """
+
+    pattern: re.Pattern[str]
+    action: Action
+    prompt: InterruptionPrompt
+    too_slow: ConfigError
+    was_too_slow: bool = False
+
+    def matches(self, message: str) -> bool:
+        """Whether the pattern is found; not if it takes too long to say."""
+        if self.was_too_slow:
+            return False
+        try:
+            return is_found(self.pattern, message)
+        except TooSlow:
+            self.was_too_slow = True
+            return False
 
 
 BUILT_IN = InterruptionPrompt(
@@ -112,11 +171,25 @@ class Composed:
     resume: str | None
 
 
+def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
+    """A line as the action of its rule makes it: the same one, an urgent one or a stop."""
+    rule = prompt.rule_for(line)
+    match rule.action if rule is not None else "deliver":
+        case "deliver":
+            return line
+        case "urgent":
+            return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
+        case "stop":
+            return replace(line, kind="stop", urgent=False, command=None, adjustment=None)
+
+
 def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation) -> Composed:
-    """Put all lines of one safe point into one message, which is never blank.
+    """Put all lines of one safe point into one message, which is never blank. Each is put by its own rule.
 
     Of the lines' settings the later wins, except ``max_tokens``, where the largest does, so that no answer is cut for
-    another line's sake. Texts that several lines share are there once, with the messages of all these lines in it.
+    another line's sake; a line that sets none has no say. Texts that several lines share are there once, with the
+    messages of all these lines in it. The model can be brought back to its task only once, so of several ``resume``
+    texts the first that a rule has of its own is used, with the messages of the lines that it is for.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")
@@ -131,17 +204,18 @@ def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: 
             comes_back = False
         else:
             resumes.setdefault(chosen.resume, []).append(arrival)
+    own = [text for text in resumes if text != prompt.resume] or list(resumes)
     return Composed(
         text="\n\n".join(_user_text(chosen.user_template, arrival, situation, count) for arrival, chosen in handled),
         post_prompt=_shared(posts, situation, count),
         overrides=_combined([chosen.overrides for _, chosen in handled]),
-        resume=(_shared(resumes, situation, count) or _RESUME) if comes_back else None,
+        resume=(_render(own[0], resumes[own[0]], situation, count) or _RESUME) if comes_back else None,
     )
 
 
 def _prompt_for(prompt: InterruptionPrompt, line: Line) -> InterruptionPrompt:
-    """What holds for this line. Until a file can have rules, one prompt holds for all."""
-    return prompt
+    rule = prompt.rule_for(line)
+    return prompt if rule is None else rule.prompt
 
 
 def _user_text(template: str, arrival: Arrival, situation: Situation, count: int) -> str:
@@ -187,41 +261,78 @@ def parse(text: str, file: str) -> InterruptionPrompt:
     root = yamlfile.parse(text, file)
     if root.value is None:
         raise root.error("is empty: a handler prompt needs at least messages with a role and a content")
-    top = root.mapping(["version", "description", "config", "messages", "resume", "commands"])
+    top = root.mapping(["version", "description", "config", "messages", "resume", "commands", "rules"])
     if "version" in top and isinstance(top["version"].value, bool | list | dict | None):
         raise top["version"].error('expected a version, such as "1.0"')
     if "description" in top:
         top["description"].text()
     user, system = _messages(top["messages"], text) if "messages" in top else ("", "")
-    if not user:
-        user = _USER
-    elif "message" not in Template(user).get_identifiers():
-        user += "\n\n${message}"
     todo = top["commands"].mapping(["todo"]).get("todo") if "commands" in top else None
-    return InterruptionPrompt(
+    handler = InterruptionPrompt(
         source=f"yaml:{file}",
-        user_template=user,
+        user_template=user or _USER,
         post_prompt=system,
-        overrides=_overrides(top["config"]) if "config" in top else Overrides(),
-        resume=_resume(top["resume"], text) if "resume" in top else _RESUME,
+        overrides=_overrides(top["config"], Overrides()) if "config" in top else Overrides(),
+        resume=_resume(top["resume"], text, _RESUME) if "resume" in top else _RESUME,
         todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct",
+    )
+    rules = top["rules"].items() if "rules" in top else []
+    return replace(handler, rules=tuple(_rule(node, text, handler) for node in rules))
+
+
+def _rule(node: Node, source: str, handler: InterruptionPrompt) -> Rule:
+    keys = node.mapping(["match", "action", "resume", "config", "messages"])
+    if "match" not in keys:
+        raise node.error("has no match")
+    user, system = _messages(keys["messages"], source) if "messages" in keys else ("", "")
+    action: Action = "deliver"
+    if "action" in keys:
+        keys["action"].choice(get_args(Action))
+        action = keys["action"].value
+    return Rule(
+        pattern=_pattern(keys["match"]),
+        action=action,
+        prompt=replace(
+            handler,
+            user_template=user or handler.user_template,
+            post_prompt=system or handler.post_prompt,
+            overrides=_overrides(keys["config"], handler.overrides) if "config" in keys else handler.overrides,
+            resume=_resume(keys["resume"], source, handler.resume or _RESUME) if "resume" in keys else handler.resume,
+        ),
+        too_slow=keys["match"].error(
+            f"took more than {MAX_SEARCH_S:g} s to search a line; take repeats inside repeats apart, such as (a+)+"
+        ),
     )
 
 
-def _overrides(node: Node) -> Overrides:
+def _pattern(node: Node) -> re.Pattern[str]:
+    text = node.text()
+    if not text.strip():
+        raise node.error("is empty; . matches every line")
+    try:
+        # What Python may read otherwise one day is no mistake today, and a warning would end up on the screen.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(text, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise node.error(f"is not a regular expression: {error}") from None
+
+
+def _overrides(node: Node, base: Overrides) -> Overrides:
+    """The settings of a ``config``; what it leaves out is from ``base``."""
     keys = node.mapping(["max_tokens", "temperature", "effort"])
     effort = keys.get("effort")
     if effort is not None and not effort.text().strip():
         raise effort.error("is empty; take the key away to leave the effort as it is")
     return Overrides(
-        max_tokens=keys["max_tokens"].integer(minimum=1) if "max_tokens" in keys else None,
-        temperature=keys["temperature"].number() if "temperature" in keys else None,
-        effort=effort.text().strip() if effort is not None else None,
+        max_tokens=keys["max_tokens"].integer(minimum=1) if "max_tokens" in keys else base.max_tokens,
+        temperature=keys["temperature"].number() if "temperature" in keys else base.temperature,
+        effort=effort.text().strip() if effort is not None else base.effort,
     )
 
 
 def _messages(node: Node, source: str) -> tuple[str, str]:
-    """The texts for the roles ``user`` and ``system``; empty where there is none."""
+    """The texts for the roles ``user``, with the message in it, and ``system``; empty where there is none."""
     if not node.items():
         raise node.error("is empty; write a message with a role and a content, or take the key away")
     texts: dict[str, list[str]] = {"user": [], "system": []}
@@ -232,12 +343,15 @@ def _messages(node: Node, source: str) -> tuple[str, str]:
                 raise entry.error(f"has no {key}")
         role = keys["role"].choice(texts)
         texts[role].append(_template(keys["content"], source))
-    return "\n\n".join(texts["user"]), "\n\n".join(texts["system"])
+    user = "\n\n".join(texts["user"])
+    if user and "message" not in Template(user).get_identifiers():
+        user += "\n\n${message}"
+    return user, "\n\n".join(texts["system"])
 
 
-def _resume(node: Node, source: str) -> str | None:
+def _resume(node: Node, source: str, default: str) -> str | None:
     if isinstance(node.value, bool):
-        return _RESUME if node.value else None
+        return default if node.value else None
     if not isinstance(node.value, str):
         raise node.error("expected a text, or false to turn coming back off")
     return _template(node, source)

@@ -33,11 +33,15 @@ class PromptFile:
         """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
 
         The error is given once for each state of the file: not again while nothing changes, but again when the file
-        breaks anew. Blocks for one ``stat``, and after a change for as long as it takes to read a file of bounded size.
+        breaks anew. A rule that proves too slow breaks it too, until the file changes. Blocks for one ``stat``, and
+        after a change for as long as it takes to read a file of bounded size.
         """
         state = self._look()
         if state == self._state:
-            return self._prompt, None
+            mistake = self._prompt.mistake
+            if mistake is not None:
+                self._prompt = BUILT_IN
+            return self._prompt, mistake
         # The state was taken before the reading: a write in between makes the next call read again.
         self._state = state
         try:

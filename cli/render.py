@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from chain import events
+from chain.endings import STOPPED_BY_RULE
 from chain.events import Event
-from chain.lines import AdjustmentType, parse_line
+from chain.lines import AdjustmentType, is_stop, parse_line
 from cli.flow import Flow, clean, cut, flat
 
 MAX_ROWS = 20
@@ -230,7 +231,7 @@ class Renderer:
                 return [self._line("↩", f"Never sent{why}: {event.text}", "yellow")]
             case "dropped":
                 return [self._line("↩", f"Dropped{why}: {event.text}", "dim")]
-            case "handled" if parse_line(event.text).kind == "stop":
+            case "handled" if event.reason == STOPPED_BY_RULE or is_stop(event.text):
                 return [self._line("⏹", event.text, "yellow")]
             case "handled" if event.reason:
                 return [self._line("✗", f"Not done{why}: {event.text}", "yellow")]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from chain import events
+from chain.endings import STOPPED_BY_RULE
 from chain.events import Event
 from chain.lines import MAX_LINE, Line, is_stop, parse_line
 from cli.flow import columns, flat
@@ -123,7 +124,7 @@ class Toolbar:
                 self._step = _Step("answering", event.time)
             case events.Retry():
                 self._step = _Step("retry", event.time, event.time + event.delay_s)
-            case events.Receipt(state="handled") if is_stop(event.text):
+            case events.Receipt(state="handled") if event.reason == STOPPED_BY_RULE or is_stop(event.text):
                 self._is_stopping = self._is_running
             case _:
                 pass

@@ -81,6 +81,10 @@ def test_every_key_is_read() -> None:
     )
 
 
+def test_a_file_may_have_no_rules() -> None:
+    assert parse("rules: []", FILE).rules == ()
+
+
 def test_zero_is_a_temperature_and_not_the_lack_of_one() -> None:
     assert told(parse("config: {temperature: 0}", FILE), "x").overrides.temperature == 0.0
 
@@ -127,7 +131,37 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
         ("- role: user", 1, "expected a mapping"),
         ("messages: [", 1, "not valid YAML"),
         ("version: '1.0'\nmesages: []", 2, "did you mean messages?"),
-        ("rules: []", 1, "unknown key rules"),
+        ("rule: []", 1, "did you mean rules?"),
+        ("rules:", 1, "rules: expected a list, found nothing"),
+        ("rules: {match: x}", 1, "rules: expected a list, found a mapping"),
+        ("rules:\n  - deploy", 2, "rules[0]: expected a mapping, found 'deploy'"),
+        ("rules:\n  -\n", 2, "rules[0]: has no match"),
+        ("rules:\n  - match: x\n  - action: stop", 3, "rules[1]: has no match"),
+        ("rules:\n  - match: x\n    acton: stop", 3, "unknown key rules[0].acton: did you mean action?"),
+        ("rules:\n  - match: 5", 2, "rules[0].match: expected text, found 5"),
+        ("rules:\n  - match: [x]", 2, "rules[0].match: expected text, found a list"),
+        ("rules:\n  - match: ' '", 2, "rules[0].match: is empty"),
+        ("rules:\n  - match: '(a'", 2, "rules[0].match: is not a regular expression: missing )"),
+        ("rules:\n  - match: 'a{99999999999999999999}'", 2, "rules[0].match: is not a regular expression"),
+        ("rules:\n  - match: x\n    action: halt", 3, "rules[0].action: expected one of deliver, urgent, stop"),
+        ("rules:\n  - match: x\n    action: [stop]", 3, "rules[0].action: expected one of deliver, urgent, stop"),
+        ("rules:\n  - match: x\n    action:", 3, "rules[0].action: expected one of deliver, urgent, stop"),
+        ("rules:\n  - match: x\n    resume: 1", 3, "rules[0].resume: expected a text, or false"),
+        ("rules:\n  - match: x\n    resume: ${mesage}", 3, "rules[0].resume: unknown name ${mesage}"),
+        ("rules:\n  - match: x\n    config: low", 3, "rules[0].config: expected a mapping"),
+        (
+            "rules:\n  - match: x\n    config: {efort: low}",
+            3,
+            "unknown key rules[0].config.efort: did you mean effort?",
+        ),
+        ("rules:\n  - match: x\n    config:\n      max_tokens: 0", 4, "rules[0].config.max_tokens: must be at least 1"),
+        ("rules:\n  - match: x\n    messages: []", 3, "rules[0].messages: is empty"),
+        ("rules:\n  - match: x\n    messages: [{role: user}]", 3, "rules[0].messages[0]: has no content"),
+        (
+            "rules:\n  - match: x\n    messages:\n      - role: user\n        content: |\n          a\n          $bad",
+            7,
+            "rules[0].messages[0].content: unknown name $bad",
+        ),
         ("version: [1]", 1, "version: expected a version"),
         ("description: {a: b}", 1, "description: expected text"),
         ("config: 3", 1, "config: expected a mapping"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
+from chain.endings import STOPPED_BY_RULE
 from chain.events import Event, TaskView
 from chain.messages import Usage
 from cli.flow import clean
@@ -447,6 +448,10 @@ def test_an_error_is_told_once() -> None:
 def test_text_that_was_cut_without_a_reply_is_not_lost() -> None:
     shown, tail = live(delta("Half a"), result("Stopped after 5 s, the time limit.", "limit_reached"))
     assert (shown[:2], tail) == (["Half a", "Stopped after 5 s, the time limit."], "")
+
+
+def test_a_line_that_a_rule_makes_a_stop_shows_as_one() -> None:
+    assert shown(receipt("handled", "halt at once", STOPPED_BY_RULE)) == ["⏹ halt at once"]
 
 
 def test_a_line_that_is_queued_does_not_cut_a_thought() -> None:

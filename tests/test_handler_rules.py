@@ -1,0 +1,717 @@
+"""The rules of a handler prompt: what they make of a line as it is accepted, and how it is put to the model.
+
+``compose`` and ``by_rule`` alone first, then in running chains; what is wrong with a rules section is in
+``test_interruption``.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import trio
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Session, check_invariants, open_session, settings
+from test_chain import TWO_STEPS, FullDisk, Gate, begin, finish
+from test_properties import RandomModel, Step, look
+from trio.testing import MockClock
+
+from chain import events
+from chain.config import Settings, load
+from chain.endings import STOPPED_BY_RULE
+from chain.errors import ConfigError
+from chain.interruption import BUILT_IN, Arrival, Composed, Situation, by_rule, compose, parse
+from chain.lines import MAX_LINE, Line, parse_line
+from chain.messages import Overrides, Text, ToolCall
+from chain.promptfile import PromptFile
+from chain.search import MAX_SEARCH_S, MAX_SEARCHED, TooSlow, is_found
+from cli.check import check
+
+ROOT = Path(__file__).parent.parent
+AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
+
+HANGS = "(a+)+$"
+BAIT = "a" * 60 + "!"
+"""What that expression is not found in, which it would take longer to see than the world has existed."""
+
+
+def told(handler: str, *texts: str) -> Composed:
+    """What the model is told about some lines by a handler file."""
+    return compose(parse(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
+
+
+def ruled(rules: str, text: str) -> Line:
+    """What rules make of a line."""
+    return by_rule(parse(f"rules: {rules}", "h.yaml"), parse_line(text))
+
+
+# ------------------------------------------------------------------------------------------------ which rule decides
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
+
+    assert ruled(rules, "deploy it").kind == "urgent"
+    assert ruled(rules, "roll it back").kind == "stop"
+
+
+def test_a_line_that_no_rule_matches_is_left_as_it_is() -> None:
+    assert ruled("[{match: deploy, action: stop}]", "use B") == parse_line("use B")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("deploy", "please DEPLOY it", True),
+        ("ÄRGER", "so ein ärger", True),
+        (r"^deploy\b", "Deploy it", True),
+        (r"^deploy\b", "then deploy it", False),
+        (r"^deploy\b", "deployment", False),
+        (r"^deploy\b", "first\ndeploy it", False),
+        (r"(?m)^deploy\b", "first\ndeploy it", True),
+        ("now$", "do it now\nor never", False),
+    ],
+)
+def test_a_match_is_searched_in_the_line_and_its_case_folded(pattern: str, text: str, matches: bool) -> None:
+    assert (ruled(f"[{{match: '{pattern}', action: stop}}]", text).kind == "stop") is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("!deploy it", "deploy it"),
+        ("  deploy it ", "deploy it"),
+        ("context: deploy is done", "[USER ADDED] deploy is done"),
+        ("todo: add deploy", "todo: add deploy"),
+        ("focus on deploy", "focus on deploy"),
+        ("deploy?", "deploy?"),
+    ],
+)
+def test_a_rule_sees_what_message_gives_the_line_without_its_marker(text: str, seen: str) -> None:
+    assert parse_line(text).message == seen
+    prompt = parse(f"rules: [{{match: '^{re.escape(seen)}$'}}]", "h.yaml")
+    assert prompt.rule_for(parse_line(text)) is prompt.rules[0]
+
+
+@pytest.mark.parametrize("text", ["stop", "!Never mind.", "", "   ", "/queue", "then: deploy it"])
+def test_rules_see_only_lines_that_are_put_to_the_model_as_interruptions(text: str) -> None:
+    assert ruled("[{match: '.*', action: urgent}]", text) == parse_line(text)
+
+
+def test_only_the_beginning_of_a_line_is_searched() -> None:
+    rules = "[{match: deploy, action: stop}]"
+
+    assert ruled(rules, "x" * (MAX_SEARCHED - 6) + "deploy").kind == "stop"
+    assert ruled(rules, "x" * (MAX_SEARCHED - 5) + "deploy").kind == "redirect"
+
+
+# ------------------------------------------------------------------------------------------------- what an action does
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("use B", "urgent"),
+        ("use B?", "question"),
+        ("todo: add x", "todo"),
+        ("context: x", "context"),
+        ("focus on B", "guidance"),
+        (" use B", "verbatim"),
+    ],
+)
+def test_urgent_keeps_every_kind_but_redirect(text: str, kind: str) -> None:
+    plain, line = parse_line(text), ruled("[{match: ., action: urgent}]", text)
+
+    assert (line.kind, line.urgent) == (kind, True)
+    assert (line.text, line.message, line.command, line.adjustment) == (
+        text,
+        plain.message,
+        plain.command,
+        plain.adjustment,
+    )
+    if text[0] != " ":
+        assert (line.kind, line.urgent) == (parse_line(f"!{text}").kind, parse_line(f"!{text}").urgent)
+
+
+@pytest.mark.parametrize("action", ["", ", action: deliver"])
+def test_deliver_is_the_default_and_leaves_a_mark_in_force(action: str) -> None:
+    rules = f"[{{match: .{action}}}]"
+
+    assert ruled(rules, "use B") == parse_line("use B")
+    assert ruled(rules, "!use B") == parse_line("!use B")
+
+
+# -------------------------------------------------------------------------------------------- what the model is told
+
+TWO_RULES = """\
+config: {max_tokens: 1500, effort: high}
+messages:
+  - {role: user, content: 'SAID: ${message}'}
+  - {role: system, content: Deal with it.}
+resume: Back to ${query}.
+rules:
+  - match: deploy
+    config: {effort: low, max_tokens: 200}
+    messages: [{role: user, content: 'OPS: ${message}'}, {role: system, content: 'Line ${count}: take care.'}]
+  - match: note
+    config: {temperature: 0}
+    messages: [{role: user, content: 'NOTE'}]
+    resume: false
+  - match: price
+    messages: [{role: system, content: Count in euros.}]
+    resume: After ${message}, go on.
+  - match: stock
+    resume: On with it.
+"""
+
+
+def test_a_rule_has_its_own_message_post_prompt_and_settings() -> None:
+    assert told(TWO_RULES, "deploy it?") == Composed(
+        text="OPS: deploy it?",
+        post_prompt="Line 1: take care.",
+        overrides=Overrides(max_tokens=200, effort="low"),
+        resume="Back to count SKUs.",
+    )
+
+
+def test_what_a_rule_leaves_out_is_the_handlers_each_setting_and_each_role_by_itself() -> None:
+    assert told(TWO_RULES, "note?") == Composed(
+        text="NOTE\n\nnote?",
+        post_prompt="Deal with it.",
+        overrides=Overrides(max_tokens=1500, temperature=0.0, effort="high"),
+        resume=None,
+    )
+    assert told(TWO_RULES, "price?").text == "SAID: price?"
+    assert told(TWO_RULES, "price?").post_prompt == "Count in euros."
+
+
+def test_a_rule_of_a_handler_without_messages_leaves_the_built_in_ones() -> None:
+    composed = told("rules: [{match: ., config: {effort: low}}]", "use B")
+
+    assert (composed.text, composed.post_prompt) == ("USER INTERRUPTION: use B", "")
+    assert composed.resume is None
+    assert told("rules: [{match: .}]", "why?").resume == BUILT_IN.resume
+
+
+def test_several_lines_are_each_put_by_their_own_rule() -> None:
+    assert (
+        told(TWO_RULES, "use B", "deploy it", "note this").text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
+    )
+
+
+def test_post_prompts_of_several_rules_are_joined_without_repeats_in_order() -> None:
+    assert told(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
+        "Count in euros.\n\nDeal with it.\n\nLine 5: take care."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["deploy", "use B"], Overrides(max_tokens=1500, effort="high")),
+        (["use B", "deploy"], Overrides(max_tokens=1500, effort="low")),
+        (["note", "deploy"], Overrides(max_tokens=1500, temperature=0.0, effort="low")),
+        (["deploy", "deploy"], Overrides(max_tokens=200, effort="low")),
+    ],
+)
+def test_of_several_configs_the_later_wins_but_the_largest_max_tokens(lines: list[str], expected: Overrides) -> None:
+    assert told(TWO_RULES, *lines).overrides == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "resume"),
+    [
+        (["why?", "deploy?"], "Back to count SKUs."),
+        (["why?", "note?"], None),
+        (["note?", "why?"], None),
+        (["price?", "note?"], None),
+        (["price?", "use B"], None),
+    ],
+)
+def test_the_model_is_brought_back_only_if_the_rule_of_every_line_allows_it(lines: list[str], resume: str) -> None:
+    assert told(TWO_RULES, *lines).resume == resume
+
+
+def test_of_several_resume_texts_the_first_that_a_rule_has_of_its_own_is_used_with_its_own_lines() -> None:
+    assert told(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
+    assert told(TWO_RULES, "stock?", "price?").resume == "On with it."
+
+
+@pytest.mark.parametrize(
+    ("handler", "resume"), [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN.resume), ("", BUILT_IN.resume)]
+)
+def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler: str, resume: str) -> None:
+    assert told(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
+
+
+def test_the_rules_of_the_readme_and_of_the_shipped_file_can_be_used() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = readme.split("<!-- handler -->\n```yaml\n")[1].split("```")[0]
+    assert [rule.action for rule in parse(example, "h.yaml").rules] == ["urgent", "deliver"]
+    assert told(example, "why?").resume == BUILT_IN.resume
+
+    shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
+    before, mark, rules = shipped.partition("\n#rules:\n")
+    used = before + mark.replace("#", "") + "\n".join(row.removeprefix("#") for row in rules.splitlines())
+    assert parse(shipped, "h.yaml").rules == ()
+    assert by_rule(parse(used, "h.yaml"), parse_line("Wait, that is the wrong file")).kind == "urgent"
+    assert by_rule(parse(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
+    assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
+
+
+# --------------------------------------------------------------------------------------- searches that come to an end
+
+
+def test_a_catastrophic_expression_is_given_up() -> None:
+    before = time.process_time()
+    with pytest.raises(TooSlow):
+        is_found(re.compile(HANGS), BAIT)
+    assert time.process_time() - before < 10 * MAX_SEARCH_S
+
+    assert is_found(re.compile("b$"), "aab"), "the next search has its full time"
+
+
+def test_a_rule_that_was_too_slow_matches_nothing_more_and_is_the_files_mistake() -> None:
+    prompt = parse(f"rules:\n  - match: b\n  - match: {HANGS}\n    action: stop", "h.yaml")
+    assert by_rule(prompt, parse_line(BAIT)).kind == "redirect"
+
+    assert prompt.mistake is not None
+    assert (prompt.mistake.file, prompt.mistake.line) == ("h.yaml", 3)
+    assert prompt.mistake.message.startswith("rules[1].match: took more than 0.1 s")
+    assert by_rule(prompt, parse_line("aa")).kind == "redirect"
+
+
+def test_in_another_thread_there_is_no_timer_and_rules_work() -> None:
+    found: list[bool] = []
+    thread = Thread(target=lambda: found.append(is_found(re.compile("b"), "ab")))
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
+def test_a_signal_that_somebody_else_uses_is_left_to_them() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGVTALRM, lambda number, frame: heard.append(number))
+    try:
+        assert is_found(re.compile("b"), "ab")
+        signal.raise_signal(signal.SIGVTALRM)
+        assert heard == [signal.SIGVTALRM]
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def test_a_late_signal_does_nothing() -> None:
+    assert is_found(re.compile("b"), "ab")
+    signal.raise_signal(signal.SIGVTALRM)
+
+
+@given(pattern=st.text(st.sampled_from("ab|*+?()[]{}^$\\.2,"), min_size=1, max_size=12))
+def test_any_match_is_a_rule_or_a_mistake(pattern: str) -> None:
+    try:
+        prompt = parse(yaml.safe_dump({"rules": [{"match": pattern, "action": "stop"}]}), "h.yaml")
+    except ConfigError as error:
+        mistake = error.message
+    else:
+        mistake = ""
+        assert by_rule(prompt, parse_line("abba")).kind in ("stop", "redirect")
+    assert not mistake or mistake.startswith("rules[0].match: ")
+
+
+# ------------------------------------------------------------------------------------------------------- in a chain
+
+
+def handler(text: str) -> Settings:
+    """Settings with a handler file of their own, which a test may edit."""
+    fresh: Settings = settings.__wrapped__(handler=text)
+    return fresh
+
+
+def edit(use: Settings, text: str) -> None:
+    """Replace the file as an editor does, so that its state differs however coarse the clock of the disk is."""
+    path = use.chain().interruption_prompt
+    assert path is not None
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+URGENT = "rules: [{match: deploy, action: urgent, messages: [{role: user, content: 'OPS: ${message}'}]}]"
+STOP = "rules: [{match: ^enough, action: stop}]"
+
+TWO_TOOLS = """
+rules:
+  - when: {interruption: '\\?$'}
+    text: It is going well.
+  - {when: {step: 1}, tools: [{name: wait, input: {}}, {name: look, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+
+
+def receipt(session: Session, id: str) -> events.Receipt:
+    found: events.Receipt = [r for r in session.of(events.Receipt) if r.id == id][-1]
+    return found
+
+
+async def test_an_urgent_rule_skips_the_tools_that_have_not_started() -> None:
+    gate = Gate()
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
+        await begin(session, gate, "use B", "deploy it")
+        await finish(session, gate)
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L3"), "C", ("look",))
+        assert session.sent(1).endswith("user: USER INTERRUPTION: use B\n\nOPS: deploy it")
+        assert receipt(session, "L3").state == "delivered"
+
+
+async def test_the_queued_event_and_the_journal_tell_the_kind_as_it_is_after_the_rule() -> None:
+    gate = Gate()
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
+        await begin(session, gate, "deploy it", "!use B", "use C")
+        assert [e.kind for e in session.of(events.LineQueued)] == ["urgent", "urgent", "redirect"]
+        assert [r["kind"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "redirect"]
+        assert [r["text"] for r in session.records if r["type"] == "line"][1] == "deploy it", "as it was typed"
+        await finish(session, gate)
+
+
+async def test_an_urgent_question_is_told_as_urgent_and_still_brings_the_model_back() -> None:
+    gate, use = Gate(), handler("rules: [{match: deploy, action: urgent}]")
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
+        await begin(session, gate, "deployed yet?")
+        assert [e.kind for e in session.of(events.LineQueued)] == ["urgent"]
+        assert [r["kind"] for r in session.records if r["type"] == "line"][1] == "question"
+        await finish(session, gate)
+        assert "user: Your reply was shown to the user." in session.sent()
+        assert (session.result.result, session.result.replies) == ("The answer.", ("It is going well.", "The answer."))
+
+
+async def test_an_urgent_todo_skips_tools_and_lands_on_the_plan() -> None:
+    gate = Gate()
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
+        await begin(session, gate, "todo: add deploy it")
+        await finish(session, gate)
+        assert [t.text for t in session.chain.plan.tasks] == ["deploy it"]
+        assert session.of(events.UserInterruption)[0].tools_skipped == ("look",)
+        assert "OPS: todo: add deploy it (Done: task 1 added: deploy it)" in session.sent(1)
+
+
+async def test_a_stop_rule_ends_the_run_as_a_stop_phrase_does() -> None:
+    results, conversations = [], []
+    for text in ("stop", "Enough of this"):
+        gate = Gate()
+        async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
+            await begin(session, gate, "use B")
+            assert session.chain.submit(text).what == "stopping"
+            assert not [e for e in session.of(events.LineQueued) if e.text == text]
+            await finish(session, gate)
+            assert len(session.model.requests) == 1
+            assert receipt(session, "L2").state == "returned"
+            assert (receipt(session, "L3").state, receipt(session, "L3").text) == ("handled", text)
+            assert [r["kind"] for r in session.records if r["type"] == "line"][2] == "stop"
+            result = session.result
+            results.append((result.status, result.result, result.phase_reached, result.partial_results))
+            assert (result.termination_reason, result.partial) == ("user_cancelled", True)
+            assert (await session.run("Do another task")).status == "done"
+            assert "USER INTERRUPTION" not in session.sent()
+            assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
+            conversations.append(session.sent())
+            check_invariants(session)
+    assert results[0] == results[1]
+    assert results[0][0] == "cancelled_with_partial"
+    assert conversations[0] == conversations[1]
+
+
+async def test_the_receipt_of_a_line_that_a_rule_stopped_says_so() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(STOP)) as session:
+        await begin(session, gate)
+        session.chain.submit("enough", id="mine")
+        await finish(session, gate)
+        assert (receipt(session, "mine").state, receipt(session, "mine").reason) == ("handled", STOPPED_BY_RULE)
+
+
+async def test_a_stop_rule_cuts_a_reply_that_streams_and_keeps_its_text(autojump_clock: MockClock) -> None:
+    model = RandomModel([Step((Text("A long answer that goes on."),), delay_s=5)])
+    async with open_session(model, use=handler(STOP)) as session:
+        session.chain.listen(lambda e: _at_first_delta(session, e, "enough"))
+        result = await session.run("Do the task")
+        assert (result.status, result.phase_reached) == ("cancelled", "answering")
+        assert result.result.startswith("A long answer")
+        assert (await session.run("Go on")).status == "done"
+        assert "assistant: A long answer" in session.sent()
+        check_invariants(session)
+
+
+def _at_first_delta(session: Session, event: events.Event, text: str) -> None:
+    if isinstance(event, events.TextDelta) and len(session.of(events.TextDelta)) == 1:
+        session.chain.submit(text)
+
+
+async def test_a_full_channel_does_not_keep_a_stop_rule_from_stopping() -> None:
+    gate, use = Gate(), settings(handler=STOP, inbox_size=1)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await begin(session, gate, "use B")
+        assert session.chain.submit("use C").what == "refused"
+        assert session.chain.submit("enough").what == "stopping"
+        await finish(session, gate)
+        assert session.result.status == "cancelled_with_partial"
+
+
+async def test_a_disk_that_is_full_does_not_keep_a_stop_rule_from_stopping() -> None:
+    gate, disk = Gate(), FullDisk()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(STOP), file=disk) as session:
+        await begin(session, gate)
+        disk.full = True
+        assert session.chain.submit("enough", id="mine").what == "stopping"
+        assert (receipt(session, "mine").state, receipt(session, "mine").reason) == ("handled", STOPPED_BY_RULE)
+        disk.full = False
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.termination_reason == "user_cancelled"
+
+
+async def test_a_stop_phrase_is_a_stop_whatever_the_rules_say() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler("rules: [{match: .}]")) as session:
+        await begin(session, gate)
+        assert session.chain.submit("stop").what == "stopping"
+        await finish(session, gate)
+        assert receipt(session, "L2").reason == ""
+
+
+async def test_rules_do_not_see_a_follow_up() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(STOP)) as session:
+        await begin(session, gate, "then: enough of A, do B")
+        await finish(session, gate)
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "enough of A, do B"]
+        assert "\nuser: enough of A, do B\n" in session.sent()
+
+
+async def test_rules_do_not_see_a_line_when_no_run_is_active() -> None:
+    use = handler("rules: [{match: ., action: stop}]")
+    async with open_session("rules: [{text: The answer.}]", use=use) as session:
+        assert session.chain.submit("todo: add x").what == "handled"
+        assert session.chain.submit("status").what == "handled"
+        result = await session.run("enough already")
+        assert (result.status, result.result) == ("done", "The answer.")
+        assert session.sent() == "user: enough already"
+        check_invariants(session)
+
+
+@pytest.mark.parametrize("text", ["todo: complete x", "then:", "x" * (MAX_LINE + 1)])
+async def test_rules_do_not_see_a_line_that_is_refused(text: str) -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler("rules: [{match: ., action: stop}]")) as session:
+        await begin(session, gate)
+        assert session.chain.submit(text).what == "refused"
+        await finish(session, gate)
+        assert session.result.status == "done"
+
+
+async def test_post_prompts_and_settings_of_several_rules_are_in_the_one_call_that_answers() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(TWO_RULES)) as session:
+        await begin(session, gate, "deploy it", "note this")
+        await finish(session, gate)
+        before, answering, after = session.model.requests
+        assert (before.tail, after.tail, after.overrides) == ((), (), Overrides())
+        assert answering.tail == ("Line 2: take care.\n\nDeal with it.",)
+        assert answering.overrides == Overrides(max_tokens=1500, temperature=0.0, effort="high")
+        [entered] = session.of(events.UserInterruption)
+        assert entered.prompt_source == f"yaml:{session.chain.workspace / 'handler.yaml'}"
+        assert entered.message == "deploy it\n\nnote this"
+
+
+@pytest.mark.parametrize(
+    ("lines", "result", "replies"),
+    [
+        (["what?"], "The answer.", 2),
+        (["note?"], "It is going well.", 1),
+        (["what?", "note?"], "It is going well.\n\nIt is going well.", 1),
+    ],
+)
+async def test_a_rule_with_resume_false_lets_the_answer_end_the_run(
+    lines: list[str], result: str, replies: int
+) -> None:
+    gate = Gate()
+    use = handler("rules: [{match: note, resume: false}]")
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
+        await begin(session, gate, *lines)
+        await finish(session, gate)
+        assert (session.result.result, len(session.result.replies)) == (result, replies)
+
+
+async def test_a_rule_may_bring_the_model_back_in_its_own_words() -> None:
+    gate = Gate()
+    use = handler("rules: [{match: note, resume: 'Now for ${query}.'}]")
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await begin(session, gate, "why?", "note?")
+        await finish(session, gate)
+        assert "user: Now for Do the task." in session.sent()
+
+
+# ----------------------------------------------------------------------------------------- a file that is edited
+
+
+async def test_rules_can_be_edited_while_a_chain_runs() -> None:
+    gate, use = Gate(), handler("messages: [{role: system, content: Be brief.}]")
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
+        await begin(session, gate, "deploy A")
+        edit(use, URGENT)
+        assert session.chain.submit("deploy B").what == "queued"
+        assert [a.line.kind for a in session.chain.waiting] == ["redirect", "urgent"]
+        await finish(session, gate)
+        assert session.of(events.UserInterruption)[0].point == "C"
+
+
+async def test_a_line_that_waits_while_the_file_changes_keeps_its_action_and_is_put_by_the_rules_of_now() -> None:
+    gate, use = Gate(), handler(URGENT)
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
+        await begin(session, gate, "deploy it")
+        edit(use, "rules: [{match: deploy, action: stop, messages: [{role: user, content: 'NEW: ${message}'}]}]")
+        await finish(session, gate)
+        assert session.of(events.UserInterruption)[0].tools_skipped == ("look",)
+        assert session.sent(1).endswith("user: NEW: deploy it")
+        assert session.result.status == "done"
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "words"),
+    [
+        ("rules: 3", 1, "rules: expected a list"),
+        ("rules:\n  - {match: x, actoin: stop}", 2, "did you mean action?"),
+        ("rules:\n  - match: x\n    action: halt", 3, "expected one of deliver, urgent, stop"),
+        ("rules:\n  - match: '['", 2, "is not a regular expression"),
+        ("rules:\n  - match: x\n    resume: ${nobody}", 3, "unknown name ${nobody}"),
+    ],
+)
+async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_and_the_run_goes_on(
+    rules: str, line: int, words: str
+) -> None:
+    gate, use = Gate(), handler(URGENT)
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
+        await begin(session, gate)
+        edit(use, rules)
+        assert session.chain.submit("deploy it").what == "queued"
+        [notice] = session.of(events.Notice)
+        assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), line)
+        assert "the built-in handler prompt is used" in notice.message
+        assert words in notice.message
+        await finish(session, gate)
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.prompt_source, entered.point) == ("default", "D")
+        assert session.sent(1).endswith("user: USER INTERRUPTION: deploy it")
+        assert session.result.status == "done"
+        assert len(session.of(events.Notice)) == 1
+
+
+def test_check_tells_of_bad_rules(tmp_path: Path) -> None:
+    (tmp_path / "handler.yaml").write_text("rules:\n  - match: '['\n")
+    (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
+    lines, ok = check(load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path))
+    assert not ok
+    assert any("handler.yaml:2: rules[0].match: is not a regular expression" in line for line in lines)
+
+
+async def test_a_rule_that_would_hang_is_told_once_and_the_built_in_handler_holds_until_the_file_changes() -> None:
+    gate, use = (
+        Gate(),
+        handler(f"messages: [{{role: user, content: 'SAID: ${{message}}'}}]\nrules: [{{match: {HANGS}}}]"),
+    )
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await begin(session, gate)
+        before = time.process_time()
+        assert session.chain.submit(BAIT).what == "queued"
+        assert session.chain.submit(BAIT).what == "queued"
+        assert time.process_time() - before < 10 * MAX_SEARCH_S
+        [notice] = session.of(events.Notice)
+        assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), 2)
+        assert "rules[0].match: took more than 0.1 s" in notice.message
+        await finish(session, gate)
+        assert session.of(events.UserInterruption)[0].prompt_source == "default"
+        assert session.sent(1).endswith(f"USER INTERRUPTION: {BAIT}\n\nUSER INTERRUPTION: {BAIT}")
+        assert len(session.of(events.Notice)) == 1
+        edit(use, STOP)
+        assert session.chain.submit("Another task").what == "started"
+        assert session.chain.submit("enough").what == "stopping"
+        await session.chain.wait_idle()
+        check_invariants(session)
+
+
+async def test_a_rule_that_would_hang_at_a_delivery_is_told_then_and_its_line_arrives() -> None:
+    gate, use = Gate(), handler(STOP)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+        await begin(session, gate, BAIT)
+        edit(use, f"rules: [{{match: {HANGS}}}]")
+        await finish(session, gate)
+        [notice] = session.of(events.Notice)
+        assert "rules[0].match: took more than 0.1 s" in notice.message
+        assert session.sent(1).endswith(f"USER INTERRUPTION: {BAIT}")
+        assert session.state("L2") == "delivered"
+
+
+def test_a_rule_that_was_too_slow_gives_the_file_up_once_and_an_edit_mends_it(tmp_path: Path) -> None:
+    path = tmp_path / "handler.yaml"
+    path.write_text(f"rules: [{{match: {HANGS}}}]")
+    file = PromptFile(path)
+    prompt, error = file.current()
+    assert error is None
+    prompt.rule_for(parse_line(BAIT))
+
+    prompt, error = file.current()
+    assert prompt is BUILT_IN
+    assert error is not None
+    assert error.line == 1
+    assert file.current() == (BUILT_IN, None)
+
+    path.with_suffix(".new").write_text(STOP)
+    path.with_suffix(".new").replace(path)
+    prompt, error = file.current()
+    assert (prompt.source, error) == (f"yaml:{path}", None)
+
+
+# ------------------------------------------------------------------------------------------------ at every moment
+
+
+@pytest.mark.parametrize("text", ["deploy it", "enough of this", "note?", "todo: add deploy it", "use B"])
+async def test_a_line_with_a_rule_may_come_at_every_moment(text: str, autojump_clock: MockClock) -> None:
+    rules = (
+        "rules: [{match: deploy, action: urgent}, {match: ^enough, action: stop}, {match: note, resume: false}]\n"
+        "messages: [{role: system, content: Be brief.}]"
+    )
+    n = 0
+    while await _say_at_event(n, text, settings(handler=rules)):
+        n += 1
+    assert n > 15
+
+
+async def _say_at_event(n: int, text: str, use: Settings) -> bool:
+    """Send a line in the very step of event ``n`` and check the invariants. Whether there was such an event."""
+    steps = [
+        Step((Text("I look."), ToolCall("1", "look", {}), ToolCall("2", "look", {}))),
+        Step((Text("The answer."),)),
+    ]
+    async with open_session(RandomModel(steps), tools=[look], use=use) as session:
+        count = 0
+
+        def on_event(event: events.Event) -> None:
+            nonlocal count
+            count += 1
+            if count == n + 1:
+                session.chain.submit(text)
+
+        session.chain.listen(on_event)
+        session.chain.submit("Do the task")
+        await session.chain.wait_idle()
+        await trio.testing.wait_all_tasks_blocked()
+        await session.chain.wait_idle()
+        check_invariants(session)
+        assert all(r.status == "done" or r.status.startswith("cancelled") for r in session.of(events.Result))
+        return count > n
