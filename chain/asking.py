@@ -62,7 +62,7 @@ class Asker:
         reply: Reply | None = None
         overrides, attempt = run.asked.overrides, 1
         with trio.CancelScope() as run.call_scope:
-            while reply is None:
+            while reply is None and _goes_on(run):
                 request = Request(self._system, self._conversation.request(), self._tools, tail, overrides)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
@@ -74,12 +74,16 @@ class Asker:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
                 except (ParameterRefused, _HandlerLimit) as error:
                     reply = None
+                    if run.stop_asked:
+                        break  # whatever is wrong with the reply, the user wants no other
                     overrides = self._without(run, overrides, error)
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
                     reply = None
                     if error.usage is not None and any(error.usage[:4]):
                         self._account(run, Usage(*error.usage))
+                    if run.stop_asked:
+                        break
                     delay = _delay(attempt, error.retry_after)
                     if not error.retryable or attempt >= self._max_attempts:
                         raise
@@ -149,6 +153,10 @@ class BudgetSpent(Exception):
 
 class _HandlerLimit(Exception):
     """The handler's own max_tokens cut the reply off."""
+
+
+def _goes_on(run: Run) -> bool:
+    return not run.stop_asked
 
 
 def _delay(attempt: int, retry_after: float | None) -> float:

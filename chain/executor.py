@@ -8,7 +8,7 @@
           ask the model              nothing is delivered while it answers
           append the reply
           no tool calls?        B    deliver what waits and go on; nothing waits: done
-          for each tool call:   C    an urgent line or a stop waits: skip the rest
+          for each batch:       C    an urgent line or a stop waits: skip the rest
           append the results
                                 D    deliver what waits
 
@@ -141,7 +141,8 @@ class Executor:
             with run.scope:
                 outcome = await self._loop(run)
         except ModelError as error:
-            outcome = self._failed(run, "model", str(error))
+            # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
+            outcome = None if run.interrupted else self._failed(run, "model", str(error))
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
         if outcome is None or (run.interrupted and endings.keeps_lines(outcome.status, run_follows=True)):
@@ -164,7 +165,9 @@ class Executor:
             self._delivery.query(run, run.query)
 
     async def _loop(self, run: Run) -> Outcome:
-        if not self._delivery.deliver(run, "A") and run.query is None and not run.stop_asked:
+        # A run that is over before its first step takes no lines along: they are given back.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not run.stop_asked and not self._delivery.deliver(run, "A") and run.query is None:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         while run.iteration < self._limits.max_iterations:
             run.step = Step()
@@ -198,6 +201,7 @@ class Executor:
                 self._append_reply(run, assistant([Text(message.text)]))
             return Outcome("context_full", text or "The conversation has outgrown the model; /new starts afresh.")
         if not text and not message.calls:
+            await trio.lowlevel.checkpoint_if_cancelled()
             return self._empty(run)
         self._append_reply(run, message)
         if message.calls:
@@ -213,10 +217,14 @@ class Executor:
         """Point B, and the way back to the task after an aside."""
         if run.stop_asked:
             return self._stopped(run)
-        if run.iteration == self._limits.max_iterations:
+        spent = self._spent(run)
+        if spent or run.iteration == self._limits.max_iterations:
+            # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
-            return self._at_limit(run) if waits or run.asked.resume is not None else self._done(run)
+            if not waits and run.asked.resume is None:
+                return self._done(run)
+            return self._limit_reached(run, spent) if spent else self._at_limit(run)
         if self._delivery.deliver(run, "B"):
             return None
         resume, run.asked = run.asked.resume, run.asked.after_reply()
@@ -230,7 +238,7 @@ class Executor:
         if run.stop_asked:
             return self._stopped(run)
         run.asked = run.asked.after_reply()
-        if run.iteration == self._limits.max_iterations:
+        if run.iteration == self._limits.max_iterations or self._spent(run):
             self._delivery.settle_todos(run)
         else:
             self._delivery.deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import trio
 
@@ -41,14 +42,16 @@ class Step:
 
     shown: list[str] = field(default_factory=list)
     appended: bool = False
-    in_tools: bool = False
+    tools: Literal["not begun", "running", "over"] = "not begun"
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
 
     @property
     def phase(self) -> Phase:
         """How far the iteration has come."""
-        return "tools" if self.in_tools else "answering" if self.shown else "thinking"
+        if self.tools == "running":
+            return "tools"
+        return "answering" if self.shown and self.tools == "not begun" else "thinking"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -79,10 +80,13 @@ def test_the_transcript_is_what_the_terminal_shows(tmp_path: Path) -> None:
 def without_chance(transcript: str) -> list[str]:
     """The rows without the times and the session's id, which are others each time.
 
-    A line is called queued when it is on the disk, which may be some rows later: that it is, comes first.
+    A line is called queued when it is on the disk, which may be some rows later: that it is, comes first. Files are
+    read at the same time, and end in any order.
     """
     told = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", re.sub(r"\d+\.\d s\b", "0.0 s", transcript)).split("\n")
-    return sorted(told, key=lambda row: row[:1] not in "📤⏳")
+    reading = itertools.groupby(told, key=lambda row: row.startswith(("→ read_file", "✓ read_file")))
+    rows = [row for at_once, group in reading for row in (sorted(group) if at_once else group)]
+    return sorted(rows, key=lambda row: row[:1] not in "📤⏳")
 
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:

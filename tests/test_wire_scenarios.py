@@ -243,8 +243,8 @@ async def test_two_hundred_iterations_with_interruptions_read_what_repeats(
             nonlocal seen
             if isinstance(event, events.ToolCall):
                 seen += 1
-                if seen % 7 == 0:
-                    wire.session.chain.submit(lines[seen // 7 % len(lines)])
+                if seen % 8 == 0:
+                    wire.session.chain.submit(lines[seen // 8 % len(lines)])
 
         wire.session.chain.listen(interrupt)
         result = await wire.session.run("Count")

@@ -90,9 +90,10 @@ class Tool:
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
         """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
-        return await self.function(context, **self._checked(input))
+        return await self.function(context, **self.check(input))
 
-    def _checked(self, input: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
+        """The input as the function takes it. Raises ``ToolError`` for input that does not fit the schema."""
         from pydantic import ValidationError
 
         try:

@@ -27,8 +27,14 @@ class Rules:
 
 
 def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
-    """The tool of a call that may run. Raises ``ToolError``."""
+    """The tool of a call that may run, with input that fits. Raises ``ToolError``."""
     tool = registry.get(call.name)
+    try:
+        tool.check(call.input)
+    except ToolError:
+        raise
+    except Exception as error:
+        raise ToolError(_told(tool, error)) from error
     if tool.needs_approval and tool.name not in rules.allow:
         raise ToolError(f"{tool.name} needs approval, and nobody can be asked here; allow it with --allow {tool.name}.")
     return tool
