@@ -1,0 +1,842 @@
+"""Lines that steer a run: where each kind enters, what the model and the tools are told, and what it changes.
+
+The test lists of the seeds, as far as they are about one agent that goes on. A test without a file is here::
+
+    000 an interjection after a tool completes
+        test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools
+    000 several rapid interjections
+        test_lines_from_all_over_a_batch_are_one_message
+        test_executor.py::test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
+    000 state transitions
+        test_a_line_passes_through_its_states_in_this_order
+    000 metadata of an interjection
+        test_the_record_of_an_interruption_says_where_it_came_in
+    000 cleanup after an interjection
+        test_after_an_interruption_nothing_of_it_is_left
+    002 while text streams, no tools: B
+        test_a_line_between_two_pieces_of_an_answer_enters_at_b
+        test_executor.py::test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run
+    002 while tools run: D, after all of them
+        test_a_line_in_the_first_of_three_tools_skips_none_of_them
+    002 urgent while several are queued: C
+        test_an_urgent_line_skips_every_tool_that_has_not_started
+    002 several messages rapidly: one injection
+        test_lines_from_all_over_a_batch_are_one_message
+    002 pairing of calls and results
+        test_whatever_skips_tools_every_call_has_its_result
+        test_wire_scenarios.py::test_a_line_at_moments_all_over_the_scenario
+    004 rapid injections
+        test_three_adjustments_at_once_are_all_taken
+    004 a race at completion
+        test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run
+        test_executor.py::test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run
+    004 each guidance kind
+        test_guidance_reaches_the_running_tool_and_the_model
+    004 free text as guidance
+        test_executor.py::test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d
+    004 redirect, results and count kept
+        test_a_redirect_keeps_the_results_and_the_count
+    004 add context, results and count kept
+        test_added_context_keeps_the_results_the_count_and_the_course
+
+What stops a run is in ``test_stopping.py``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from support import Session, check_invariants, open_session, settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.errors import UserError
+from chain.tools import Tool, ToolContext, tool
+
+SKIPPED = "[Skipped: user interrupted]"
+INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
+RESUME = "Your reply was shown to the user."
+
+THREE_TOOLS = """
+rules:
+  - when: {step: 1}
+    text: Looking.
+    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
+  - {when: {interruption: '\\?$'}, text: It goes well.}
+  - {when: {interruption: 'status'}, text: It goes well.}
+  - {text: The answer.}
+"""
+"""Three tools in one reply, then the answer; a question is answered on its own."""
+
+THREE_ROUNDS = """
+rules:
+  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
+  - {when: {step: 2}, tools: [{name: gate, input: {at: b}}]}
+  - {when: {step: 3}, tools: [{name: gate, input: {at: c}}]}
+  - {text: The answer.}
+"""
+"""The same tools one after the other, whatever is said."""
+
+TOUR = """
+rules:
+  - {when: {step: 1}, text: Touring., tools: [{name: tour, input: {places: 3}}]}
+  - {text: The answer.}
+"""
+
+SLOW_ANSWER = """
+rules:
+  - {when: {interruption: .}, text: Noted.}
+  - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
+"""
+
+
+class Gates:
+    """Tools that stand at named gates until each is opened: ``gate`` at one, ``tour`` at one before each place."""
+
+    def __init__(self, *names: str) -> None:
+        """Those that are open from the start."""
+        self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        self.heard: list[tuple[str, str]] = []
+        """What the tour was told at its safe points, in order."""
+        self.let(*names)
+
+    def let(self, *names: str) -> None:
+        """Open these gates."""
+        for name in names:
+            self._open[name].set()
+
+    async def reached(self, name: str) -> None:
+        """Wait until a tool stands at this gate."""
+        await self._reached[name].wait()
+        await wait_all_tasks_blocked()
+
+    async def _pass(self, name: str) -> None:
+        self._reached[name].set()
+        await self._open[name].wait()
+
+    @property
+    def tools(self) -> list[Tool]:
+        @tool(timeout_s=10_000)
+        async def gate(ctx: ToolContext, at: str) -> str:
+            """Stand at a gate."""
+            await self._pass(at)
+            return f"{at} is done"
+
+        @tool(timeout_s=10_000)
+        async def tour(ctx: ToolContext, places: int) -> str:
+            """Visit places, with a safe point before each."""
+            for n in range(1, places + 1):
+                await self._pass(f"place {n}")
+                guidance = await ctx.safe_point(f"before_source:{n}")
+                self.heard += [(a.type, a.value) for a in guidance.adjustments]
+                if guidance.stop:
+                    return f"[{n - 1} visited, {places - n + 1} skipped]"
+            return f"[{places} visited, 0 skipped]"
+
+        return [gate, tour]
+
+
+def at(session: Session, kind: type[events.Event], action: Callable[[], object], n: int = 1, **fields: Any) -> None:
+    """Do something in the very step of the n-th event of this kind that has these fields."""
+    seen = 0
+
+    def on_event(event: events.Event) -> None:
+        nonlocal seen
+        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+            seen += 1
+            if seen == n:
+                action()
+
+    session.chain.listen(on_event)
+
+
+async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
+    """Start a run and send lines while its tool stands at the gate."""
+    assert session.chain.submit("Do the task").what == "started"
+    await gates.reached(gate)
+    for line in lines:
+        assert session.chain.submit(line).what == "queued"
+    await wait_all_tasks_blocked()
+
+
+async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
+    """Open all gates and see the run to its end."""
+    gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
+    await session.chain.wait_idle()
+    check_invariants(session, max_iterations=max_iterations)
+    return session.result
+
+
+def results(session: Session, request: int = -1) -> list[str]:
+    """The tool results that a request carried."""
+    return [r.text for m in session.model.requests[request].messages for r in m.results]
+
+
+def started(session: Session) -> list[str]:
+    """The gates of the tools that have started, as the journal has them."""
+    calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
+    return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
+
+
+def iterations(session: Session) -> list[int]:
+    return [e.iteration for e in session.of(events.IterationStarted)]
+
+
+async def tick(clock: MockClock, seconds: float = 10) -> None:
+    """Let so much time pass at once."""
+    await wait_all_tasks_blocked()
+    clock.jump(seconds)
+    await wait_all_tasks_blocked()
+
+
+# ------------------------------------------------------------------------------------------------ where lines enter
+
+
+async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: MockClock) -> None:
+    async with open_session(SLOW_ANSWER) as session:
+        session.chain.submit("Do the task")
+        await tick(mock_clock)
+        assert [e.text for e in session.of(events.TextDelta)] == ["The whole "]
+        session.chain.submit("shorter")
+        for _ in range(3):
+            await tick(mock_clock)
+        await session.chain.wait_idle()
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.iteration, entered.waited_s) == ("B", 1, 20)
+        assert session.result.replies == ("The whole answer.", "Noted.")
+        assert session.sent() == "user: Do the task\nassistant: The whole answer.\nuser: USER INTERRUPTION: shorter"
+        check_invariants(session)
+
+
+async def test_a_line_in_the_first_of_three_tools_skips_none_of_them() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "shorter")
+        await finish(session, gates)
+        assert started(session) == ["a", "b", "c"]
+        assert results(session) == ["a is done", "b is done", "c is done"]
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.tools_skipped) == ("D", ())
+
+
+@pytest.mark.parametrize("n", [1, 3])
+async def test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools(n: int) -> None:
+    gates = Gates("a", "b", "c")
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        at(session, events.ToolResult, lambda: session.chain.submit("shorter"), n)
+        await session.run("Do the task")
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.iteration) == ("D", 1)
+        assert session.sent(1).endswith("user: a is done, b is done, c is done\nuser: USER INTERRUPTION: shorter")
+        check_invariants(session)
+
+
+async def test_lines_from_all_over_a_batch_are_one_message() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("one"))
+        at(session, events.Reply, lambda: session.chain.submit("two"))
+        await begin(session, gates, "a", "three", "four")
+        gates.let("a")
+        await gates.reached("b")
+        session.chain.submit("five")
+        await finish(session, gates)
+        [entered] = session.of(events.UserInterruption)
+        assert entered.ids == ("L2", "L3", "L4", "L5", "L6")
+        assert entered.message == "one\n\ntwo\n\nthree\n\nfour\n\nfive"
+        numbers = ("one", "two", "three", "four", "five")
+        assert session.model.requests[1].messages[-1].text == "\n\n".join(f"USER INTERRUPTION: {n}" for n in numbers)
+        assert len(session.model.requests) == 2
+
+
+async def test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run() -> None:
+    async with open_session("rules:\n  - {when: {interruption: .}, text: Noted.}\n  - {text: The answer.}") as session:
+        at(session, events.Reply, lambda: session.chain.submit("shorter"))
+        result = await session.run("Do the task")
+        assert (result.result, result.replies) == ("Noted.", ("The answer.", "Noted."))
+        assert len(session.of(events.Result)) == 1
+        check_invariants(session)
+
+
+async def test_a_line_passes_through_its_states_in_this_order() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        assert not session.chain.is_running
+        await begin(session, gates, "a", "shorter")
+        assert session.chain.is_running
+        assert [(a.id, a.line.text) for a in session.chain.waiting] == [("L2", "shorter")]
+        assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
+        assert session.chain.status().startswith("iteration 1, tools; 1 lines wait")
+        await finish(session, gates)
+        assert not session.chain.is_running
+        assert session.chain.status().startswith("nothing is running; 0 lines wait")
+        told = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
+        assert [e.type for e in told] == ["line_queued", "user_interruption", "receipt"]
+        receipt = told[-1]
+        assert isinstance(receipt, events.Receipt)
+        assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
+
+
+async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "shorter", "context: it is late")
+        await finish(session, gates)
+        found = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
+        told = [(r["is_interjection"], r["parent_id"], r["line_ids"], r["point"], r["agent"]) for r in found]
+        assert told == [
+            (False, "root", ["L1"], "start", "main"),
+            (False, "root", [], None, "main"),
+            (True, "root", ["L2", "L3"], "D", "main"),
+        ]
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.target_agent, entered.parent_id, entered.prompt_source) == ("main", "root", "default")
+
+
+@pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
+async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
+    gates = Gates()
+    use = settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
+    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
+        await begin(session, gates, "a", line)
+        await finish(session, gates)
+        assert session.chain.waiting == ()
+        before = len(session.events)
+        count = len(session.model.requests)
+        assert (await session.run("Do another task")).status == "done"
+        assert results(session)[-3:] == ["a is done", "b is done", "c is done"]
+        assert [r.tail for r in session.model.requests[count:]] == [(), ()]
+        assert [r.overrides.max_tokens for r in session.model.requests[count:]] == [None, None]
+        types = {e.type for e in session.events[before:]}
+        assert not types & {"user_interruption", "line_queued", "notice", "plan_changed"}
+        check_invariants(session)
+
+
+# ------------------------------------------------------------------------------------------ urgent lines and point C
+
+
+async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "!shorter")
+        gates.let("b", "c")
+        await wait_all_tasks_blocked()
+        assert session.of(events.ToolResult, events.UserInterruption) == [], "the running tool finishes"
+        await finish(session, gates)
+        assert started(session) == ["a"]
+        assert results(session) == ["a is done", SKIPPED, SKIPPED]
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.ids, entered.tools_skipped) == ("C", ("L2",), ("gate", "gate"))
+        assert [(e.is_error, e.seconds) for e in session.of(events.ToolResult)[1:]] == [(True, 0), (True, 0)]
+        last = session.model.requests[1].messages
+        assert ([r.is_error for r in last[-2].results], last[-1].text) == (
+            [False, True, True],
+            "USER INTERRUPTION: shorter",
+        )
+
+
+async def test_an_urgent_line_in_the_second_of_three_tools_skips_the_third() -> None:
+    gates = Gates("a")
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "b", "!shorter")
+        await finish(session, gates)
+        assert results(session) == ["a is done", "b is done", SKIPPED]
+        assert session.of(events.UserInterruption)[0].tools_skipped == ("gate",)
+
+
+async def test_an_urgent_line_in_the_last_tool_finds_nothing_to_skip() -> None:
+    gates = Gates("a", "b")
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "c", "!shorter")
+        await finish(session, gates)
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.tools_skipped) == ("D", ())
+        assert results(session) == ["a is done", "b is done", "c is done"]
+
+
+@pytest.mark.parametrize("kind", [events.IterationStarted, events.TextDelta, events.UsageReport, events.Reply])
+async def test_an_urgent_line_before_the_first_tool_skips_all(kind: type[events.Event]) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        at(session, kind, lambda: session.chain.submit("!shorter"))
+        await session.run("Do the task")
+        assert started(session) == []
+        assert results(session) == [SKIPPED] * 3
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.tools_skipped) == ("C", ("gate", "gate", "gate"))
+        check_invariants(session)
+
+
+async def test_an_urgent_line_in_the_step_in_which_a_tool_ends_skips_the_next() -> None:
+    gates = Gates("a", "b", "c")
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        at(session, events.ToolResult, lambda: session.chain.submit("!shorter"))
+        await session.run("Do the task")
+        assert results(session) == ["a is done", SKIPPED, SKIPPED]
+        check_invariants(session)
+
+
+async def test_an_urgent_line_where_no_tool_is_asked_for_is_like_any_other() -> None:
+    async with open_session("rules:\n  - {when: {interruption: .}, text: Noted.}\n  - {text: The answer.}") as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("!shorter"))
+        result = await session.run("Do the task")
+        assert (result.result, session.of(events.UserInterruption)[0].point) == ("Noted.", "B")
+        check_invariants(session)
+
+
+async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        lines = ("one", "then: the next", "todo: add two", "!three", "context: four", "!five")
+        await begin(session, gates, "a", *lines)
+        session.chain.submit("six?")
+        await finish(session, gates)
+        [entered] = session.of(events.UserInterruption)
+        assert entered.point == "C"
+        assert entered.ids == ("L2", "L4", "L5", "L6", "L7", "L8")
+        assert session.model.requests[1].messages[-1].text.split("\n\n") == [
+            "USER INTERRUPTION: one",
+            "USER INTERRUPTION: todo: add two (Done: task 1 added: two)",
+            "USER INTERRUPTION: three",
+            "USER INTERRUPTION: [USER ADDED] four",
+            "USER INTERRUPTION: five",
+            "USER INTERRUPTION: six?",
+        ]
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("shorter", "shorter"),
+        ("todo: add x", "todo: add x (Done: task 1 added: x)"),
+        ("focus on x", "focus on x"),
+        ("context: x", "[USER ADDED] x"),
+        ("why?", "why?"),
+        (" stop", "stop"),
+    ],
+)
+async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a")
+        assert session.chain.submit(text, urgent=True).what == "queued"
+        await finish(session, gates)
+        assert results(session, 1) == ["a is done", SKIPPED, SKIPPED]
+        assert session.model.requests[1].messages[-1].text == f"USER INTERRUPTION: {reads}"
+        assert session.of(events.UserInterruption)[0].message == text
+
+
+@pytest.mark.parametrize("line", ["then: x", "!then: x", "shorter", "focus on x", "todo: add x", " !x"])
+async def test_what_is_not_urgent_skips_nothing(line: str) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", line)
+        await finish(session, gates)
+        assert results(session, 1) == ["a is done", "b is done", "c is done"]
+
+
+async def test_an_urgent_line_that_is_dropped_skips_nothing() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "!shorter", "slower")
+        session.chain.drop("L2")
+        await finish(session, gates)
+        assert results(session) == ["a is done", "b is done", "c is done"]
+        assert session.of(events.UserInterruption)[0].ids == ("L3",)
+
+
+async def test_an_urgent_line_that_is_refused_skips_nothing() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=1)) as session:
+        await begin(session, gates, "a", "shorter")
+        assert session.chain.submit("!slower").what == "refused"
+        await finish(session, gates)
+        assert results(session) == ["a is done", "b is done", "c is done"]
+
+
+async def test_each_urgent_line_skips_the_tools_of_its_own_reply() -> None:
+    gates = Gates()
+    model = """
+rules:
+  - when: {step: 1}
+    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}]
+  - when: {step: 2}
+    tools: [{name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
+  - when: {step: 3}
+    tools: [{name: gate, input: {at: c}}, {name: plan_list, input: {}}]
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=gates.tools) as session:
+        await begin(session, gates, "a", "!one")
+        gates.let("a")
+        await gates.reached("b")
+        session.chain.submit("!two")
+        gates.let("b")
+        await finish(session, gates)
+        assert results(session) == ["a is done", SKIPPED, "b is done", SKIPPED, "c is done", "The plan is empty."]
+        assert [(e.point, e.iteration) for e in session.of(events.UserInterruption)] == [("C", 1), ("C", 2)]
+
+
+async def test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_the_ending() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
+        await begin(session, gates, "a", "!shorter", "!todo: add x")
+        result = await finish(session, gates, max_iterations=1)
+        assert [e.text for e in session.of(events.ToolResult)] == ["a is done", SKIPPED, SKIPPED]
+        assert (result.status, result.result) == ("max_iterations", "Looking.")
+        assert (session.state("L2"), session.state("L3")) == ("returned", "handled")
+        assert session.of(events.UserInterruption) == []
+
+
+async def test_the_handler_may_name_the_tools_that_were_skipped() -> None:
+    gates = Gates()
+    handler = """
+messages:
+  - {role: user, content: "${message} (at ${point}, skipped: ${skipped})"}
+  - {role: system, content: "Left out: ${skipped}."}
+"""
+    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(handler=handler)) as session:
+        await begin(session, gates, "a", "!shorter")
+        await finish(session, gates)
+        request = session.model.requests[1]
+        assert request.messages[-1].text == "shorter (at C, skipped: gate, gate)"
+        assert request.tail == ("Left out: gate, gate.",)
+
+
+@pytest.mark.parametrize("line", ["!shorter", "stop", "(interrupt)", "shorter"])
+@pytest.mark.parametrize("gate", ["a", "b", "c"])
+async def test_whatever_skips_tools_every_call_has_its_result(gate: str, line: str) -> None:
+    gates = Gates(*[name for name in "abc" if name < gate])
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, gate)
+        if line == "(interrupt)":
+            session.chain.interrupt()
+        else:
+            session.chain.submit(line)
+        await finish(session, gates)
+        assert (await session.run("Do another task")).status == "done"
+        done = [f"{name} is done" for name in "abc" if name < gate]
+        here = INTERRUPTED if line == "(interrupt)" else f"{gate} is done"
+        rest = [f"{name} is done" if line == "shorter" else SKIPPED for name in "abc" if name > gate]
+        assert results(session)[:3] == [*done, here, *rest]
+        check_invariants(session)
+
+
+# ---------------------------------------------------------------------------------------------------------- guidance
+
+KINDS = {
+    "focus on SKU Data": ("focus_query", "SKU Data"),
+    "skip Amazon": ("skip_source", "Amazon"),
+    "also check the Wiki": ("add_source", "the Wiki"),
+    "ignore prices": ("drop_criterion", "prices"),
+    "prefer short Names": ("preference", "short Names"),
+}
+
+
+@pytest.mark.parametrize("line", KINDS)
+async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> None:
+    gates = Gates()
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 1", line)
+        gates.let("place 1")
+        await gates.reached("place 2")
+        assert gates.heard == [KINDS[line]]
+        assert session.state("L2") == "queued", "the model is still to read it"
+        await finish(session, gates)
+        assert gates.heard == [KINDS[line]], "a tool is told once"
+        assert session.sent(1).endswith(f"user: [3 visited, 0 skipped]\nuser: USER INTERRUPTION: {line}")
+        assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "D")
+
+
+async def test_three_adjustments_at_once_are_all_taken() -> None:
+    gates = Gates()
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 1", "focus on gaming", "what is left?", "skip Amazon", "also check the Wiki")
+        await finish(session, gates)
+        assert gates.heard == [("focus_query", "gaming"), ("skip_source", "Amazon"), ("add_source", "the Wiki")]
+        assert session.of(events.UserInterruption)[0].ids == ("L2", "L3", "L4", "L5")
+
+
+async def test_a_tool_hears_at_each_safe_point_what_came_since_the_last() -> None:
+    gates = Gates()
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 1", "skip Amazon")
+        heard = []
+        for place, line in (("place 2", "ignore prices"), ("place 3", "prefer cheap ones")):
+            gates.let(f"place {int(place[-1]) - 1}")
+            await gates.reached(place)
+            heard.append(list(gates.heard))
+            session.chain.submit(line)
+        await finish(session, gates)
+        assert heard == [[("skip_source", "Amazon")], [("skip_source", "Amazon"), ("drop_criterion", "prices")]]
+        assert gates.heard[-1] == ("preference", "cheap ones")
+
+
+async def test_guidance_that_came_before_the_tool_is_heard_by_it() -> None:
+    gates = Gates()
+    async with open_session(TOUR, tools=gates.tools) as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("skip Amazon"))
+        await begin(session, gates, "place 1")
+        await finish(session, gates)
+        assert gates.heard == [("skip_source", "Amazon")]
+
+
+async def test_guidance_that_was_delivered_is_news_to_no_later_tool() -> None:
+    gates = Gates()
+    model = """
+rules:
+  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
+  - {when: {step: 2}, tools: [{name: tour, input: {places: 1}}]}
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=gates.tools) as session:
+        await begin(session, gates, "a", "skip Amazon")
+        await finish(session, gates)
+        assert gates.heard == []
+        assert "USER INTERRUPTION: skip Amazon" in session.sent(1)
+
+
+async def test_what_is_no_guidance_adjusts_nothing() -> None:
+    gates = Gates()
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 1", " skip Amazon", "then: skip Amazon", "context: skip Amazon", "skipping")
+        await finish(session, gates)
+        assert gates.heard == []
+
+
+async def test_urgent_guidance_is_heard_and_skips_the_rest() -> None:
+    gates = Gates()
+    model = TOUR.replace("places: 3}}]", "places: 3}}, {name: gate, input: {at: a}}]")
+    async with open_session(model, tools=gates.tools) as session:
+        await begin(session, gates, "place 1", "!skip Amazon")
+        await finish(session, gates)
+        assert gates.heard == [("skip_source", "Amazon")]
+        assert results(session) == ["[3 visited, 0 skipped]", SKIPPED]
+
+
+async def test_a_tool_is_told_of_a_stop_at_its_next_safe_point() -> None:
+    gates = Gates("place 1")
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 2", "skip Amazon")
+        session.chain.submit("stop")
+        result = await finish(session, gates)
+        assert gates.heard == [("skip_source", "Amazon")]
+        assert result.partial_results == ("[1 visited, 2 skipped]",)
+
+
+ENDS: dict[str, Callable[[Session], object]] = {
+    "cancelled_with_partial": lambda session: session.chain.submit("stop"),
+    "interrupted": lambda session: session.chain.interrupt(),
+    "max_iterations": lambda session: None,
+}
+
+
+@pytest.mark.parametrize("status", ENDS)
+async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_delivered(status: str) -> None:
+    gates = Gates("place 1")
+    use = settings(max_iterations=1)
+    async with open_session(TOUR, tools=gates.tools, use=use) as session:
+        at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
+        await begin(session, gates, "place 2", "skip the Wiki")
+        with pytest.raises(UserError, match="a running tool has acted on L2 already"):
+            session.chain.drop("L2")
+        assert gates.heard == [("skip_source", "Amazon")]
+        ENDS[status](session)
+        if status == "max_iterations":
+            at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
+        result = await finish(session, gates, max_iterations=1)
+        assert result.status == status
+        # On the way to the end of the tool a stop and the last iteration let it hear of the second as well.
+        second = "returned" if status == "interrupted" else "handled"
+        assert (session.state("L2"), session.state("L3")) == ("handled", second)
+        if status == "max_iterations":
+            assert session.state("L4") == "returned"
+
+
+async def test_a_line_that_a_tool_has_acted_on_is_carried_over_like_any_other() -> None:
+    gates = Gates()
+    use = settings(max_iterations=1)
+    async with open_session(TOUR, tools=gates.tools, use=use, interactive=True) as session:
+        await begin(session, gates, "place 1", "skip Amazon")
+        await finish(session, gates, max_iterations=1)
+        assert gates.heard == [("skip_source", "Amazon")]
+        assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "A")
+
+
+# ----------------------------------------------------------------------------------- redirects, context, the count
+
+
+async def test_a_redirect_keeps_the_results_and_the_count() -> None:
+    gates = Gates("a")
+    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+        await begin(session, gates, "b", "make it gaming laptops")
+        result = await finish(session, gates)
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.point, entered.iteration, entered.remaining) == ("D", 2, 18)
+        assert iterations(session) == [1, 2, 3, 4]
+        assert results(session) == ["a is done", "b is done", "c is done"]
+        assert (result.status, result.iterations) == ("done", 4)
+
+
+async def test_added_context_keeps_the_results_the_count_and_the_course() -> None:
+    gates = Gates("a")
+    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+        await begin(session, gates, "b", "context: I have a Mac")
+        result = await finish(session, gates)
+        assert iterations(session) == [1, 2, 3, 4]
+        assert results(session) == ["a is done", "b is done", "c is done"]
+        assert "user: b is done\nuser: USER INTERRUPTION: [USER ADDED] I have a Mac" in session.sent()
+        assert (result.result, result.iterations) == ("The answer.", 4)
+
+
+@pytest.mark.parametrize("line", ["shorter", "!shorter", "context: x", "focus on x", "todo: add x", "why?"])
+async def test_no_line_gives_a_run_more_iterations(line: str) -> None:
+    gates = Gates("a", "b", "c")
+    model = "rules: [{text: On., tools: [{name: gate, input: {at: a}}]}]"
+    async with open_session(model, tools=gates.tools, use=settings(max_iterations=5)) as session:
+        for n in (1, 3, 5):
+            at(session, events.ToolResult, lambda: session.chain.submit(line), n)
+        result = await session.run("Do the task")
+        assert (result.status, result.iterations) == ("max_iterations", 5)
+        assert iterations(session) == [1, 2, 3, 4, 5]
+        assert [e.remaining for e in session.of(events.UserInterruption)] == [4, 2]
+        check_invariants(session, max_iterations=5)
+
+
+async def test_context_after_the_answer_leaves_the_answer_the_result() -> None:
+    model = "rules:\n  - {when: {interruption: .}, text: Good to know.}\n  - {text: The answer.}"
+    async with open_session(model) as session:
+        at(session, events.Reply, lambda: session.chain.submit("context: it is late"))
+        result = await session.run("Do the task")
+        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Good to know."))
+        check_invariants(session)
+
+
+# ------------------------------------------------------------------------------ questions and the way back to the task
+
+
+@pytest.mark.parametrize("line", ["how is it going?", "status", "Status"])
+async def test_a_question_is_answered_and_the_task_goes_on(line: str) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", line)
+        result = await finish(session, gates)
+        assert result.replies == ("Looking.", "It goes well.", "The answer.")
+        assert result.result == "The answer."
+        assert session.sent().count(RESUME) == 1
+
+
+@pytest.mark.parametrize("line", ["context: it is late", "todo: add x"])
+async def test_after_any_aside_the_model_is_led_back(line: str) -> None:
+    gates = Gates()
+    model = "rules:\n  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}\n  - {text: 'Reply ${turn}.'}"
+    async with open_session(model, tools=gates.tools) as session:
+        await begin(session, gates, "a", line)
+        result = await finish(session, gates)
+        assert (result.replies, result.result) == (("Reply 2.", "Reply 3."), "Reply 3.")
+        assert session.sent().count(RESUME) == 1
+
+
+TALK = """
+rules:
+  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
+  - {when: {step: 3}, tools: [{name: gate, input: {at: b}}]}
+  - {text: 'Reply ${turn}.'}
+"""
+"""Works, talks, is led back, works and talks again."""
+
+
+async def test_the_model_is_led_back_at_most_once_for_each_delivery() -> None:
+    gates = Gates()
+    async with open_session(TALK, tools=gates.tools) as session:
+        await begin(session, gates, "a", "how is it going?")
+        gates.let("a")
+        await gates.reached("b")
+        assert session.chain.submit("and now?").what == "queued"
+        result = await finish(session, gates)
+        assert result.replies == ("Reply 2.", "Reply 4.", "Reply 5.")
+        assert session.sent().count(RESUME) == 2
+        assert (result.status, result.result) == ("done", "Reply 5.")
+
+
+async def test_a_second_reply_without_tools_after_one_question_ends_the_run() -> None:
+    gates = Gates("a")
+    model = TALK.replace("step: 3", "step: 9")
+    async with open_session(model, tools=gates.tools) as session:
+        at(session, events.ToolResult, lambda: session.chain.submit("why?"))
+        result = await session.run("Do the task")
+        assert (result.replies, result.result) == (("Reply 2.", "Reply 3."), "Reply 3.")
+        check_invariants(session)
+
+
+@pytest.mark.parametrize("line", ["use B", "focus on x", " why?", "!use B"])
+async def test_a_change_of_course_beside_a_question_may_end_the_run(line: str) -> None:
+    gates = Gates()
+    model = TALK.replace("step: 3", "step: 9")
+    async with open_session(model, tools=gates.tools) as session:
+        await begin(session, gates, "a", "why?", line)
+        result = await finish(session, gates)
+        assert (result.replies, result.result) == (("Reply 2.",), "Reply 2.")
+
+
+async def test_a_reply_that_goes_on_with_the_task_itself_is_not_led_back() -> None:
+    gates = Gates()
+    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "why?")
+        result = await finish(session, gates)
+        assert RESUME not in session.sent()
+        assert result.result == "The answer."
+
+
+async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> None:
+    gates = Gates()
+    model = TALK.replace("step: 3", "step: 9")
+    async with open_session(model, tools=gates.tools, use=settings(max_iterations=2)) as session:
+        await begin(session, gates, "a", "why?")
+        result = await finish(session, gates, max_iterations=2)
+        assert (result.status, result.result, result.iterations) == ("max_iterations", "Reply 2.", 2)
+
+
+# -------------------------------------------------------------------------------------- follow-ups and verbatim lines
+
+
+async def test_no_safe_point_takes_a_follow_up() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), n=2)
+        await begin(session, gates, "a", "then: Do the next", "!shorter")
+        result = await finish(session, gates)
+        assert session.of(events.UserInterruption)[0].ids == ("L3",)
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "Do the next", "Do the third"]
+        assert [r.point for r in session.chain.receipts] == ["start", "start", "C", "start"]
+        assert [r.status for r in session.of(events.Result)] == ["done"] * 3
+        assert result.iterations == 2, "each run counts from 1"
+
+
+async def test_a_follow_up_is_dropped_like_any_other_line() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "then: one", "then: two", "then: three")
+        assert session.chain.drop("L3") == "then: two"
+        await finish(session, gates)
+        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
+
+
+@pytest.mark.parametrize(
+    "text", ["stop", "!shorter", "todo: add x", "then: the next", "/help", "focus on x", "context: x", "why?", "status"]
+)
+async def test_a_line_that_begins_with_a_space_is_said_as_it_stands(text: str) -> None:
+    gates = Gates("place 1")
+    async with open_session(TOUR, tools=gates.tools) as session:
+        await begin(session, gates, "place 2", f" {text}")
+        result = await finish(session, gates)
+        assert session.sent().endswith(f"USER INTERRUPTION: {text}")
+        assert (result.status, result.iterations, len(session.of(events.RunStarted))) == ("done", 2, 1)
+        assert (gates.heard, session.chain.plan.tasks) == ([], ())
+        assert RESUME not in session.sent()
