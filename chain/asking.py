@@ -117,9 +117,9 @@ class Asker:
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        run.step.shown.clear()
         if spent := self._spent(run):
             raise BudgetSpent(spent)
-        run.step.shown.clear()
         self._emit(
             events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
         )

@@ -316,8 +316,9 @@ class Chain:
         except PlanError as error:
             message = reason = str(error)
         except JournalError as error:
+            # The line was accepted, so it is not refused but comes back.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
-            return Submitted("refused", message=str(error))
+            return Submitted("nothing", accepted.id, message=str(error))
         self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
         return Submitted("handled", accepted.id, message)
 

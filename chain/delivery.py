@@ -102,9 +102,12 @@ class Delivery:
 
     def settle_todos(self, run: Run) -> None:
         """Carry out the todo lines that no model call is left to read."""
-        for accepted in self._inbox.take_todos():
+        lines = self._inbox.take_todos()
+        run.stranded.extend(lines)
+        for accepted in lines:
             self._carry_out(run, accepted)
             self._ledger.settle(accepted, "handled", iteration=run.iteration)
+            run.stranded.remove(accepted)
 
     def answered(self) -> None:
         """Take note of a reply without tool calls: no refusal takes back what came before it."""
@@ -125,10 +128,12 @@ class Delivery:
         """Do what a todo line says. What was done, for the model; empty for all other lines."""
         if accepted.line.command is None:
             return ""
-        run.carried_out.add(accepted.id)
         try:
-            return f"(Done: {self._plan.carry_out(accepted.line.command)})"
+            done = self._plan.carry_out(accepted.line.command)
+            run.carried_out.add(accepted.id)
+            return f"(Done: {done})"
         except PlanError as error:
+            run.carried_out.add(accepted.id)
             why = f"{accepted.line.text.strip()}: {error}"
             notice = events.Notice(agent=self._agent, iteration=run.iteration, message=why)
             self._journal.in_order(lambda: self._emit(notice))

@@ -46,6 +46,9 @@ from chain.tools import Registry, calling
 
 PLEASE_CONTINUE = "Please continue."
 
+_GIVES_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
+"""The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
+
 
 class Flushing(Record, Protocol):
     """A journal as the loop needs it."""
@@ -145,9 +148,11 @@ class Executor:
             outcome = None if run.interrupted else self._failed(run, "model", str(error))
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
-        if outcome is None or (run.interrupted and endings.keeps_lines(outcome.status, run_follows=True)):
-            # An interrupt in the very step of an ending that another run may follow: nothing is to follow now.
+        if outcome is None:
             outcome = self._cut_short(run)
+        elif outcome.status in _GIVES_WAY and (run.interrupted or run.stop_asked):
+            # The user's word came in the very step of another ending: nothing is to follow now.
+            outcome = self._cut_short(run) if run.interrupted else self._stopped(run)
         # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
         # next run answers the calls that are open.
         with suppress(JournalError):

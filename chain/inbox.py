@@ -105,7 +105,8 @@ class Ledger:
         while not id or id in self._receipts:
             number += 1
             id = f"L{number}"
-        self._journal.record("line", {"id": id, "text": line.text, "kind": line.kind, "agent": agent})
+        said = {"id": id, "text": line.text, "kind": line.kind, "urgent": line.urgent, "agent": agent}
+        self._journal.record("line", said)
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, trio.current_time())

@@ -1,7 +1,8 @@
 """The tool calls of a reply, batch after batch, and a result for every one of them.
 
-A batch is one call, or neighbours that only read and so run at the same time. Point C stands before each batch: a stop
-or an urgent line that waits skips it and all after it, and a batch that has begun finishes.
+A batch is one call, or neighbours that only read and so run at the same time. Point C stands before each batch, and in
+a long one before what could not start with the others: a stop or an urgent line that waits skips it and all after it,
+and what has started finishes.
 
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
@@ -90,10 +91,8 @@ class ToolRunner:
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
         planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]
-        skipped: Sequence[ToolCall] = ()
         for batch in batches(planned, lambda p: p.goes_along):
-            if run.stop_asked or self._inbox.has_urgent:
-                skipped = [call for call in calls if call.id not in run.step.answered]
+            if self._is_held_up(run):
                 break
             try:
                 await self._run_batch(run, batch)
@@ -101,9 +100,14 @@ class ToolRunner:
                 # What was found keeps the order of the calls, whichever ended first.
                 answers = ((p.call.name, run.step.answered.get(p.call.id)) for p in batch)
                 run.found.extend(Found(name, a.text) for name, a in answers if a is not None and not a.is_error)
+        skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"
         return skipped
+
+    def _is_held_up(self, run: Run) -> bool:
+        """Point C: whether no more tools are to start."""
+        return run.stop_asked or self._inbox.has_urgent
 
     def _plan_call(self, call: ToolCall, *, is_cut: bool) -> _Planned:
         if is_cut:
@@ -127,8 +131,10 @@ class ToolRunner:
 
         try:
             async with trio.open_nursery() as nursery:
-                for planned in batch:
+                for n, planned in enumerate(batch):
                     await room.acquire()
+                    if n >= MAX_AT_ONCE and self._is_held_up(run):
+                        break
                     await nursery.start(run_one, planned)  # each waits for the one before, so they start in order
         except BaseExceptionGroup as group:
             raise _as_itself(group) from None

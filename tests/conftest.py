@@ -1,4 +1,8 @@
-"""Settings of the tests: how many examples the property tests try, and that signals arrive."""
+"""Settings of the tests: how many examples the property tests try, and that signals arrive.
+
+``CHAIN_TEST_PROFILE`` chooses: ``default``, ``ci`` (the same examples each time) or ``long`` (ten times as many, for
+those that are declared with ``support.trying``).
+"""
 
 import os
 import signal
@@ -7,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
-settings.register_profile("long", parent=settings.get_profile("default"), max_examples=20_000)
+settings.register_profile("long", parent=settings.get_profile("default"), max_examples=1_000)
 settings.load_profile(os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 # A shell starts what it runs in the background with SIGINT ignored, as nohup does with SIGHUP; the program respects

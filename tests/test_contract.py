@@ -22,9 +22,10 @@ Section 3, states of a line::
         test_terminal.py::test_lines_that_come_back_are_above_what_is_typed
     dropped
         test_a_line_that_was_dropped_is_dropped
-    refused: full, over-long, malformed, not writable
-        test_a_line_that_cannot_be_accepted_is_refused
+    refused: full
         test_executor.py::test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
+    refused: over-long, malformed, not writable
+        test_a_line_that_cannot_be_accepted_is_refused
     unsent
         test_sender.py::test_a_line_that_is_not_due_is_unsent
         test_headless.py::test_a_line_that_is_not_due_at_the_end_is_unsent
@@ -422,23 +423,19 @@ async def test_a_line_that_was_dropped_is_dropped() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("use C", "Interruption channel full, try again"),
         ("x" * (MAX_LINE + 1), "the limit is 100,000"),
         ("todo: complete x", "write it as todo: complete <N>"),
         ("then:", "write what comes next"),
         ("!", "write the message after the !"),
         ("use D", "No space left"),
     ],
-    ids=["full", "over-long", "malformed", "without its text", "urgent without a text", "not writable"],
+    ids=["over-long", "malformed", "without its text", "urgent without a text", "not writable"],
 )
 async def test_a_line_that_cannot_be_accepted_is_refused(text: str, reason: str, active: bool) -> None:
     gates, disk = Gates(), FullDisk()
-    is_full = text == "use C"
-    async with open_session(LOOK, tools=gates.tools, file=disk, use=settings(inbox_size=1)) as session:
+    async with open_session(LOOK, tools=gates.tools, file=disk) as session:
         if active:
-            await begin(session, gates, "a", *(["use B"] if is_full else []))
-        elif is_full:
-            return  # a line that starts a run needs no room
+            await begin(session, gates, "a")
         disk.full = text == "use D"
         lines = [r for r in session.records if r["type"] == "line"]
         answer = session.chain.submit(text)

@@ -342,7 +342,7 @@ async def test_between_calls_that_change_something_a_faulty_one_keeps_its_place(
 MANY = [f"n{n}" for n in range(MAX_AT_ONCE + 2)]
 
 
-async def test_a_stop_lets_the_whole_batch_finish_and_skips_what_comes_after_it() -> None:
+async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_yet_and_what_comes_after() -> None:
     desk = Desk()
     calls = [*(f"look {n}" for n in MANY), "change x", "look y"]
     async with open_session(asking(*calls), tools=desk.tools) as session:
@@ -355,9 +355,9 @@ async def test_a_stop_lets_the_whole_batch_finish_and_skips_what_comes_after_it(
         await session.chain.wait_idle()
         result = session.result
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "tools")
-        assert result.partial_results == tuple(f"seen {n}" for n in MANY)
-        assert f"[{len(MANY)} done, 2 skipped]" in result.result
-        assert results(session) == [*result.partial_results, SKIPPED, SKIPPED]
+        assert result.partial_results == tuple(f"seen {n}" for n in MANY[:MAX_AT_ONCE])
+        assert f"[{MAX_AT_ONCE} done, 4 skipped]" in result.result
+        assert results(session) == [*result.partial_results, *[SKIPPED] * 4]
         assert len(session.model.requests) == 1
         assert (await session.run("Do another task")).status == "done"
         check_invariants(session)

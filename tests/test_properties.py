@@ -1,8 +1,11 @@
-"""The invariants of SPEC section 2 on random models, tools, lines and interrupts; and scenarios, each replayed with a
+"""The invariants of SPEC section 2 on random models, tools, lines and interrupts; and models of all kinds, each with a
 line that arrives at every moment of the run.
 
 A moment is an event: everything that can be seen from outside happens at one, and a line that is sent in the very step
-of an event is as close to it as a line can be.
+of an event is as close to it as a line can be. The random user acts at moments in time too.
+
+An example is drawn from short tables, each with its plainest entry first: that is quick to draw, and what fails shrinks
+to few and plain entries. ``CHAIN_TEST_PROFILE=long`` tries ten times as many.
 """
 
 from __future__ import annotations
@@ -10,35 +13,56 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session
+from support import (
+    ANOTHER_MODEL,
+    DROP,
+    DROP_FIRST,
+    EDIT,
+    INTERRUPT,
+    LINES,
+    MARKED,
+    NEW,
+    Acts,
+    MemoryFile,
+    Session,
+    check_invariants,
+    check_silence,
+    open_session,
+    trying,
+)
 from support import settings as chain_settings
 from trio.testing import MockClock
 
 from chain import events
-from chain.errors import ModelError
+from chain.errors import ModelError, ParameterRefused
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request, StopReason
 from chain.tools import Tool, ToolContext, tool
-
-EXAMPLES = 1_000
 
 # --------------------------------------------------------------------------------------- a random model and its tools
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the model does at one call: fail so often, then reply."""
+    """What the model does at one call: fail so often, then reply.
+
+    It fails before anything was shown (``breaks_at`` 0), in mid-stream (1) or at the end (2).
+    """
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason = "end_turn"
     failures: int = 0
     retryable: bool = True
     delay_s: float = 0.0
+    breaks_at: int = 2
+    retry_after: float | None = None
+    refuses_overrides: bool = False
 
 
 @dataclass
@@ -53,26 +77,37 @@ class RandomModel:
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         step = self.steps[0] if self.steps else Step((Text("The final answer."),))
         self.calls += 1
+        fails = self.failed < step.failures
         await trio.sleep(step.delay_s)
-        texts = [b.text for b in step.blocks if isinstance(b, Text)]
-        for text in texts:
-            on_delta(Delta("text", text[: len(text) // 2]))
-            await trio.sleep(step.delay_s)
-            on_delta(Delta("text", text[len(text) // 2 :]))
+        if step.refuses_overrides and request.overrides.effort is not None:
+            raise ParameterRefused("no effort here", ["effort"])
+        self._fail(step, fails, 0)
+        for block in step.blocks:
+            if isinstance(block, Text | Thinking):
+                kind = "text" if isinstance(block, Text) else "thinking"
+                half = len(block.text) // 2
+                on_delta(Delta(kind, block.text[:half]))
+                await trio.sleep(step.delay_s)
+                self._fail(step, fails, 1)
+                on_delta(Delta(kind, block.text[half:]))
         await trio.lowlevel.checkpoint()
-        if self.failed < step.failures:
-            self.failed += 1
-            raise ModelError("the service is unwell", retryable=step.retryable)
+        self._fail(step, fails, 2)
         self.failed = 0
         del self.steps[:1]
         # Ids are the model's own; calls drawn with the same id show what a broken service would send.
         blocks = tuple(
-            ToolCall(f"{b.id}_{self.calls}", b.name, b.input) if isinstance(b, ToolCall) and b.id else b
+            ToolCall(f"{b.id}_{self.name}_{self.calls}", b.name, b.input) if isinstance(b, ToolCall) and b.id else b
             for b in step.blocks
         )
-        has_calls = any(isinstance(b, ToolCall) for b in blocks)
-        reason: StopReason = "tool_use" if has_calls and step.stop_reason == "end_turn" else step.stop_reason
-        return Reply(Message("assistant", blocks), reason, Usage(1, 1))
+        calls = [b for b in blocks if isinstance(b, ToolCall)]
+        reason: StopReason = "tool_use" if calls and step.stop_reason == "end_turn" else step.stop_reason
+        cut = frozenset([calls[-1].id] if calls and step.stop_reason == "max_tokens" else [])
+        return Reply(Message("assistant", blocks), reason, Usage(1, 1), cut)
+
+    def _fail(self, step: Step, fails: bool, at: int) -> None:
+        if fails and at >= step.breaks_at:
+            self.failed += 1
+            raise ModelError("the service is unwell", retryable=step.retryable, retry_after=step.retry_after)
 
     async def prepare(self) -> None:
         """There is nothing to prepare."""
@@ -84,20 +119,41 @@ class RandomModel:
 @tool(timeout_s=50)
 async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:
     """Take some time."""
+    ctx.progress("at work")
     await trio.sleep(seconds)
+    ctx.progress("done")
     return f"took {seconds:g} s"
 
 
 @tool(timeout_s=3)
 async def hang(ctx: ToolContext) -> str:
     """Hang."""
-    await trio.sleep_forever()
+    try:
+        await trio.sleep_forever()
+    finally:
+        ctx.progress("killed")
     return ""
 
 
 @tool(read_only=True)
 async def look(ctx: ToolContext) -> str:
     """Answer at once."""
+    ctx.progress("at work")
+    return ""
+
+
+@tool(read_only=True)
+async def watch(ctx: ToolContext, seconds: float = 1.0) -> str:
+    """Take some time to read."""
+    ctx.progress("at work")
+    await trio.sleep(seconds)
+    return "watched"
+
+
+@tool(read_only=True, timeout_s=2)
+async def wait(ctx: ToolContext) -> str:
+    """Read what never comes."""
+    await trio.sleep_forever()
     return ""
 
 
@@ -107,6 +163,29 @@ async def fail(ctx: ToolContext) -> str:
     raise ValueError("no")
 
 
+@tool(read_only=True)
+async def fail_reading(ctx: ToolContext) -> str:
+    """Fail to read, after a while, in a task of its own."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        await trio.sleep(0.5)
+        raise ValueError("no")
+
+
+@tool
+async def cling(ctx: ToolContext) -> str:
+    """Hold off what would cancel it for a moment, and take a moment to tidy up."""
+    with trio.CancelScope(shield=True):
+        await trio.sleep(0.5)
+    try:
+        await trio.sleep(1)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.25)
+            ctx.progress("tidied up")
+    return "let go"
+
+
 @tool
 async def steered(ctx: ToolContext) -> str:
     """Ask for guidance between the parts of the work."""
@@ -114,131 +193,223 @@ async def steered(ctx: ToolContext) -> str:
     for n in range(3):
         guidance = await ctx.safe_point(f"part:{n}")
         heard += [f"{a.type} {a.value}" for a in guidance.adjustments]
+        for adjustment in guidance.adjustments:
+            ctx.progress(f"heard {adjustment.value}")
         if guidance.stop:
             break
         await trio.sleep(1)
     return f"heard {heard}"
 
 
-TOOLS: list[Tool] = [slow, hang, look, fail, steered]
+TOOLS: list[Tool] = [slow, hang, look, watch, wait, fail, fail_reading, cling, steered]
 
-calls = st.builds(
-    ToolCall,
-    st.sampled_from(["a", "b", "c", "d", ""]),
-    st.sampled_from(["slow", "hang", "look", "fail", "steered", "plan_add_task", "plan_list", "nothing", ""]),
-    st.sampled_from([{}, {}, {"seconds": 2.5}, {"task": "from the model"}, {"bad": True}]),
-)
-blocks = st.lists(
-    st.one_of(
-        st.builds(Text, st.sampled_from(["Some text.", "More.", " ", "USER INTERRUPTION: stop"])),
-        st.builds(Thinking, st.just("Hm."), st.just("signed")),
-        calls,
-        calls,
-    ),
-    max_size=4,
-).map(tuple)
-steps = st.builds(
-    Step,
-    blocks,
-    st.sampled_from(
-        ["end_turn"] * 12 + ["max_tokens", "refusal", "model_context_window_exceeded", "pause_turn", "stop_sequence"]
-    ),
-    st.sampled_from([0, 0, 0, 0, 1, 3, 9]),
-    st.sampled_from([True, True, False]),
-    st.sampled_from([0.0, 1.0]),
-)
-
-LINES = [
-    "use the other file",
-    "!use the other file at once",
-    "todo: add a task",
-    "todo: done 1",
-    "todo: fail 9",
-    "focus on prices",
-    "skip docs",
-    "context: it is late",
-    "how is it going?",
-    "then: Do the next task",
-    " stop",
-    "stop",
-    "todo: add",
-    "/help",
+BLOCKS: list[Block] = [
+    Text("Some text."),
+    ToolCall("a", "slow", {}),
+    ToolCall("b", "slow", {"seconds": 2.5}),
+    ToolCall("a", "look", {}),
+    ToolCall("c", "look", {}),
+    ToolCall("d", "watch", {}),
+    ToolCall("e", "watch", {"seconds": 0.5}),
+    ToolCall("f", "hang", {}),
+    ToolCall("g", "wait", {}),
+    ToolCall("h", "fail", {}),
+    ToolCall("i", "fail_reading", {}),
+    ToolCall("j", "cling", {}),
+    ToolCall("k", "steered", {}),
+    ToolCall("l", "steered", {}),
+    ToolCall("m", "plan_add_task", {"task": "from the model"}),
+    ToolCall("n", "plan_list", {}),
+    ToolCall("o", "nothing", {}),
+    ToolCall("p", "slow", {"bad": True}),
+    ToolCall("q", "look", {"bad": True}),
+    ToolCall("a", "", {}),
+    ToolCall("", "look", {}),
+    Text("More."),
+    Text(" "),
+    Text("USER INTERRUPTION: stop"),
+    Thinking("Hm.", "signed"),
 ]
-INTERRUPT = "(interrupt)"
-moments = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
+ENDS: list[dict[str, Any]] = [
+    *[{}] * 10,
+    {"failures": 1},
+    {"failures": 1, "breaks_at": 1},
+    {"failures": 3, "breaks_at": 0},
+    {"failures": 1, "retry_after": 2.0},
+    {"failures": 9},
+    {"failures": 1, "retryable": False},
+    {"failures": 1, "retryable": False, "breaks_at": 1},
+    {"refuses_overrides": True},
+    *[{"stop_reason": r} for r in ("stop_sequence", "max_tokens", "max_tokens", "refusal", "refusal")],
+    *[{"stop_reason": r} for r in ("model_context_window_exceeded", "pause_turn")],
+]
+steps = st.builds(
+    lambda blocks, end, delay_s: Step(tuple(blocks), delay_s=delay_s, **end),
+    st.lists(st.sampled_from(BLOCKS), max_size=5),
+    st.sampled_from(ENDS),
+    st.sampled_from([0.0, 0.0, 1.0]),
+)
+
+# --------------------------------------------------------------------------------------------------- a random session
+
+HANDLER = """
+config: {max_tokens: 500, effort: low}
+messages:
+  - {role: user, content: "USER INTERRUPTION: ${message}"}
+  - {role: system, content: "Deal with ${count} lines at ${point}, ${remaining} calls left."}
+"""
 
 
-@dataclass
-class Sends:
-    """Sends lines at numbered events."""
+@dataclass(frozen=True)
+class Setting:
+    """What a session is opened with."""
 
-    session: Session
-    at: list[tuple[int, str]]
-    seen: int = 0
-    interrupted_at: list[int] = field(default_factory=list)
+    max_iterations: int = 6
+    inbox_size: int = 10
+    interactive: bool = False
+    handler: str = ""
+    sync_s: float = 0.0
+    more: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, event: events.Event) -> None:
-        self.seen += 1
-        for n, text in self.at:
-            if n == self.seen:
-                self.send(text)
 
-    def send(self, text: str) -> None:
-        # What a refusal or a receipt makes the listener do is not to go round for ever.
-        if self.session.chain.is_running:
-            if text == INTERRUPT:
-                self.interrupted_at.append(len(self.session.events))
-                self.session.chain.interrupt()
-            else:
-                self.session.chain.submit(text)
+SETTINGS = [
+    Setting(),
+    Setting(interactive=True),
+    Setting(max_iterations=2, handler=HANDLER),
+    Setting(max_iterations=3, interactive=True, inbox_size=2),
+    Setting(max_iterations=1),
+    Setting(max_iterations=1, interactive=True, handler=HANDLER),
+    Setting(inbox_size=1, handler=HANDLER, sync_s=0.3),
+    Setting(max_iterations=4, inbox_size=2, interactive=True, handler=HANDLER, sync_s=1.5),
+    Setting(more={"timeout_s": 4.0}),
+    Setting(interactive=True, handler=HANDLER, more={"timeout_s": 2.0}),
+    Setting(more={"budget_tokens": 5}),
+    Setting(interactive=True, handler="resume: false", more={"max_attempts": 1}),
+]
+
+DOES = [INTERRUPT, INTERRUPT, DROP, DROP_FIRST, EDIT, NEW, ANOTHER_MODEL]
+whats = st.sampled_from([*LINES, *DOES, *LINES])
+at_events = st.lists(st.tuples(st.integers(0, 60), whats), max_size=10)
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
+at_times = st.lists(st.tuples(seconds, whats), max_size=6)
+idly = st.sampled_from(["todo: add one ‹›", NEW, ANOTHER_MODEL, "todo: clear", "status", "stop"])
+between = st.lists(idly, max_size=2)
 
 
 async def drive(
-    drawn: list[Step], at: list[tuple[int, str]], *, max_iterations: int, inbox_size: int, interactive: bool
+    drawn: list[Step],
+    at: list[tuple[int, str]],
+    in_time: list[tuple[float, str]],
+    then: list[str],
+    setting: Setting,
+    closes_after_s: float | None,
 ) -> None:
-    use = chain_settings(max_iterations=max_iterations, inbox_size=inbox_size)
-    async with open_session(RandomModel(list(drawn)), tools=TOOLS, use=use, interactive=interactive) as session:
-        sends = Sends(session, at)
-        session.chain.listen(sends)
-        session.chain.submit("Do the task")
-        await session.chain.wait_idle()
-        check_invariants(session, max_iterations=max_iterations)
+    limit = setting.max_iterations
+    use = chain_settings(max_iterations=limit, inbox_size=setting.inbox_size, handler=setting.handler, **setting.more)
+    models = 0
+
+    def another() -> RandomModel:
+        nonlocal models
+        models += 1
+        return RandomModel(rest, f"other{models}")
+
+    rest = list(drawn)
+    async with open_session(
+        RandomModel(rest),
+        tools=TOOLS,
+        use=use,
+        interactive=setting.interactive,
+        file=MemoryFile(setting.sync_s),
+    ) as session:
+        chain = session.chain
+        acts = Acts(session, at, also_idle=True, another=another)
+        chain.listen(acts)
+        async with trio.open_nursery() as nursery:
+            chain.submit("Do the task")
+            acts.at_once()
+            nursery.start_soon(acts.in_time, in_time)
+            await wait_quiet(session)
+            check(session, limit)
+            nursery.cancel_scope.cancel()
+        for what in then:
+            acts.do(what)
+            await wait_quiet(session)
         # The next run works, whatever the last one went through.
-        session.chain.submit("Do another task")
+        chain.submit("Do another task")
+        if closes_after_s is None:
+            await wait_quiet(session)
+            check(session, limit)
+        else:
+            await trio.sleep(closes_after_s)
+    check(session, limit)
+
+
+async def wait_quiet(session: Session) -> None:
+    """Wait until all is told, also of what a listener does on hearing of the end."""
+    heard = -1
+    while heard != len(session.events):
+        heard = len(session.events)
         await session.chain.wait_idle()
-        check_invariants(session, max_iterations=max_iterations)
-        check_silence(session, sends.interrupted_at)
 
 
-def check_silence(session: Session, interrupted_at: list[int]) -> None:
-    """I4: after an interrupt, as after an ending, no tool starts and no iteration begins until the next run."""
-    running = False
-    for n, event in enumerate(session.events):
-        running = running and n not in interrupted_at
-        match event:
-            case events.RunStarted():
-                running = True
-            case events.Result():
-                running = False
-            case events.IterationStarted() | events.ToolCall():
-                assert running
-            case _:
-                pass
+def check(session: Session, limit: int) -> None:
+    check_invariants(session, max_iterations=limit)
+    check_silence(session, session.interrupted_at)
+    check_heard(session)
 
 
-@settings(max_examples=EXAMPLES)
-@given(st.lists(steps, max_size=8), moments, st.integers(1, 6), st.sampled_from([1, 2, 10]), st.booleans())
+def check_heard(session: Session) -> None:
+    """What a tool has acted on is neither dropped nor given back, unless a refusal took it out of the conversation."""
+    heard = {m for e in session.of(events.ToolProgress) if "heard" in e.text for m in MARKED.findall(e.text)}
+    for receipt in session.chain.receipts:
+        if heard.intersection(MARKED.findall(receipt.text)):
+            assert receipt.state in ("delivered", "handled") or receipt.reason == "refused"
+
+
+@trying(max_examples=3_000)
+@given(
+    st.lists(steps, max_size=8),
+    at_events,
+    at_times,
+    between,
+    st.sampled_from(SETTINGS),
+    st.sampled_from([None, None, None, 0.0, 1.0]),
+)
 def test_the_invariants_hold_whatever_model_tools_and_user_do(
-    drawn: list[Step], at: list[tuple[int, str]], max_iterations: int, inbox_size: int, interactive: bool
+    drawn: list[Step],
+    at: list[tuple[int, str]],
+    in_time: list[tuple[float, str]],
+    then: list[str],
+    setting: Setting,
+    closes_after_s: float | None,
 ) -> None:
     async def main() -> None:
-        await drive(drawn, at, max_iterations=max_iterations, inbox_size=inbox_size, interactive=interactive)
+        await drive(drawn, at, in_time, then, setting, closes_after_s)
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-# ------------------------------------------------------------------------------ scenarios, with a line at every moment
+@pytest.mark.xfail(strict=True, reason="tasks of a batch start a moment after point C, and a line may come in it")
+@pytest.mark.parametrize("line", ["!use the other file", "stop"])
+async def test_a_line_in_the_moment_before_a_batch_begins_skips_all_of_it(line: str, autojump_clock: MockClock) -> None:
+    model = RandomModel([Step((ToolCall("a", "slow", {}), ToolCall("b", "look", {}), ToolCall("c", "look", {})))])
+    async with open_session(model, tools=TOOLS) as session, trio.open_nursery() as nursery:
+
+        async def say() -> None:
+            session.chain.submit(line)
+
+        def listen(event: events.Event) -> None:
+            if isinstance(event, events.ToolResult) and event.name == "slow":
+                nursery.start_soon(say)
+
+        session.chain.listen(listen)
+        await session.run("Do the task")
+        started = [r["name"] for r in session.records if r["type"] == "tool_started"]
+        assert started == ["slow"]
+
+
+# ----------------------------------------------------------------- models of all kinds, and a line at every moment
 
 LOOK = Step((Text("Let me look."), ToolCall("a", "look", {}), ToolCall("b", "slow", {})), delay_s=1)
 FINAL = Step((Text("The final answer."),))
@@ -247,16 +418,22 @@ SCENARIOS: dict[str, list[Step]] = {
     "an answer without tools": [FINAL],
     "one round of tools": [LOOK, FINAL],
     "three rounds of tools": [LOOK, LOOK, Step((ToolCall("a", "plan_add_task", {"task": "x"}),)), FINAL],
+    "a batch of read-only tools": [
+        Step((*(ToolCall(i, "watch", {}) for i in "abc"), ToolCall("d", "slow", {}), ToolCall("e", "look", {}))),
+        FINAL,
+    ],
     "tools that fail": [
         Step((ToolCall("a", "fail", {}), ToolCall("b", "nothing", {}), ToolCall("c", "look", {}))),
         FINAL,
     ],
     "a tool that times out": [Step((ToolCall("a", "hang", {}), ToolCall("b", "look", {}))), FINAL],
-    "a stream that breaks twice": [Step((Text("Some text."),), failures=2), FINAL],
+    "a tool that clings": [Step((ToolCall("a", "cling", {}), ToolCall("b", "look", {}))), FINAL],
+    "a stream that breaks twice": [Step((Text("Some text."),), failures=2, breaks_at=1), FINAL],
     "an error that ends the run": [LOOK, Step((Text("Some"),), failures=1, retryable=False)],
     "an empty reply": [LOOK, Step(()), FINAL],
     "a refusal": [LOOK, Step((Text("No."),), "refusal")],
     "a truncated reply": [LOOK, Step((Text("Some te"),), "max_tokens")],
+    "a call that is cut off": [Step((ToolCall("a", "look", {}), ToolCall("b", "slow", {})), "max_tokens"), FINAL],
     "a full context": [LOOK, Step((Text("Some te"),), "model_context_window_exceeded")],
     "thinking before and between": [Step((Thinking("Hm.", "s"), Text("So."), ToolCall("a", "look", {}))), FINAL],
     "a steered tool": [Step((ToolCall("a", "steered", {}),)), FINAL],
@@ -280,15 +457,14 @@ async def events_of(name: str) -> int:
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, autojump_clock: MockClock) -> None:
     count = await events_of(name)
+    limit = LIMIT.get(name, 6)
     for moment in range(count + 1):
-        use = chain_settings(max_iterations=LIMIT.get(name, 6))
+        use = chain_settings(max_iterations=limit)
         async with open_session(RandomModel(list(SCENARIOS[name])), tools=TOOLS, use=use) as session:
-            sends = Sends(session, [(moment, line)])
-            session.chain.listen(sends)
+            acts = Acts(session, [(moment, line)])
+            session.chain.listen(acts)
             session.chain.submit("Do the task")
-            if moment == 0:
-                sends.send(line)
+            acts.at_once()
             await session.chain.wait_idle()
-            check_invariants(session, max_iterations=LIMIT.get(name, 6))
-            check_silence(session, sends.interrupted_at)
-            assert session.of(events.Result)[0].iterations <= 6
+            check(session, limit)
+            assert session.of(events.Result)[0].iterations <= limit

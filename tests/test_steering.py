@@ -766,7 +766,7 @@ async def test_the_model_is_led_back_at_most_once_for_each_delivery() -> None:
 
 
 async def test_a_second_reply_without_tools_after_one_question_ends_the_run() -> None:
-    gates = Gates("a")
+    gates = Gates("a", "b")
     model = TALK.replace("step: 3", "step: 9")
     async with open_session(model, tools=gates.tools) as session:
         at(session, events.ToolResult, lambda: session.chain.submit("why?"))

@@ -52,7 +52,7 @@ What steers a run without stopping it is in ``test_steering.py``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -148,7 +148,9 @@ async def works_again(session: Session) -> None:
     session.chain.submit("Do another task")
     await session.chain.wait_idle()
     assert session.result.status == "done"
-    assert not [e for e in session.events[count:] if isinstance(e, events.ToolResult) and e.text in (SKIPPED, STOPPED)]
+    assert not [
+        e for e in session.events[count:] if isinstance(e, events.ToolResult) and e.text in (SKIPPED, INTERRUPTED)
+    ]
 
 
 # --------------------------------------------------------------------------------------- the four checks, and between
@@ -180,9 +182,11 @@ async def test_an_interrupt_between_two_tools_starts_no_other(n: int) -> None:
 
 async def test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing() -> None:
     async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
+        at(session, events.ToolCall, lambda: session.chain.submit("shorter"))
         at(session, events.ToolResult, key.press, 3)
         result = await session.run("Do the task")
         assert (result.status, len(session.model.requests)) == ("interrupted", 1)
+        assert session.state("L2") == "returned", "point D is not reached"
         await works_again(session)
         assert results(session)[:3] == ["a is done", "b is done", "c is done"]
 
@@ -244,11 +248,12 @@ async def test_an_interrupt_in_the_step_in_which_lines_are_delivered_makes_no_ca
 
 async def test_an_interrupt_in_the_step_of_the_last_reply_lets_nothing_follow() -> None:
     async with interrupting("rules: [{text: The answer.}]") as (session, key):
+        at(session, events.TextDelta, lambda: session.chain.submit("shorter"))
         at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
         at(session, events.Reply, key.press)
         result = await session.run("Do the task")
         assert (result.status, result.replies) == ("interrupted", ("The answer.",))
-        assert session.state("L2") == "returned"
+        assert (session.state("L2"), session.state("L3")) == ("returned", "returned")
         assert texts(session) == ["Do the task", "The answer.", INTERRUPTED_HERE]
         await works_again(session)
 
@@ -413,7 +418,7 @@ async def test_each_stop_phrase_ends_the_run(phrase: str) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
-        assert session.chain.submit(f" \t{phrase.title()}!".lstrip(" ")).what == "stopping"
+        assert session.chain.submit(f"\t{phrase.title()}!").what == "stopping"
         result = await finish(session, gates)
         assert (result.status, session.state("L2")) == ("cancelled_with_partial", "handled")
 
@@ -601,12 +606,13 @@ async def test_a_stop_in_the_step_in_which_the_tools_of_a_reply_are_known_skips_
 
 async def test_a_stop_in_the_step_of_the_last_reply_ends_the_run() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("shorter"))
         at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
         at(session, events.Reply, lambda: session.chain.submit("stop"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("cancelled", f"The answer.\n\n{QUESTION}")
         assert texts(session) == ["Do the task", "The answer.", STOPPED]
-        assert session.state("L2") == "returned"
+        assert (session.state("L2"), session.state("L3")) == ("returned", "returned")
         check_invariants(session)
 
 
@@ -671,15 +677,7 @@ async def test_several_stops_are_one_and_each_is_handled() -> None:
         assert session.of(events.UserInterruption) == []
 
 
-ENTERS: dict[str, Callable[[Session], object]] = {
-    "use B": lambda session: session.chain.submit("use B"),
-    "!use B": lambda session: session.chain.submit("!use B"),
-    "todo: add x": lambda session: session.chain.submit("todo: add x"),
-    "then: x": lambda session: session.chain.submit("then: x"),
-}
-
-
-@pytest.mark.parametrize("line", ENTERS)
+@pytest.mark.parametrize("line", ["use B", "!use B", "todo: add x", "then: x"])
 async def test_a_line_after_the_stop_comes_back_as_well(line: str) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:

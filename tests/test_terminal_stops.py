@@ -179,11 +179,11 @@ def test_esc_esc_is_one_interrupt_and_the_next_query_works(screen: Screen) -> No
 
 
 def test_esc_with_nothing_to_interrupt_leaves_nothing_behind(screen: Screen) -> None:
-    rows = screen.rows
+    rows = screen.until("/help tells the rest").rows
     for keys in (ESC, ESC + ESC):
         screen.type(keys)
         alone(screen)
-    assert screen.rows == rows
+    screen.until(lambda s: s.rows == rows)
     assert [r["type"] for r in records(screen.home)] == ["session"]
     works(screen)
     assert "interrupted" not in screen.everything

@@ -7,7 +7,7 @@ The double knows how long each request's tail is, so that it holds I7 to the blo
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 import trio
 from double import Cut, Double, ErrorEvent, Reset, Say, Status, Step, calls, nothing, serve, text, thinking
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session
+from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, open_session, trying
 from support import settings as chain_settings
-from test_properties import INTERRUPT, LINES, Sends, check_silence
 from trio.testing import MockClock
 from wire import TOOLS, model_at, wired
 
@@ -84,19 +83,32 @@ class Bench:
     def __init__(self, double: Double, model: AnthropicModel) -> None:
         self.double = double
         self.model = Kept(model)
-        self.session: Session | None = None
+        self._session: Session | None = None
+        self._script: list[Step] | Callable[[], Step] = []
+
+    @property
+    def session(self) -> Session:
+        """The session that is open."""
+        assert self._session is not None
+        return self._session
+
+    def answer(self) -> Step:
+        """The next step of the script; a list that is at its end goes on with final answers."""
+        if callable(self._script):
+            return self._script()
+        return self._script.pop(0) if self._script else FINAL
 
     def tail(self, body: Mapping[str, Any]) -> int | None:
         """How many blocks of the request that is under way are its tail."""
-        return len(self.session.model.requests[-1].tail) if self.session is not None else None
+        return len(self.session.model.requests[-1].tail) if self._session is not None else None
 
     @asynccontextmanager
-    async def open(self, script: list[Step], *, limit: int, interactive: bool = False) -> AsyncIterator[Session]:
-        use = chain_settings(max_iterations=limit, handler=HANDLER)
+    async def open(self, script: list[Step] | Callable[[], Step], **options: Any) -> AsyncIterator[Session]:
+        """A session with this script; ``options`` are those of ``open_session``."""
         self.double.forget()
-        self.double.instead(*script, *[FINAL] * 20)
-        async with open_session(self.model, tools=TOOLS, use=use, interactive=interactive) as session:
-            self.session = session
+        self._script = list(script) if isinstance(script, list) else script
+        async with open_session(self.model, **options) as session:
+            self._session = session
             yield session
 
 
@@ -111,7 +123,10 @@ messages:
 @asynccontextmanager
 async def bench(clock: MockClock, **parameters: Any) -> AsyncIterator[Bench]:
     found: list[Bench] = []
-    async with serve([FINAL], tail=lambda body: found[0].tail(body) if found else None) as double:
+    async with serve(
+        lambda body, n: found[0].answer() if found else FINAL,
+        tail=lambda body: found[0].tail(body) if found else None,
+    ) as double:
         adapter = model_at(double.url, thinking=THINKING, **parameters)
         await adapter.reply(Request("", (user_text("Hello"),)), lambda delta: None)  # while the clock stands still
         found.append(Bench(double, adapter))
@@ -121,6 +136,12 @@ async def bench(clock: MockClock, **parameters: Any) -> AsyncIterator[Bench]:
         await adapter.aclose()
 
 
+def opened(limit: int, *, interactive: bool = False) -> dict[str, Any]:
+    """How the sessions of this file are opened."""
+    use = chain_settings(max_iterations=limit, handler=HANDLER)
+    return {"tools": TOOLS, "use": use, "interactive": interactive}
+
+
 def queries(name: str) -> list[str]:
     return ["Do the task", "And the next"] if name == "a refusal" else ["Do the task"]
 
@@ -128,19 +149,18 @@ def queries(name: str) -> list[str]:
 async def play(bench: Bench, name: str, at: list[tuple[int, str]]) -> Session:
     """One session with these lines at these moments, and another run after it."""
     limit = LIMIT.get(name, MOST)
-    async with bench.open(SCENARIOS[name], limit=limit) as session:
+    async with bench.open(SCENARIOS[name], **opened(limit)) as session:
         if "refusal" in name:
             bench.double.expect_withdrawal()
-        sends = Sends(session, at)
-        session.chain.listen(sends)
+        acts = Acts(session, at)
+        session.chain.listen(acts)
         for query in [*queries(name), "And another"]:
             session.chain.submit(query)
-            for n, line in at:
-                if n == 0 and query == "Do the task":
-                    sends.send(line)
+            if query == "Do the task":
+                acts.at_once()
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
-        check_silence(session, sends.interrupted_at)
+        check_silence(session, session.interrupted_at)
     return session
 
 
@@ -197,7 +217,7 @@ faults = st.sampled_from([Status(529), Status(401), Reset(None), Reset(4), Cut(4
 moments = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
 
 
-@settings(max_examples=100)
+@trying(max_examples=100)
 @given(st.lists(st.one_of(replies, replies, replies, faults), max_size=10), moments, st.integers(1, 6), st.booleans())
 def test_whatever_happens_the_service_takes_every_request(
     script: list[Step], at: list[tuple[int, str]], limit: int, interactive: bool
@@ -205,8 +225,8 @@ def test_whatever_happens_the_service_takes_every_request(
     clock = MockClock()
 
     async def main() -> None:
-        async with bench(clock) as one, one.open(script, limit=limit, interactive=interactive) as session:
-            session.chain.listen(Sends(session, at))
+        async with bench(clock) as one, one.open(script, **opened(limit, interactive=interactive)) as session:
+            session.chain.listen(Acts(session, at))
             # A refusal may come at each run.
             session.chain.listen(lambda e: one.double.expect_withdrawal() if isinstance(e, events.RunStarted) else None)
             for query in ("Do the task", "Do another task", "And one more"):

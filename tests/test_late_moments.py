@@ -1,0 +1,117 @@
+"""What the user says or the disk does in the very step of something else: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support import MemoryFile, check_invariants, open_session, settings
+from trio.testing import wait_all_tasks_blocked
+
+from chain import events
+from chain.tools import Tool, ToolContext, tool
+
+TWO_STEPS = """
+rules:
+  - {when: {user: '^Do the task$', step: 1}, tools: [{name: wait, input: {}}]}
+  - {text: The answer.}
+"""
+
+
+class Gate:
+    """A tool that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+
+    @property
+    def tool(self) -> Tool:
+        @tool
+        async def wait(ctx: ToolContext) -> str:
+            """Wait."""
+            await self.open.wait()
+            return "waited"
+
+        return wait
+
+
+class NoPlan(MemoryFile):
+    """A disk that takes everything but the plan, once it is full."""
+
+    is_full = False
+
+    def append(self, data: bytes) -> None:
+        if self.is_full and b'"type":"plan"' in data:
+            raise OSError(28, "No space left on device")
+        super().append(data)
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+async def test_todo_lines_that_the_disk_does_not_take_come_back(limit: int) -> None:
+    gate, file = Gate(), NoPlan()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=limit), file=file) as session:
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        file.is_full = True
+        for line in ("todo: add one", "hello", "todo: add two"):
+            session.chain.submit(line)
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.status == "error"
+        assert session.chain.plan.tasks == ()
+        assert [session.state(f"L{n}") for n in (2, 3, 4)] == ["returned"] * 3
+
+
+async def test_a_todo_line_that_the_disk_does_not_take_when_nothing_runs_comes_back_once() -> None:
+    file = NoPlan()
+    async with open_session(TWO_STEPS, file=file) as session:
+        file.is_full = True
+        answer = session.chain.submit("todo: add one")
+        assert (answer.what, session.state("L1")) == ("nothing", "returned")
+        assert "No space left" in answer.message
+
+
+@pytest.mark.parametrize("word", ["stop", "interrupt"])
+@pytest.mark.parametrize("moment", [events.PlanChanged, events.Notice])
+async def test_a_stop_or_an_interrupt_in_the_step_of_an_ending_lets_nothing_follow(
+    word: str, moment: type[events.Event]
+) -> None:
+    gate = Gate()
+    use = settings(max_iterations=1)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
+
+        def act(event: events.Event) -> None:
+            if isinstance(event, moment) and session.chain.is_running and gate.open.is_set():
+                session.chain.submit("stop") if word == "stop" else session.chain.interrupt()
+
+        session.chain.listen(act)
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        for line in ("todo: add one", "then: next", "carry me"):
+            session.chain.submit(line)
+        await wait_all_tasks_blocked()
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.status == ("cancelled_with_partial" if word == "stop" else "interrupted")
+        assert [session.state(f"L{n}") for n in (2, 3, 4)] == ["handled", "returned", "returned"]
+        assert len(session.model.requests) == 1
+        check_invariants(session)
+
+
+async def test_the_text_of_a_discarded_reply_is_not_kept_when_the_budget_lets_no_other_be_asked_for() -> None:
+    gate = Gate()
+    model = """
+rules:
+  - {when: {interruption: '.+'}, text: Half, stop_reason: max_tokens, usage: {input_tokens: 0, output_tokens: 50}}
+  - {tools: [{name: wait, input: {}}], usage: {input_tokens: 1, output_tokens: 1}}
+"""
+    handler = "messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 5}\n"
+    async with open_session(model, tools=[gate.tool], use=settings(budget_tokens=20, handler=handler)) as session:
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        session.chain.submit("hurry")
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.status == "limit_reached"
+        assert session.result.replies == ()
+        assert "Half" not in str([r["message"] for r in session.records if r["type"] == "message"])
+        check_invariants(session)
