@@ -123,9 +123,13 @@ class ToolRunner:
             return
         room = trio.Semaphore(MAX_AT_ONCE)
 
-        async def run_one(planned: _Planned, *, task_status: trio.TaskStatus[None]) -> None:
+        async def run_one(planned: _Planned, is_first: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
-                await self._run_one(run, planned, on_start=task_status.started)
+                if is_first and self._is_held_up(run):
+                    # A task begins a moment after point C, and a line may come in that moment.
+                    task_status.started(False)
+                    return
+                await self._run_one(run, planned, on_start=lambda: task_status.started(True))
             finally:
                 room.release()
 
@@ -135,7 +139,9 @@ class ToolRunner:
                     await room.acquire()
                     if n >= MAX_AT_ONCE and self._is_held_up(run):
                         break
-                    await nursery.start(run_one, planned)  # each waits for the one before, so they start in order
+                    # Each waits for the one before, so they start in order.
+                    if not await nursery.start(run_one, planned, n == 0):
+                        break
         except BaseExceptionGroup as group:
             raise _as_itself(group) from None
 

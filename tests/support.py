@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import hypothesis
@@ -165,6 +165,10 @@ class Session:
         return self.result
 
 
+_FOLDERS = TemporaryDirectory(prefix="chain-test-")
+"""For the files of the tests' settings; gone with the process."""
+
+
 @cache
 def settings(
     *,
@@ -177,7 +181,7 @@ def settings(
     allow: str = "",
 ) -> config.Settings:
     """Settings read from a file, as a user's are; made once for each combination."""
-    folder = Path(mkdtemp(prefix="chain-test-"))
+    folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (folder / "rules.yaml").write_text("rules: [{text: unused}]")
     if handler:

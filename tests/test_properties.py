@@ -390,7 +390,6 @@ def test_the_invariants_hold_whatever_model_tools_and_user_do(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-@pytest.mark.xfail(strict=True, reason="tasks of a batch start a moment after point C, and a line may come in it")
 @pytest.mark.parametrize("line", ["!use the other file", "stop"])
 async def test_a_line_in_the_moment_before_a_batch_begins_skips_all_of_it(line: str, autojump_clock: MockClock) -> None:
     model = RandomModel([Step((ToolCall("a", "slow", {}), ToolCall("b", "look", {}), ToolCall("c", "look", {})))])
