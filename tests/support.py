@@ -117,7 +117,7 @@ class Session:
     def hear(self, event: events.Event) -> None:
         """Keep an event."""
         self.events.append(event)
-        if isinstance(event, events.LineQueued | events.ToolCall | events.ToolProgress):
+        if isinstance(event, events.LineQueued | events.IterationStarted | events.ToolCall | events.ToolProgress):
             self.mark(event)
 
     def interrupt(self) -> None:
@@ -262,6 +262,7 @@ LINES = [
     "todo: done 1",
     "todo: fail 9",
     "focus on prices ‹›",
+    "also check the other file ‹›",
     "!skip docs ‹›",
     "context: it is late ‹›",
     "how is it going ‹›?",
@@ -319,6 +320,8 @@ class Acts:
             case "(drop)" | "(drop the first)" | "(edit)":
                 waiting = [a.id for a in chain.waiting]
                 id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.last_waiting() or "L1"
+                if what == DROP and waiting:
+                    id = waiting[-1]  # one that a tool has heard cannot be dropped any more
                 try:
                     text = chain.drop(id)
                 except UserError:
@@ -395,8 +398,10 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
     assert not session.chain.waiting
     told: dict[str, list[str]] = {id: [] for id in accepted}
     recorded: dict[str, list[str]] = {id: [] for id in accepted}
-    for event in session.of(events.Receipt):
-        if event.state != "refused":
+    for event in session.of(events.LineQueued, events.Receipt):
+        if isinstance(event, events.LineQueued):
+            assert not told[event.id], f"what became of {event.id} was told before that it waits"
+        elif event.state != "refused":
             told[event.id].append(event.state)
     for record in records:
         if record["type"] == "receipt":
@@ -435,8 +440,8 @@ def _in_order(session: Session, records: Sequence[dict[str, Any]]) -> Iterator[d
         mark = next(marks, None)
 
 
-_OF_A_STEP = ("line", "receipt", "plan", "message")
-"""Records that come in the step in which lines are delivered."""
+_OF_A_STEP = ("line", "receipt", "plan")
+"""Records that come in the step in which lines are delivered, before their message."""
 
 
 class _Walk:
@@ -472,7 +477,6 @@ class _Walk:
         self._finished: set[str] = set()
         self._held_since: int | None = None
         """How many tools had begun when the first urgent line, or the order to end, came."""
-        self._was_just_held = False
         self._was_held = False
         """Whether that came since the reply."""
         self._was_cut = self._is_refusing = False
@@ -489,6 +493,8 @@ class _Walk:
                     self._request(item.what, item.synced)
                 case events.LineQueued(id=id):
                     assert self._lines[id]["end"] <= item.synced, f"I6: {id} was acknowledged before it was on the disk"
+                case events.IterationStarted():
+                    assert self._ended is None, f"an iteration begins after {self._ended}"
                 case events.ToolCall(id=id):
                     self._begin(id)
                 case events.ToolProgress(id=id):
@@ -497,10 +503,10 @@ class _Walk:
                 case _:
                     pass
             return
-        self._went_on = self._ended is not None and (self._went_on or item["type"] not in _OF_A_STEP)
+        if item["type"] not in _OF_A_STEP and not item.get("line_ids"):
+            self._went_on = self._ended is not None
         if item["type"] not in ("line", "receipt", "result"):
             self._giving_back = None
-        self._was_just_held &= item["type"] in ("line", "receipt", "tool_started")
         match item["type"]:
             case "line":
                 self._line(item)
@@ -554,10 +560,11 @@ class _Walk:
         else:
             assert state == "returned", f"I1: {id} does not wait"
             self._withdrawn.remove(id)
-        if state == "returned" and self._giving_back is None:
+        was_heard = state == "handled" and self._lines[id]["kind"] == "guidance"
+        if (state == "returned" or was_heard) and self._giving_back is None:
             self._giving_back = record["end"]
         if self._held_since is not None and not self._must_hold():
-            self._held_since, self._was_just_held = None, False  # what was urgent is gone
+            self._held_since = None  # what was urgent is gone
         if state == "handled":
             assert self._lines[id]["kind"] in ("stop", "todo", "guidance", "question")
 
@@ -656,7 +663,7 @@ class _Walk:
         return self._ended is not None or any(self._is_urgent(self._lines[i]) for i in self._waiting)
 
     def _hold(self) -> None:
-        self._was_held = self._was_just_held = True
+        self._was_held = True
         if self._held_since is None:
             self._held_since = len(self._begun)
 
@@ -666,11 +673,9 @@ class _Walk:
         assert id not in self._started
         assert self._ended != "interrupt", "I4: a tool starts after an interrupt"
         self._started.append(id)
-        self._begin(id)
-        if self._was_just_held:
-            self._held_since = len(self._begun)  # the tasks of a batch begin a moment after point C
-        elif self._held_since is not None:
+        if self._held_since is not None:
             self._late.append((id, frozenset(self._begun[: self._held_since])))
+        self._begin(id)
 
     def _begin(self, id: str) -> None:
         """Take note of a call that has begun: it has started, or the user was told of it."""
@@ -710,7 +715,7 @@ class _Walk:
         assert set(self._started) == self._finished
         assert self._is_refusing == (status == "refused")
         assert not self._withdrawn, "I1: a line left the conversation and did not come back"
-        assert not self._was_cut or status in ("interrupted", "limit_reached", "error")
+        assert not self._was_cut or self._ended == "stop" or status in ("interrupted", "limit_reached", "error")
         follow_ups = [i for i in waiting if self._is_follow_up(i)]
         if status == "done":
             assert waiting == follow_ups
@@ -720,7 +725,7 @@ class _Walk:
             assert not waiting, f"{waiting} still wait after {status}"
         assert self._ended is None or status not in ("done", "max_iterations") or self._ended == "stop"
         self._ended = self._held_since = self._giving_back = None
-        self._was_cut = self._is_refusing = self._may_have_tail = False
+        self._went_on = self._was_cut = self._is_refusing = self._may_have_tail = False
 
 
 def _is_answer(message: dict[str, Any]) -> bool:

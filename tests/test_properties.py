@@ -217,6 +217,7 @@ BLOCKS: list[Block] = [
     ToolCall("i", "fail_reading", {}),
     ToolCall("j", "cling", {}),
     ToolCall("k", "steered", {}),
+    ToolCall("r", "steered", {}),
     ToolCall("l", "steered", {}),
     ToolCall("m", "plan_add_task", {"task": "from the model"}),
     ToolCall("n", "plan_list", {}),

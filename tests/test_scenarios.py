@@ -34,7 +34,7 @@ from support import (
     open_session,
 )
 from support import settings as chain_settings
-from test_properties import cling, fail_reading, hang, steered, wait, wait_quiet, watch
+from test_properties import check_heard, cling, fail_reading, hang, steered, wait, wait_quiet, watch
 from test_wire_scenarios import HANDLER, Bench, bench
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import TOOLS as WIRE_TOOLS
@@ -381,7 +381,20 @@ def steers_a_running_tool(played: Played) -> None:
 def skips_a_source_and_then_stops(played: Played) -> None:
     if played.when == "during":
         assert played.task.status in CANCELLED
-        assert played.states["skip docs"] in ("returned", "handled")
+        was_heard = any(e.text == "heard docs" for e in played.session.of(events.ToolProgress))
+        assert played.states["skip docs"] == ("handled" if was_heard else "returned")
+
+
+@scenario("skip docs", later={2: DROP}, steps=[calls(("steered", {}), ("slow", {})), FINAL])
+def drops_a_line_that_a_tool_may_have_heard(played: Played) -> None:
+    was_heard = any(e.text == "heard docs" for e in played.session.of(events.ToolProgress))
+    assert played.states["skip docs"] in ({"delivered"} if was_heard else {"delivered", "dropped"})
+
+
+@scenario("skip docs", later={2: INTERRUPT}, steps=[calls(("steered", {}), ("slow", {})), FINAL])
+def interrupts_a_tool_that_may_have_heard_a_line(played: Played) -> None:
+    was_heard = any(e.text == "heard docs" for e in played.session.of(events.ToolProgress))
+    assert played.states["skip docs"] in ({"delivered", "handled"} if was_heard else {"delivered", "returned"})
 
 
 # ---- what comes next
@@ -752,6 +765,7 @@ async def replay(session: Session, play: Scenario, moment: int, another: Callabl
         nursery.cancel_scope.cancel()
     check_invariants(session, max_iterations=play.max_iterations)
     check_silence(session, session.interrupted_at)
+    check_heard(session)
     return Played(session, user.when)
 
 
