@@ -505,7 +505,7 @@ class _Walk:
             return
         if item["type"] not in _OF_A_STEP and not item.get("line_ids"):
             self._went_on = self._ended is not None
-        if item["type"] not in ("line", "receipt", "result"):
+        if item["type"] in ("message", "tool_started"):
             self._giving_back = None
         match item["type"]:
             case "line":
