@@ -96,8 +96,8 @@ async def held() -> Held:
     """Everything, once it stands still: threads on their way out, such as one that syncs, are waited for."""
     with trio.move_on_after(2):
         await wait_all_tasks_blocked()
-        while any("trio" in name.casefold() for name in _busy_threads()):  # noqa: ASYNC110 - a thread sets no event
-            await trio.sleep(0.001)
+        while any("trio" in name.casefold() for name in _busy_threads()):
+            await wait_all_tasks_blocked(0.001)
     return Held(_tasks(), _files(), _busy_threads(), _children())
 
 
@@ -187,8 +187,8 @@ async def opened(script: Script, state: Path, *, max_iterations: int = 20, inbox
             chain.listen(session.hear)
             yield session
         with trio.fail_after(5):
-            while double.open_connections:  # noqa: ASYNC110 - the double sets no event
-                await trio.sleep(0.01)
+            while double.open_connections:
+                await wait_all_tasks_blocked(0.001)
 
 
 @pytest.fixture(autouse=True)
