@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -41,6 +40,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
+from cli import history as history_file
 from cli import tty
 from cli.flow import cut
 from cli.keyboard import Listener, Taken
@@ -64,12 +64,6 @@ KEPT = 500
 
 MARGIN = 5
 """Rows of the screen left for the prompt, the toolbar and what a key has to say."""
-
-MAX_HISTORY = 256 * 1024
-"""Bytes of the history that are read: some thousand lines, at no time."""
-
-MAX_ENTRY = 10_000
-"""Characters of an entry that is kept on the disk; a pasted file is not what anybody searches for."""
 
 _STYLE = Style([("prompt", "bold")])
 
@@ -520,35 +514,14 @@ def _size() -> Size:
 
 
 class _History(History):
-    """What was typed, in a file that nobody else reads; in memory only where the file cannot be used.
-
-    The format is that of prompt_toolkit's own ``FileHistory``, which reads the whole file at the start, however long it
-    has become, and raises when the disk is full.
-    """
+    """The history in a file, as the editor asks for it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, self._path.stat().st_size - MAX_HISTORY))
-                # What the cut may have left of an entry comes before the first mark.
-                entries = file.read().decode(errors="replace").split("\n# ")[1:]
-        except OSError:
-            return []
-        rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
-        return ["\n".join(found) for found in reversed(rows) if found]
+        return history_file.read(self._path)
 
     def store_string(self, string: str) -> None:
-        if len(string) > MAX_ENTRY:
-            return
-        rows = "".join(f"+{row}\n" for row in string.split("\n"))
-        with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
-            finally:
-                os.close(file)
+        history_file.append(self._path, string)
