@@ -41,7 +41,7 @@ class Account:
 
     def settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
         """Give back the lines that are left, add up the run, record its result and tell of it; all in one step."""
-        for accepted in left:
+        for accepted in self._ledger.sorted(left):
             was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status

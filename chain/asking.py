@@ -117,9 +117,10 @@ class Asker:
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        was_shown = bool(run.step.shown)
         run.step.shown.clear()
         if spent := self._spent(run):
-            raise BudgetSpent(spent)
+            raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
         self._emit(
             events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
         )
@@ -156,6 +157,7 @@ class _HandlerLimit(Exception):
 
 
 def _goes_on(run: Run) -> bool:
+    # In a function of its own, since a type checker takes an attribute for fixed across an await.
     return not run.stop_asked
 
 

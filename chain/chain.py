@@ -45,10 +45,11 @@ class Submitted:
     ``started``: it is the query of a new run. ``queued``: it waits for a safe point (its receipt follows as an event).
     ``stopping``: the run will end. ``handled``: done without a model, and ``message`` says what. ``refused``:
     ``message`` says why, and the text is still the user's. ``local``: a slash command, for the front end.
+    ``returned``: it was accepted and cannot be done, ``message`` says why, and its receipt gives the text back.
     ``nothing``: a blank line, or a stop when nothing runs.
     """
 
-    what: Literal["started", "queued", "stopping", "handled", "refused", "local", "nothing"]
+    what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "nothing"]
     id: str = ""
     message: str = ""
 
@@ -318,7 +319,7 @@ class Chain:
         except JournalError as error:
             # The line was accepted, so it is not refused but comes back.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
-            return Submitted("nothing", accepted.id, message=str(error))
+            return Submitted("returned", accepted.id, str(error))
         self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
         return Submitted("handled", accepted.id, message)
 

@@ -129,15 +129,14 @@ class Delivery:
         if accepted.line.command is None:
             return ""
         try:
-            done = self._plan.carry_out(accepted.line.command)
-            run.carried_out.add(accepted.id)
-            return f"(Done: {done})"
+            outcome = f"(Done: {self._plan.carry_out(accepted.line.command)})"
         except PlanError as error:
-            run.carried_out.add(accepted.id)
             why = f"{accepted.line.text.strip()}: {error}"
             notice = events.Notice(agent=self._agent, iteration=run.iteration, message=why)
             self._journal.in_order(lambda: self._emit(notice))
-            return f"(Not done: {error})"
+            outcome = f"(Not done: {error})"
+        run.carried_out.add(accepted.id)
+        return outcome
 
 
 def _wanted(run: Run, point: Point, asides_only: bool, composed: Composed, source: str) -> Asked:

@@ -46,7 +46,7 @@ from chain.tools import Registry, calling
 
 PLEASE_CONTINUE = "Please continue."
 
-_GIVES_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
+_GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
 
 
@@ -150,7 +150,7 @@ class Executor:
             outcome = self._failed(run, "journal", str(error))
         if outcome is None:
             outcome = self._cut_short(run)
-        elif outcome.status in _GIVES_WAY and (run.interrupted or run.stop_asked):
+        elif outcome.status in _GIVE_WAY and (run.interrupted or run.stop_asked):
             # The user's word came in the very step of another ending: nothing is to follow now.
             outcome = self._cut_short(run) if run.interrupted else self._stopped(run)
         # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
@@ -200,6 +200,8 @@ class Executor:
         if reply.stop_reason == "refusal":
             return self._refused(run)
         if reply.stop_reason == "pause_turn":
+            if run.stop_asked:
+                return self._stopped(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
         if reply.stop_reason == "model_context_window_exceeded":
             if text:

@@ -89,6 +89,11 @@ class Ledger:
         """A receipt for each accepted line as things are now, in the order of acceptance, then the refused ones."""
         return (*self._receipts.values(), *self._refused)
 
+    def sorted(self, lines: Iterable[Accepted]) -> list[Accepted]:
+        """The lines in the order of acceptance."""
+        order = {id: n for n, id in enumerate(self._receipts)}
+        return sorted(lines, key=lambda accepted: order[accepted.id])
+
     def problem(self, line: Line, id: str) -> str:
         """Why a line cannot be accepted whatever the room, or an empty string."""
         if line.problem:

@@ -76,7 +76,7 @@ class DiskFile:
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
         # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
-        await trio.to_thread.run_sync(os.fdatasync, self._fd)
+        await trio.to_thread.run_sync(_sync, self._fd)
 
     def close(self) -> None:
         """Close the file, which also gives up the lock."""
@@ -178,6 +178,10 @@ class Journal:
     @property
     def _name(self) -> str:
         return str(self.path) if self.path else "its journal"
+
+
+_sync = getattr(os, "fdatasync", os.fsync)
+"""Not every system can leave out what a reader does not need, such as the time of the change."""
 
 
 def sessions_folder(state: Path) -> Path:

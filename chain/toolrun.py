@@ -106,7 +106,7 @@ class ToolRunner:
         return skipped
 
     def _is_held_up(self, run: Run) -> bool:
-        """Point C: whether no more tools are to start."""
+        """Whether a line waits that keeps tools from starting."""
         return run.stop_asked or self._inbox.has_urgent
 
     def _plan_call(self, call: ToolCall, *, is_cut: bool) -> _Planned:
@@ -123,10 +123,10 @@ class ToolRunner:
             return
         room = trio.Semaphore(MAX_AT_ONCE)
 
-        async def run_one(planned: _Planned, is_first: bool, *, task_status: trio.TaskStatus[bool]) -> None:
+        async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
-                if is_first and self._is_held_up(run):
-                    # A task begins a moment after point C, and a line may come in that moment.
+                # Here and not before: a task begins a moment later, and a line may come in that moment.
+                if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
                 await self._run_one(run, planned, on_start=lambda: task_status.started(True))
@@ -137,10 +137,8 @@ class ToolRunner:
             async with trio.open_nursery() as nursery:
                 for n, planned in enumerate(batch):
                     await room.acquire()
-                    if n >= MAX_AT_ONCE and self._is_held_up(run):
-                        break
                     # Each waits for the one before, so they start in order.
-                    if not await nursery.start(run_one, planned, n == 0):
+                    if not await nursery.start(run_one, planned, n == 0 or n >= MAX_AT_ONCE):
                         break
         except BaseExceptionGroup as group:
             raise _as_itself(group) from None

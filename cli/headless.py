@@ -19,6 +19,7 @@ from cli.moments import Now, Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer
 from cli.sender import Outgoing, Sender
+from cli.signals import LEAVING, heard
 from cli.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 
 AHEAD = 1_000
@@ -122,9 +123,7 @@ class _Headless:
                 return
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        # Who started us may have had a signal ignored, as nohup does, and that holds.
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        with trio.open_signal_receiver(*(n for n in wanted if signal.getsignal(n) is not signal.SIG_IGN)) as signals:
+        with trio.open_signal_receiver(*heard(LEAVING)) as signals:
             task_status.started()
             async for number in signals:
                 if self._signal is not None:
@@ -188,7 +187,7 @@ class _Headless:
                 self._output.answer(answer.message)
             case "refused" if not self._was_answered:
                 self._problem = answer.message
-            case "nothing" if answer.message:
+            case "nothing" | "returned" if answer.message:
                 self._was_answered = True
                 self._say(answer.message)
             case _:

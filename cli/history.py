@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_READ = 256 * 1024
-"""Bytes that are read: some thousand lines, at no time."""
+"""Bytes that are read: some thousand lines, in no time."""
 
 MAX_ENTRY = 10_000
 """Characters of an entry that is kept; a pasted file is not what anybody searches for."""

@@ -33,6 +33,7 @@ from cli.keyboard import Screen, Taken
 from cli.moments import Say
 from cli.render import LiveRenderer
 from cli.sender import Outgoing, Sender
+from cli.signals import LEAVING
 from cli.toolbar import Toolbar
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 OFFLINE = "offline"
 """The shipped model that needs no key."""
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 WELCOME = "Type a task, and go on typing while it runs. /help tells the rest."
 
@@ -232,7 +231,7 @@ class Interactive:
                 self._say(waits_for)
             case "handled":
                 self._say(self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message)
-            case "nothing" if answer.message:
+            case "nothing" | "returned" if answer.message:
                 self._say(answer.message)
             case _:
                 pass
@@ -355,7 +354,7 @@ class Interactive:
         last = threading.Timer(LAST_S, os._exit, [self._code or 1])
         last.daemon = True
         last.start()
-        for number in SIGNALS:
+        for number in LEAVING:
             # Nothing is left to be done in order: a tool that does not let go must not keep the process.
             signal.signal(number, signal.SIG_DFL)
         left = [("Came back:", text) for text in self._came_back]

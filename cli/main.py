@@ -22,6 +22,7 @@ from chain.lines import MAX_LINE
 from chain.version import VERSION
 from cli import tty
 from cli.flow import clean
+from cli.signals import LEAVING, heard
 from cli.writing import write_all
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from cli.keyboard import Screen
     from cli.moments import Say
     from cli.render import Renderer
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
-"""What a prompt listens to."""
 
 COMMANDS = ("check", "init", "demo")
 
@@ -153,9 +151,7 @@ def _interactive(
     import trio
 
     async def work() -> int:
-        # Who started us may have had a signal ignored, as nohup does, and that holds.
-        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        with trio.open_signal_receiver(*heard) as signals:
+        with trio.open_signal_receiver(*heard((*LEAVING, signal.SIGWINCH))) as signals:
             async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
                 # The prompt is up: what is imported from now on, nobody waits for.
                 from cli.interactive import serve
@@ -196,7 +192,9 @@ def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _leave_at_once(number: int, frame: object) -> NoReturn:
-    raise SystemExit(SIGTERM_CODE)
+    # Nothing is there yet that has to be ended in order, and an exception would strike anywhere, also inside trio.
+    tty.restore()
+    os._exit(SIGTERM_CODE)
 
 
 def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:

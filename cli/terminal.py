@@ -40,6 +40,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
+from chain.lines import is_stop
 from cli import history as history_file
 from cli import tty
 from cli.flow import cut
@@ -120,6 +121,8 @@ class Terminal:
         self._last: deque[str] = deque(maxlen=KEPT)
         self._back: list[str] = []
         """The lines at the top of the editor that came back, as they were."""
+        self._kept = ""
+        """The text that was to be put right, when it was last refused."""
         self._is_scheduled = False
         self._is_open = False
         self._is_closing = False
@@ -375,6 +378,8 @@ class Terminal:
 
     def _submit(self, *, urgent: bool) -> bool:
         """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
+        if self._submit_stop():
+            return True
         lines, became = self._lines(), "taken"
         was_tall = "\n" in self._buffer.text
         while lines and (became := self._hand_over(lines[0], urgent=urgent)) == "taken":
@@ -384,6 +389,7 @@ class Terminal:
             self._buffer.reset()
         elif became == "keep" and len(lines) == 1:
             self._back = []
+            self._kept = lines[0]
             self._set_lines(lines, len(lines[0]))
         else:
             # What is typed next is a line of its own.
@@ -392,6 +398,18 @@ class Terminal:
         if was_tall:
             self._draw_afresh()
         return True
+
+    def _submit_stop(self) -> bool:
+        """Hand over a stop that was typed after text that could not be sent: nothing keeps anybody from stopping."""
+        text = self._buffer.text
+        for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
+            typed = text.removeprefix(before)
+            if before and typed != text and is_stop(typed):
+                self._hand_over(typed, urgent=False)
+                self._buffer.document = Document(before, len(before))
+                return True
+        self._kept = ""
+        return False
 
     def _hand_over(self, line: str, *, urgent: bool) -> Taken:
         otherwise: Taken = "later"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+from io import FileIO
+from pathlib import Path
+
 import pytest
 import trio
 from support import MemoryFile, check_invariants, open_session, settings
@@ -9,6 +14,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain.tools import Tool, ToolContext, tool
+from cli import headless
+from cli.headless import Job
+from cli.render import Renderer
 
 TWO_STEPS = """
 rules:
@@ -58,7 +66,8 @@ async def test_todo_lines_that_the_disk_does_not_take_come_back(limit: int) -> N
         await session.chain.wait_idle()
         assert session.result.status == "error"
         assert session.chain.plan.tasks == ()
-        assert [session.state(f"L{n}") for n in (2, 3, 4)] == ["returned"] * 3
+        returned = [(r.id, r.state) for r in session.of(events.Receipt) if r.state != "delivered"]
+        assert returned == [(f"L{n}", "returned") for n in (2, 3, 4)]
 
 
 async def test_a_todo_line_that_the_disk_does_not_take_when_nothing_runs_comes_back_once() -> None:
@@ -66,7 +75,7 @@ async def test_a_todo_line_that_the_disk_does_not_take_when_nothing_runs_comes_b
     async with open_session(TWO_STEPS, file=file) as session:
         file.is_full = True
         answer = session.chain.submit("todo: add one")
-        assert (answer.what, session.state("L1")) == ("nothing", "returned")
+        assert (answer.what, session.state("L1")) == ("returned", "returned")
         assert "No space left" in answer.message
 
 
@@ -114,4 +123,45 @@ rules:
         assert session.result.status == "limit_reached"
         assert session.result.replies == ()
         assert "Half" not in str([r["message"] for r in session.records if r["type"] == "message"])
+        assert session.of(events.Notice)[-1].message.endswith("The reply that broke off is not kept.")
         check_invariants(session)
+
+
+async def test_a_stop_in_the_step_of_a_pause_is_a_stop() -> None:
+    async with open_session("rules: [{text: Half, stop_reason: pause_turn}]") as session:
+
+        def act(event: events.Event) -> None:
+            if isinstance(event, events.UsageReport):
+                session.chain.submit("stop")
+
+        session.chain.listen(act)
+        assert (await session.run("Do the task")).termination_reason == "user_cancelled"
+        check_invariants(session)
+
+
+async def test_the_record_of_a_line_says_that_it_was_made_urgent_by_its_key() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        session.chain.submit("why?", urgent=True)
+        gate.open.set()
+        await session.chain.wait_idle()
+        found = {r["id"]: (r["kind"], r["urgent"]) for r in session.records if r["type"] == "line"}
+        assert found == {"L1": ("redirect", False), "L2": ("question", True)}
+
+
+async def test_a_line_that_comes_back_has_one_receipt_for_whoever_sent_it(tmp_path: Path) -> None:
+    file = NoPlan()
+    reading, writing = os.pipe()
+    with FileIO(writing, "w") as stdin, (tmp_path / "out").open("wb", buffering=0) as out, FileIO(reading) as source:
+        stdin.write(b'{"type": "line", "id": "mine", "text": "todo: add one"}\n')
+        stdin.close()
+        file.is_full = True
+        async with open_session(TWO_STEPS, file=file) as session:
+            job = Job(reads_stdin=True, output="stream-json", input="stream-json")
+            renderer = Renderer(color=False, ascii=False)
+            fds = {"stdin": source.fileno(), "stdout": out.fileno(), "stderr": out.fileno()}
+            assert await headless.run(session.chain, job, renderer, **fds) == 3
+    told = [json.loads(row) for row in (tmp_path / "out").read_text().splitlines()]
+    assert [(r["id"], r["state"]) for r in told if r["type"] == "receipt"] == [("mine", "returned")]

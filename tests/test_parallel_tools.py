@@ -363,6 +363,24 @@ async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_ye
         check_invariants(session)
 
 
+@pytest.mark.parametrize("line", ["stop", "!now"])
+@pytest.mark.parametrize("moments", range(8))
+async def test_what_had_no_room_yet_does_not_start_after_a_line_that_holds_it_up(moments: int, line: str) -> None:
+    desk = Desk()
+    async with open_session(asking(*(f"look {n}" for n in MANY)), tools=desk.tools) as session:
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        desk.open(MANY[0])
+        for _ in range(moments):
+            await trio.lowlevel.checkpoint()
+        session.chain.submit(line)
+        started = len(ids(session, "tool_started"))
+        desk.open(*MANY)
+        await session.chain.wait_idle()
+        assert len(ids(session, "tool_started")) == started
+        check_invariants(session)
+
+
 async def test_what_was_found_is_shown_in_the_order_of_the_calls_and_failures_are_not_in_it() -> None:
     desk = Desk()
     async with open_session(asking("look a", "look bad", "look c", "change d"), tools=desk.tools) as session:

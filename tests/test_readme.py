@@ -134,6 +134,17 @@ def test_the_handler_example_is_used_as_it_is() -> None:
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
 
 
+def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Path) -> None:
+    (tmp_path / "handler.yaml").write_text(block("handler"))
+    (tmp_path / "mine.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
+    query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
+    done = run("-m", "cli", "--config", "mine.yaml", *query, cwd=tmp_path, home=tmp_path)
+    assert "INTERRUPTION at iteration 2" in done.stderr
+    assert "total of 1" in done.stdout, done.stdout
+
+
 def test_the_template_names_are_all_listed() -> None:
     for name in interruption.NAMES:
         assert f"`${{{name}}}`" in README

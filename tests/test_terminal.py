@@ -1151,3 +1151,22 @@ def test_an_urgent_line_that_comes_back_is_still_urgent(screen: Screen) -> None:
     screen.until(edits("!look here\n"))
     screen.type(CTRL_C)
     quit(idle(screen))
+
+
+def test_a_stop_is_a_stop_also_after_text_that_could_not_be_sent(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    send(screen, "/drop L99", "stop").until("nothing waits").until("⏹ Stopping after hang")
+    screen.until(edits("/drop L99"))
+    screen.type(ESC)
+    screen.until("Interrupted.").until(edits("/drop L99"))
+
+    screen.type(CTRL_C)
+    busy(idle(screen), "hang", "hang")
+    send(screen, *(f"line {n}" for n in range(1, 12)), "never mind")
+    screen.until("Interruption channel full").until(lambda s: s.everything.count("⏹ Stopping after hang") == 2)
+    assert screen.everything.count("Interruption channel full") == 1
+    screen.type(ESC)
+    screen.until("line 10\n").until(lambda s: "idle" in s.toolbar)
+    screen.type(CTRL_C)
+    quit(idle(screen))
+    assert {state for text, state in states(screen).items() if text.startswith("line ")} == {"returned"}
