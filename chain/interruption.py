@@ -13,8 +13,8 @@ the format leaves open:
 
 Of ``rules`` the first that matches a line decides. What the format leaves open there:
 
-- A rule looks at what ``${message}`` gives, so without the line's marker, and at no more than its beginning (see
-  ``chain.search``). ``^`` and ``$`` are the ends of the line, however many rows it has.
+- A rule looks at what ``${message}`` gives, so without the line's marker, and at no more than its beginning
+  (``MAX_SEARCHED``). ``^`` and ``$`` are the ends of the line, however many rows it has.
 - Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
   which is the query of a run.
 - The action is decided as the line is accepted. By which rule the line is put to the model is decided as it is
@@ -22,14 +22,12 @@ Of ``rules`` the first that matches a line decides. What the format leaves open 
   rule.
 - What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
 - An action only adds: ``deliver`` leaves a ``!`` in force.
-- A rule whose search takes too long is a mistake in the file that shows only in use. It matches nothing any more, and
-  ``mistake`` tells of it, for the file to be given up.
+- The rules together have ``MAX_SEARCH_S`` for a line. If that is not enough, no rule decides, and the rule that took
+  most of it is a mistake in the file that shows only in use: ``mistake`` tells of it, for the file to be given up.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import Template
@@ -37,12 +35,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from chain import yamlfile
 from chain.messages import Overrides
-from chain.search import MAX_SEARCH_S, TooSlow, is_found
+from chain.search import BadPattern, Expressions, Patience, TooSlow
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
     from chain.lines import Kind, Line
+    from chain.search import Pattern
     from chain.yamlfile import Node
+
+MAX_SEARCHED = 2_000
+"""Characters of a line that rules look at: what somebody types has fewer, and what is pasted says little by its end."""
+
+MAX_SEARCH_S = 0.1
+"""Seconds of processor time that all rules together have for a line: good ones need microseconds."""
 
 NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
 """What a template may name."""
@@ -89,9 +94,16 @@ class InterruptionPrompt:
 
     def rule_for(self, line: Line) -> Rule | None:
         """The first rule that matches a line; none for one that is not put to the model as an interruption."""
-        if line.kind in _NOT_PUT:
+        if line.kind in _NOT_PUT or self.mistake is not None:
             return None
-        return next((rule for rule in self.rules if rule.matches(line.message)), None)
+        patience = Patience(MAX_SEARCH_S)
+        try:
+            return next((r for r in self.rules if patience.search(r.pattern, line.message, MAX_SEARCHED)), None)
+        except TooSlow:
+            # Every rule with that pattern: a file may have it twice.
+            for rule in self.rules:
+                rule.was_too_slow = rule.pattern is patience.slowest
+            return None
 
     @property
     def mistake(self) -> ConfigError | None:
@@ -103,25 +115,15 @@ class InterruptionPrompt:
 class Rule:
     """What holds for the lines that ``pattern`` is found in.
 
-    ``prompt`` is the handler prompt with the rule's own parts in it. A search that took too long is not tried again:
-    ``was_too_slow`` is then set, and ``too_slow`` is what to tell the user.
+    ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
+    too long, and ``too_slow`` is what to tell the user then.
     """
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     action: Action
     prompt: InterruptionPrompt
     too_slow: ConfigError
     was_too_slow: bool = False
-
-    def matches(self, message: str) -> bool:
-        """Whether the pattern is found; not if it takes too long to say."""
-        if self.was_too_slow:
-            return False
-        try:
-            return is_found(self.pattern, message)
-        except TooSlow:
-            self.was_too_slow = True
-            return False
 
 
 BUILT_IN = InterruptionPrompt(
@@ -276,11 +278,11 @@ def parse(text: str, file: str) -> InterruptionPrompt:
         resume=_resume(top["resume"], text, _RESUME) if "resume" in top else _RESUME,
         todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct",
     )
-    rules = top["rules"].items() if "rules" in top else []
-    return replace(handler, rules=tuple(_rule(node, text, handler) for node in rules))
+    rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
+    return replace(handler, rules=tuple(_rule(node, text, handler, expressions) for node in rules))
 
 
-def _rule(node: Node, source: str, handler: InterruptionPrompt) -> Rule:
+def _rule(node: Node, source: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
     keys = node.mapping(["match", "action", "resume", "config", "messages"])
     if "match" not in keys:
         raise node.error("has no match")
@@ -290,7 +292,7 @@ def _rule(node: Node, source: str, handler: InterruptionPrompt) -> Rule:
         keys["action"].choice(get_args(Action))
         action = keys["action"].value
     return Rule(
-        pattern=_pattern(keys["match"]),
+        pattern=_pattern(keys["match"], expressions),
         action=action,
         prompt=replace(
             handler,
@@ -300,22 +302,20 @@ def _rule(node: Node, source: str, handler: InterruptionPrompt) -> Rule:
             resume=_resume(keys["resume"], source, handler.resume or _RESUME) if "resume" in keys else handler.resume,
         ),
         too_slow=keys["match"].error(
-            f"took more than {MAX_SEARCH_S:g} s to search a line; take repeats inside repeats apart, such as (a+)+"
+            f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "
+            "take repeats inside repeats apart, such as (a+)+"
         ),
     )
 
 
-def _pattern(node: Node) -> re.Pattern[str]:
+def _pattern(node: Node, expressions: Expressions) -> Pattern:
     text = node.text()
     if not text.strip():
         raise node.error("is empty; . matches every line")
     try:
-        # What Python may read otherwise one day is no mistake today, and a warning would end up on the screen.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return re.compile(text, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise node.error(f"is not a regular expression: {error}") from None
+        return expressions.compile(text)
+    except BadPattern as error:
+        raise node.error(str(error)) from None
 
 
 def _overrides(node: Node, base: Overrides) -> Overrides:

@@ -1,63 +1,128 @@
-"""Regular expressions that a user wrote, searched in a time that is bounded.
+"""Regular expressions that a user's file brings, compiled and searched in bounded time, in any thread.
 
-Python's ``re`` can take time that doubles with each character, and holds the interpreter meanwhile: no task, thread or
-key could end it. But it looks for signals now and then, so a timer can.
+Python's ``re`` can take time that doubles with each character, and holds the interpreter meanwhile: no task, thread,
+key or signal could end it. The ``regex`` library reads the same language, and more, and gives up after a timeout. It
+counts processor time, so a busy machine makes no search too slow.
 
-The timer works in the main thread, where a chain usually runs, and as long as nobody else catches ``SIGVTALRM``.
-Elsewhere only ``MAX_SEARCHED`` is left: that bounds what grows with the square of the length, not what doubles.
+Compiling has to be bounded as well: ``regex`` writes counted repeats out, so that ``((x?){1000}){1000}`` would fill the
+memory.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-import threading
-from typing import TYPE_CHECKING
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from types import FrameType
+    import regex
 
-MAX_SEARCHED = 2_000
-"""Characters of a text that are searched: what somebody types has fewer, and what is pasted says little by its end."""
+    Pattern: TypeAlias = regex.Pattern[str]
+    Match: TypeAlias = regex.Match[str]
 
-MAX_SEARCH_S = 0.1
-"""Seconds of processor time for one search. A good expression needs microseconds, and all else waits meanwhile."""
+MAX_WRITTEN_OUT = 200_000
+"""Items that the expressions of one file may have once their counted repeats are written out; it takes about 0.4 s to
+compile so many. Those of the offline model, the largest file that is shipped, have 40,000."""
+
+
+class BadPattern(ValueError):
+    """A text that is no regular expression, or one that is too large; the message says what is wrong with it."""
 
 
 class TooSlow(Exception):
-    """A search took too long; whether there is a match is not known."""
+    """Searching took longer than it may; whether there is a match is not known."""
 
 
-def is_found(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether the pattern is in the first ``MAX_SEARCHED`` characters. Raises ``TooSlow``."""
-    global _is_searching
-    if not _can_be_cut():
-        return pattern.search(text, 0, MAX_SEARCHED) is not None
-    try:
-        _is_searching = True
-        # This timer counts the time of the processor: a busy machine makes no search too slow.
-        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SEARCH_S)
-        return pattern.search(text, 0, MAX_SEARCHED) is not None
-    finally:
-        _is_searching = False
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+class Expressions:
+    """Compiles the expressions of one file, which all ignore case."""
+
+    def __init__(self) -> None:
+        self._left = MAX_WRITTEN_OUT
+
+    def compile(self, text: str, *, multiline: bool = False) -> Pattern:
+        """The pattern; with ``multiline`` ``^`` and ``$`` are the ends of a row. Raises ``BadPattern``."""
+        import regex  # only where there are patterns: a prompt does not wait for it
+
+        self._left -= written_out(text)
+        if self._left < 0:
+            raise BadPattern(
+                "is not a regular expression that can be used: with those before it in this file it is too large, "
+                "once repeats such as (...){1,1000} are written out"
+            )
+        flags = regex.IGNORECASE | (regex.MULTILINE if multiline else 0)
+        try:
+            # What the library may read otherwise one day is no mistake today, and a warning would be on the screen.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return regex.compile(text, flags)
+        except (regex.error, OverflowError, RecursionError, ValueError) as error:
+            raise BadPattern(f"is not a regular expression: {error}") from None
 
 
-_is_searching = False
-"""Whether the signal means a search; one that comes late must not raise in what follows."""
+class Patience:
+    """The processor time, in seconds, that a number of searches share. When it is spent they raise ``TooSlow``.
+
+    ``slowest`` is the pattern that took most of it, which need not be the one that was searched for in the end.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.slowest: Pattern | None = None
+        self._left_s = seconds
+        self._most_s = 0.0
+
+    def search(self, pattern: Pattern, text: str, most: int) -> Match | None:
+        """The first match in the first ``most`` characters."""
+        with self._timed(pattern) as seconds:
+            return pattern.search(text, 0, most, timeout=seconds)
+
+    def matches(self, pattern: Pattern, text: str, most: int) -> list[Match]:
+        """Every match in the first ``most`` characters."""
+        with self._timed(pattern) as seconds:
+            return list(pattern.finditer(text, 0, most, timeout=seconds))
+
+    def is_whole(self, pattern: Pattern, text: str, most: int) -> bool:
+        """Whether the pattern matches all of the first ``most`` characters."""
+        with self._timed(pattern) as seconds:
+            return pattern.fullmatch(text, 0, most, timeout=seconds) is not None
+
+    @contextmanager
+    def _timed(self, pattern: Pattern) -> Iterator[float]:
+        """Count the time that is taken within, of which what is left is given."""
+        if self._left_s <= 0:
+            raise TooSlow
+        begun = time.process_time()
+        try:
+            yield self._left_s
+        except TimeoutError:
+            self._left_s = 0
+            raise TooSlow from None
+        finally:
+            took_s = time.process_time() - begun
+            self._left_s -= took_s
+            if took_s > self._most_s:
+                self.slowest, self._most_s = pattern, took_s
 
 
-def _can_be_cut() -> bool:
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    if signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL:
-        # It stays caught from now on: uncaught, a signal that comes late would end the process.
-        signal.signal(signal.SIGVTALRM, _cut)
-    return signal.getsignal(signal.SIGVTALRM) is _cut
+_COUNTED = re.compile(r"(?P<before>.?)\{(?P<least>\d*),?(?P<most>\d*)\}", re.S)
 
 
-def _cut(signum: int, frame: FrameType | None) -> None:
-    global _is_searching
-    if _is_searching:
-        _is_searching = False
-        raise TooSlow
+def written_out(text: str) -> int:
+    """How many items a pattern has at most when its counted repeats are written out.
+
+    An upper bound that holds however the text is read, whatever is escaped, a comment or in a set: a repeat after a
+    bracket (or after a space, which counts for nothing in a verbose pattern) may repeat a group with all other such
+    repeats in it; any other repeats one character.
+    """
+    groups, singles = [1], len(text)
+    for repeat in _COUNTED.finditer(text):
+        # Ten digits are beyond every bound already.
+        times = max(int(repeat["least"][:10] or 0), int(repeat["most"][:10] or 0))
+        if repeat["before"] == ")" or repeat["before"].isspace():
+            groups.append(max(times, 1))
+        else:
+            singles += times
+    return singles * prod(groups)

@@ -23,6 +23,7 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request
+from chain.providers import scripted
 from chain.providers.scripted import ScriptedModel
 
 RESUME = (
@@ -593,3 +594,26 @@ def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
     assert ScriptedModel.parse("name: other\nrules: []", "my.yaml").name == "other"
     with pytest.raises(ConfigError, match="cannot be read"):
         ScriptedModel.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("rules", "place"),
+    [
+        ("rules:\n- when: {user: '^(a|aa)+$'}\n  text: x\n", "my.yaml:2: rules[0].when.user"),
+        (
+            "rules:\n- text: x\n  collect: {l: {match: '^(a|aa)+$', from: query}}\n",
+            "my.yaml:3: rules[0].collect.l.match",
+        ),
+        ("marks:\n  note: '^(a|aa)+$'\nrules: [{text: x}]\n", "my.yaml:2: marks.note"),
+    ],
+)
+async def test_an_expression_that_would_hang_fails_the_call_and_is_named(
+    rules: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripted, "MAX_SEARCH_S", 0.05)
+    it = ScriptedModel.parse(rules, "my.yaml")
+    with pytest.raises(ModelError, match="take repeats inside repeats apart") as failed:
+        await answer(it, [user_text("a" * 60 + "!")])
+    assert str(failed.value).startswith(f"{place}: took most of the ")
+    assert not failed.value.retryable
+    assert (await answer(it, [user_text("aa!")])).stop_reason == "end_turn"

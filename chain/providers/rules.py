@@ -80,12 +80,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from chain import yamlfile
 from chain.model import StopReason
+from chain.search import BadPattern, Expressions
+
+if TYPE_CHECKING:
+    from chain.search import Pattern
 
 Source: TypeAlias = Literal["results", "latest", "query", "stdin", "interruption", "tail"]
 GoingOn: TypeAlias = Literal["no", "continue", "work"]
@@ -94,7 +98,7 @@ NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tai
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
-"""Characters of a text that a rule's expressions look at: Python's can take time that grows with the square of it."""
+"""Characters of a text that a rule's expressions look at."""
 
 _SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|\d{1,3}))?(?::-([^}]*))?\})?")
 NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
@@ -146,26 +150,26 @@ class Pace:
 class Marks:
     """How the user messages that are no queries are told from those that are."""
 
+    resume: Pattern
+    note: Pattern
     interruption: str = "USER INTERRUPTION: "
-    redirect: re.Pattern[str] | None = None
-    resume: re.Pattern[str] = re.compile(r"\AYour reply was shown to the user\.|\APlease continue\.\Z")
-    note: re.Pattern[str] = re.compile(r"\A\[The user (stopped|interrupted) the run here\]\Z")
+    redirect: Pattern | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class When:
     """The conditions of a rule; ``None`` asks for nothing."""
 
-    user: re.Pattern[str] | None = None
-    interruption: re.Pattern[str] | None = None
-    result: re.Pattern[str] | None = None
-    tool: re.Pattern[str] | None = None
+    user: Pattern | None = None
+    interruption: Pattern | None = None
+    result: Pattern | None = None
+    tool: Pattern | None = None
     is_error: bool | None = None
     aside: bool | None = None
     turn: int | None = None
     step: int | None = None
-    tail: re.Pattern[str] | None = None
-    system: re.Pattern[str] | None = None
+    tail: Pattern | None = None
+    system: Pattern | None = None
     overrides: frozenset[str] | None = None
 
     @property
@@ -180,7 +184,7 @@ class When:
         return self.user is not None and not later
 
     @property
-    def patterns(self) -> tuple[re.Pattern[str], ...]:
+    def patterns(self) -> tuple[Pattern, ...]:
         """The expressions whose groups fill templates, the one that owns the numbers first."""
         found = (self.interruption, self.result, self.user, self.tail, self.system)
         return tuple(p for p in found if p is not None)
@@ -190,11 +194,11 @@ class When:
 class Collection:
     """A list of matches."""
 
-    match: re.Pattern[str]
+    match: Pattern
     source: Source = "results"
-    tool: re.Pattern[str] | None = None
+    tool: Pattern | None = None
     is_error: bool = False
-    within: re.Pattern[str] | None = None
+    within: Pattern | None = None
     has: Template = Template()
     unique: str | None = None
     row: Template = Template((Slot("0"),))
@@ -246,13 +250,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A rule file; ``file`` is its path as it was given."""
+    """A rule file; ``file`` is its path as it was given, ``places`` say where its expressions stand."""
 
     file: str
     name: str
-    rules: tuple[Rule, ...] = ()
-    marks: Marks = Marks()
-    pace: Pace = Pace()
+    rules: tuple[Rule, ...]
+    marks: Marks
+    pace: Pace
+    places: Mapping[Pattern, yamlfile.Node]
 
 
 def load(path: Path) -> RuleFile:
@@ -265,28 +270,24 @@ def parse(text: str, file: str) -> RuleFile:
     return _read(yamlfile.parse(text, file))
 
 
+_RESUME = r"\AYour reply was shown to the user\.|\APlease continue\.\Z"
+_NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
+
+
 def _read(top: yamlfile.Node) -> RuleFile:
     keys = top.mapping(("version", "description", "name", "marks", "pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
     pace = _pace(keys["pace"], Pace()) if "pace" in keys else Pace()
+    reader = _Reader(pace)
     return RuleFile(
         file=top.file,
         name=keys["name"].text() if "name" in keys else Path(top.file).stem,
-        rules=tuple(_rule(node, index, pace) for index, node in enumerate(keys["rules"].items())),
-        marks=_marks(keys["marks"]) if "marks" in keys else Marks(),
+        rules=tuple(reader.rule(node, index) for index, node in enumerate(keys["rules"].items())),
+        marks=reader.marks(keys.get("marks") or replace(top, value={}, key="marks")),
         pace=pace,
+        places=reader.places,
     )
-
-
-def _marks(node: yamlfile.Node) -> Marks:
-    keys = node.mapping(("interruption", "redirect", "resume", "note"))
-    given: dict[str, Any] = {name: _regex(keys[name]) for name in ("redirect", "resume", "note") if name in keys}
-    if "interruption" in keys:
-        given["interruption"] = keys["interruption"].text()
-        if not given["interruption"].strip():
-            raise keys["interruption"].error("must not be blank, or every message would be an interruption")
-    return Marks(**given)
 
 
 def _pace(node: yamlfile.Node, default: Pace) -> Pace:
@@ -300,86 +301,114 @@ def _pace(node: yamlfile.Node, default: Pace) -> Pace:
 _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
-def _rule(node: yamlfile.Node, index: int, pace: Pace) -> Rule:
-    keys = node.mapping(("when", "times", "collect", "pace", *_ACTIONS))
-    if not keys.keys() & set(_ACTIONS):
-        raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
-    when = _when(keys["when"]) if "when" in keys else When()
-    known = {*NAMES, *groups(*when.patterns)}
-    collect: dict[str, Collection] = {}
-    for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
-        if name in known:
-            raise each.error("this name is taken; call the list something else")
-        collect[name] = _collection(each, known)
-    for name, collection in collect.items():
-        own = groups(collection.match)
-        known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
+class _Reader:
+    """Reads what has expressions in it; ``places`` are where those stand."""
 
-    go_on: GoingOn = "no"
-    if "and" in keys:
-        go_on = "work" if keys["and"].choice(("continue", "work")) == "work" else "continue"
-    if go_on == "work" and when.interruption is None:
-        raise keys["and"].error("work is for rules with an interruption; write continue here")
+    def __init__(self, pace: Pace) -> None:
+        self.places: dict[Pattern, yamlfile.Node] = {}
+        self._pace = pace
+        self._expressions = Expressions()
 
-    def template(key: str) -> Template:
-        return _template(keys[key], known) if key in keys else Template()
+    def rule(self, node: yamlfile.Node, index: int) -> Rule:
+        """A rule; ``index`` counts from 0 in its file."""
+        keys = node.mapping(("when", "times", "collect", "pace", *_ACTIONS))
+        if not keys.keys() & set(_ACTIONS):
+            raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
+        when = self._when(keys["when"]) if "when" in keys else When()
+        known = {*NAMES, *groups(*when.patterns)}
+        collect: dict[str, Collection] = {}
+        for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
+            if name in known:
+                raise each.error("this name is taken; call the list something else")
+            collect[name] = self._collection(each, known)
+        for name, collection in collect.items():
+            own = groups(collection.match)
+            known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
 
-    return Rule(
-        index=index,
-        when=when,
-        times=keys["times"].integer(minimum=1) if "times" in keys else None,
-        collect=collect,
-        thinking=template("thinking"),
-        text=template("text"),
-        calls=tuple(_call(n, known, collect) for n in keys["tools"].items()) if "tools" in keys else (),
-        go_on=go_on,
-        stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
-        usage=_usage(keys["usage"]) if "usage" in keys else {},
-        pace=_pace(keys["pace"], pace) if "pace" in keys else None,
-        failure=_failure(keys["error"]) if "error" in keys else None,
-    )
+        go_on: GoingOn = "no"
+        if "and" in keys:
+            go_on = "work" if keys["and"].choice(("continue", "work")) == "work" else "continue"
+        if go_on == "work" and when.interruption is None:
+            raise keys["and"].error("work is for rules with an interruption; write continue here")
 
+        def template(key: str) -> Template:
+            return _template(keys[key], known) if key in keys else Template()
 
-def _when(node: yamlfile.Node) -> When:
-    regexes = ("user", "interruption", "result", "tool", "tail", "system")
-    keys = node.mapping((*regexes, "is_error", "aside", "turn", "step", "overrides"))
-    given: dict[str, Any] = {name: _regex(keys[name]) for name in regexes if name in keys}
-    given |= {name: keys[name].boolean() for name in ("is_error", "aside") if name in keys}
-    given |= {name: keys[name].integer(minimum=1) for name in ("turn", "step") if name in keys}
-    if "overrides" in keys:
-        given["overrides"] = frozenset(item.choice(PARAMETERS) for item in keys["overrides"].items())
-    when = When(**given)
-    names = [name for pattern in when.patterns for name in pattern.groupindex]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise node.error(f"the group {twice[0]} is in two of the expressions; give one of them another name")
-    return when
+        return Rule(
+            index=index,
+            when=when,
+            times=keys["times"].integer(minimum=1) if "times" in keys else None,
+            collect=collect,
+            thinking=template("thinking"),
+            text=template("text"),
+            calls=tuple(_call(n, known, collect) for n in keys["tools"].items()) if "tools" in keys else (),
+            go_on=go_on,
+            stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
+            usage=_usage(keys["usage"]) if "usage" in keys else {},
+            pace=_pace(keys["pace"], self._pace) if "pace" in keys else None,
+            failure=_failure(keys["error"]) if "error" in keys else None,
+        )
 
+    def marks(self, node: yamlfile.Node) -> Marks:
+        """How messages are told apart."""
+        keys = node.mapping(("interruption", "redirect", "resume", "note"))
+        built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
+        given: dict[str, Any] = {
+            name: self._regex(value) for name, value in {**built_in, **keys}.items() if name != "interruption"
+        }
+        if "interruption" in keys:
+            given["interruption"] = keys["interruption"].text()
+            if not given["interruption"].strip():
+                raise keys["interruption"].error("must not be blank, or every message would be an interruption")
+        return Marks(**given)
 
-def _collection(node: yamlfile.Node, known: set[str]) -> Collection:
-    keys = node.mapping(
-        ("match", "from", "tool", "is_error", "within", "has", "unique", "row", "join", "limit", "empty")
-    )
-    if "match" not in keys:
-        raise node.error("a list needs match, the regular expression of its items")
-    match = _regex(keys["match"])
-    given: dict[str, Any] = {}
-    if "from" in keys:
-        given["source"] = keys["from"].choice(get_args(Source))
-    given |= {name: _regex(keys[name]) for name in ("tool", "within") if name in keys}
-    if "is_error" in keys:
-        given["is_error"] = keys["is_error"].boolean()
-    if "unique" in keys:
-        # YAML reads the group 1 as a number
-        group = yamlfile.Node(str(keys["unique"].value), node.file, keys["unique"].line, keys["unique"].key)
-        given["unique"] = group.choice(sorted(groups(match)))
-    if "has" in keys:
-        given["has"] = _template(keys["has"], known)
-    if "row" in keys:
-        given["row"] = _template(keys["row"], groups(match))
-    given |= {name: keys[name].text() for name in ("join", "empty") if name in keys}
-    if "limit" in keys:
-        given["limit"] = keys["limit"].integer(minimum=1)
-    return Collection(match, **given)
+    def _when(self, node: yamlfile.Node) -> When:
+        regexes = ("user", "interruption", "result", "tool", "tail", "system")
+        keys = node.mapping((*regexes, "is_error", "aside", "turn", "step", "overrides"))
+        given: dict[str, Any] = {name: self._regex(keys[name]) for name in regexes if name in keys}
+        given |= {name: keys[name].boolean() for name in ("is_error", "aside") if name in keys}
+        given |= {name: keys[name].integer(minimum=1) for name in ("turn", "step") if name in keys}
+        if "overrides" in keys:
+            given["overrides"] = frozenset(item.choice(PARAMETERS) for item in keys["overrides"].items())
+        when = When(**given)
+        names = [name for pattern in when.patterns for name in pattern.groupindex]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise node.error(f"the group {twice[0]} is in two of the expressions; give one of them another name")
+        return when
+
+    def _collection(self, node: yamlfile.Node, known: set[str]) -> Collection:
+        keys = node.mapping(
+            ("match", "from", "tool", "is_error", "within", "has", "unique", "row", "join", "limit", "empty")
+        )
+        if "match" not in keys:
+            raise node.error("a list needs match, the regular expression of its items")
+        match = self._regex(keys["match"])
+        given: dict[str, Any] = {}
+        if "from" in keys:
+            given["source"] = keys["from"].choice(get_args(Source))
+        given |= {name: self._regex(keys[name]) for name in ("tool", "within") if name in keys}
+        if "is_error" in keys:
+            given["is_error"] = keys["is_error"].boolean()
+        if "unique" in keys:
+            # YAML reads the group 1 as a number
+            group = yamlfile.Node(str(keys["unique"].value), node.file, keys["unique"].line, keys["unique"].key)
+            given["unique"] = group.choice(sorted(groups(match)))
+        if "has" in keys:
+            given["has"] = _template(keys["has"], known)
+        if "row" in keys:
+            given["row"] = _template(keys["row"], groups(match))
+        given |= {name: keys[name].text() for name in ("join", "empty") if name in keys}
+        if "limit" in keys:
+            given["limit"] = keys["limit"].integer(minimum=1)
+        return Collection(match, **given)
+
+    def _regex(self, node: yamlfile.Node) -> Pattern:
+        try:
+            pattern = self._expressions.compile(node.text(), multiline=True)
+        except BadPattern as error:
+            raise node.error(str(error)) from None
+        self.places.setdefault(pattern, node)
+        return pattern
 
 
 def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection]) -> Call:
@@ -446,14 +475,7 @@ def _failure(node: yamlfile.Node) -> Failure:
     return Failure(**{name: readers[name](value) for name, value in node.mapping(readers).items()})
 
 
-def _regex(node: yamlfile.Node) -> re.Pattern[str]:
-    try:
-        return re.compile(node.text(), re.IGNORECASE | re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise node.error(f"is not a regular expression: {error}") from None
-
-
-def groups(*patterns: re.Pattern[str]) -> set[str]:
+def groups(*patterns: Pattern) -> set[str]:
     """The names that the groups of these expressions give; the first owns the numbers."""
     numbers = {str(n) for pattern in patterns[:1] for n in range(pattern.groups + 1)}
     return numbers | {name for pattern in patterns for name in pattern.groupindex}

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import trio
 
@@ -29,6 +28,14 @@ from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Too
 from chain.model import Delta, Reply, Request
 from chain.providers import rules
 from chain.providers.rules import MAX_SEARCHED, Collection, Failure, Marks, Pace, Rule, RuleFile
+from chain.search import Patience, TooSlow
+
+if TYPE_CHECKING:
+    from chain.search import Match, Pattern
+
+MAX_SEARCH_S = 2.0
+"""Seconds of processor time that all searches for a reply have together; the shipped rules need some milliseconds, and
+nothing else goes on meanwhile."""
 
 CHARS_PER_TOKEN = 4
 """A usual estimate for English text; good enough to see budgets and limits at work."""
@@ -61,8 +68,13 @@ class ScriptedModel:
         """Answer one request. Raises ``ModelError`` where a rule says so."""
         if not self._scene.has_read(request.messages):
             self._scene = _Scene(self._script.marks)
-        self._scene.read(request.messages)
-        answer = self._answer(request)
+        self._scene.patience = patience = Patience(MAX_SEARCH_S)
+        try:
+            self._scene.read(request.messages)
+            answer = self._answer(request)
+        except TooSlow:
+            self._scene = _Scene(self._script.marks)  # it may have been read by half
+            raise self._too_slow(patience) from None
         await self._stream(answer, on_delta)
         return answer.reply
 
@@ -71,6 +83,11 @@ class ScriptedModel:
 
     async def aclose(self) -> None:
         """There is nothing to give up."""
+
+    def _too_slow(self, patience: Patience) -> ModelError:
+        why = f"took most of the {MAX_SEARCH_S:g} s that searching may take; take repeats inside repeats apart: (a+)+"
+        assert patience.slowest is not None
+        return ModelError(str(self._script.places[patience.slowest].error(why)))
 
     def _answer(self, request: Request) -> _Answer:
         """Choose, count and render, in one step that nothing can come between."""
@@ -213,6 +230,7 @@ class _Scene:
     """
 
     def __init__(self, marks: Marks) -> None:
+        self.patience = Patience(MAX_SEARCH_S)
         self._marks = marks
         self._count = 0
         self._last: Message | None = None
@@ -238,6 +256,14 @@ class _Scene:
     def has_read(self, messages: Sequence[Message]) -> bool:
         """Whether all that was read is the beginning of these."""
         return not self._count or (self._count <= len(messages) and messages[self._count - 1] is self._last)
+
+    def search(self, pattern: Pattern, text: str) -> Match | None:
+        """The first match. Raises ``TooSlow``."""
+        return self.patience.search(pattern, text, MAX_SEARCHED)
+
+    def is_whole(self, pattern: Pattern, text: str) -> bool:
+        """Whether the pattern matches all of the text. Raises ``TooSlow``."""
+        return self.patience.is_whole(pattern, text, MAX_SEARCHED)
 
     def read(self, messages: Sequence[Message]) -> None:
         """Read the messages that are new."""
@@ -274,13 +300,13 @@ class _Scene:
 
     def _read_text(self, text: str) -> None:
         mark = self._marks.interruption
-        if self._marks.note.search(text.strip(), 0, MAX_SEARCHED):
+        if self.search(self._marks.note, text.strip()):
             self.lines = []  # they belong to a run that is over
-        elif self._marks.resume.search(text.strip(), 0, MAX_SEARCHED):
+        elif self.search(self._marks.resume, text.strip()):
             self._nudged = True
         elif text.startswith(mark):
             for line in text.removeprefix(mark).split(f"\n\n{mark}"):
-                if self._marks.redirect is not None and _search(self._marks.redirect, line):
+                if self._marks.redirect is not None and self.search(self._marks.redirect, line):
                     self._begin(line.strip())
                 else:
                     self.lines.append(line.strip())
@@ -313,22 +339,22 @@ class _Moment:
             return None
         if when.wants_query and (self.event is None or self.event.results):
             return None
-        found: list[re.Match[str] | None] = []
+        found: list[Match | None] = []
         if when.interruption is not None:
-            found.append(_search(when.interruption, self.line))
+            found.append(scene.search(when.interruption, self.line))
         outcome = None
         if self.event is not None and self.event.results:
-            outcome = next((o for o in self.event.results if _is_meant(rule, self.event, o)), None)
+            outcome = next((o for o in self.event.results if self._is_meant(rule, self.event, o)), None)
         if when.wants_results and outcome is None:
             return None
         if when.result is not None and outcome is not None:
-            found.append(_search(when.result, outcome.text))
+            found.append(scene.search(when.result, outcome.text))
         if when.user is not None:
-            found.append(_search(when.user, scene.query))
+            found.append(scene.search(when.user, scene.query))
         if when.tail is not None:
-            found.append(_search(when.tail, self._tail))
+            found.append(scene.search(when.tail, self._tail))
         if when.system is not None:
-            found.append(_search(when.system, self.request.system))
+            found.append(scene.search(when.system, self.request.system))
         matches = [m for m in found if m is not None]
         if len(matches) < len(found):
             return None
@@ -337,14 +363,24 @@ class _Moment:
             names |= _captured(match, numbers=n == 0)
         return _Fit(rule, self, names)
 
+    def _is_meant(self, rule: Rule, event: _Event, outcome: _Outcome) -> bool:
+        """Whether the conditions on a tool result hold for this one."""
+        when = rule.when
+        return (
+            when.aside in (None, event.aside)
+            and when.is_error in (None, outcome.is_error)
+            and (when.tool is None or self.scene.is_whole(when.tool, outcome.tool))
+            and (when.result is None or self.scene.search(when.result, outcome.text) is not None)
+        )
+
     def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
         """The items of a list, each with its names; ``names`` are those of the rule."""
         found: list[dict[str, str]] = []
         has = collection.has.fill(names).casefold()
         for text, input in self._texts(collection):
-            if collection.within is not None and not _search(collection.within, text):
+            if collection.within is not None and not self.scene.search(collection.within, text):
                 continue
-            for match in collection.match.finditer(text, 0, MAX_SEARCHED):
+            for match in self.scene.patience.matches(collection.match, text, MAX_SEARCHED):
                 if match[0] and has in match[0].casefold():
                     found.append({**_input_names(input), **_captured(match)})
         if collection.unique is None:
@@ -359,7 +395,7 @@ class _Moment:
             case "results" | "latest" as source:
                 events = self.scene.events if source == "results" else [self.event] if self.event else []
                 for outcome in (o for event in events for o in event.results):
-                    tool_fits = collection.tool is None or collection.tool.fullmatch(outcome.tool)
+                    tool_fits = collection.tool is None or self.scene.is_whole(collection.tool, outcome.tool)
                     if tool_fits and outcome.is_error == collection.is_error:
                         yield outcome.text, outcome.input
             case "query":
@@ -398,28 +434,13 @@ class _Moment:
         return frozenset(n for n in rules.PARAMETERS if getattr(self.request.overrides, n) is not None)
 
 
-def _is_meant(rule: Rule, event: _Event, outcome: _Outcome) -> bool:
-    """Whether the conditions on a tool result hold for this one."""
-    when = rule.when
-    return (
-        when.aside in (None, event.aside)
-        and when.is_error in (None, outcome.is_error)
-        and (when.tool is None or when.tool.fullmatch(outcome.tool) is not None)
-        and (when.result is None or _search(when.result, outcome.text) is not None)
-    )
-
-
-def _search(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return pattern.search(text, 0, MAX_SEARCHED)
-
-
 def _block(query: str) -> str:
     """The text that came with a query, as ``chain --stdin`` puts it there; empty if there is none."""
     _, _, rest = f"\n{query.rstrip()}".partition("\n<stdin>\n")
     return rest.removesuffix("\n</stdin>") if rest.endswith("\n</stdin>") else ""
 
 
-def _captured(match: re.Match[str], *, numbers: bool = True) -> dict[str, str]:
+def _captured(match: Match, *, numbers: bool = True) -> dict[str, str]:
     named = {name: value or "" for name, value in match.groupdict().items()}
     if not numbers:
         return named
