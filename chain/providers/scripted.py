@@ -33,7 +33,7 @@ from chain.search import Patience, TooSlow
 if TYPE_CHECKING:
     from chain.search import Match, Pattern
 
-MAX_SEARCH_S = 2.0
+MAX_SEARCH_S = 1.0
 """Seconds of processor time that all searches for a reply have together; the shipped rules need some milliseconds, and
 nothing else goes on meanwhile."""
 
