@@ -40,6 +40,13 @@ class Bug(BaseException):
     """A mistake of our own, which nothing expects."""
 
 
+class Trap(dict[str, object]):
+    """What the program cannot know of."""
+
+    def __setitem__(self, key: str, value: object) -> None:
+        raise Bug("a mistake of our own")
+
+
 @tool(timeout_s=1000)
 async def gate(ctx: ToolContext, name: str) -> str:
     """Wait until somebody writes into the pipe of that name, and return what it was."""
@@ -101,8 +108,9 @@ async def stone(ctx: ToolContext) -> str:
 @tool
 async def breaks(ctx: ToolContext) -> str:
     """Break the program."""
-    await trio.lowlevel.checkpoint()
-    raise Bug("a mistake of our own")
+    # Not by raising it here, which would be the tool's result.
+    ctx.steering.run.step.answered = Trap()  # type: ignore[attr-defined]
+    return "broken"
 
 
 if __name__ == "__main__":

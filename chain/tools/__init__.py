@@ -68,6 +68,8 @@ class ToolContext:
 
     def progress(self, text: str) -> None:
         """Say something for people to watch; the model does not see it."""
+        if not isinstance(text, str):
+            raise TypeError(f"progress is told as text, not as {type(text).__name__}")
         self.report(text)
 
 

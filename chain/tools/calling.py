@@ -1,7 +1,7 @@
 """One tool call to one result, whatever the tool does: a tool never ends a run.
 
-An unknown tool, input that does not fit, a timeout, an exception: each becomes a result that says so in one sentence.
-Only cancellation passes through.
+An unknown tool, input that does not fit, a timeout, whatever a tool raises: each becomes a result that says so in one
+sentence. Only the chain's own cancellation passes through.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
         tool.check(call.input)
     except ToolError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ToolError(_told(tool, error)) from error
     if tool.needs_approval and tool.name not in rules.allow:
         raise ToolError(f"{tool.name} needs approval, and nobody can be asked here; allow it with --allow {tool.name}.")
@@ -43,24 +43,23 @@ def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
 async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> ToolResult:
     """Run the tool and make its result."""
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
+    text: object = None
+    error: BaseException | None = None
     try:
         with trio.move_on_after(seconds) as scope:
-            text: object = await tool.run(context, call.input)
-        if scope.cancelled_caught:
-            return failed(
-                call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects."
-            )
-        if not isinstance(text, str):
-            return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is its result
+            text = await tool.run(context, call.input)
+    except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
+        if _holds_cancelled(raised):
+            # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
+            # goes along. A ``Cancelled`` that the tool has from elsewhere is an error like any other.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        error = raised
+    if scope.cancelled_caught:
+        return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
+    if error is not None:
         return failed(call, shortened(_told(tool, error), rules.result_limit))
-    except BaseExceptionGroup as group:
-        # A task of the tool failed while the tool was cancelled. The scope that cancelled it must see nothing else, or
-        # what is left of the group would end the run.
-        cancelled, rest = group.split(trio.Cancelled)
-        if cancelled is not None and (rest is None or isinstance(rest, Exception)):
-            raise cancelled from None
-        raise
+    if not isinstance(text, str):
+        return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
     return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT)
 
 
@@ -76,12 +75,18 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit:,} of {len(text):,} characters left out]"
 
 
+def _holds_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(trio.Cancelled) is not None
+    return isinstance(error, trio.Cancelled)
+
+
 def _told(tool: Tool, error: BaseException) -> str:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = next((each for each in error.exceptions if not isinstance(each, trio.Cancelled)), error.exceptions[0])
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - even this is a tool's own code
+    except BaseException:  # noqa: BLE001 - even this is a tool's own code
         text = ""
     if isinstance(error, ToolError):
         return text

@@ -1,32 +1,38 @@
 """Looking at the files of the workspace: list, read, search.
 
 No path leads out of the workspace: ``..`` and absolute paths are refused as they stand, a link by where it really ends,
-and a link that is put in the way after that is not followed. Rows have one form, ``PATH: N lines, N words, N bytes``
+and a link that is put in the way after that is not followed: whatever is opened, a folder to be listed too, is opened
+part by part from the workspace down. Rows have one form, ``PATH: N lines, N words, N bytes``
 and ``PATH:LINE: text``, for models and rule files alike.
 
 Files are read in worker threads, which are left behind when the run is interrupted and end at their next look at it.
+The threads are these tools' own: a file system that does not answer makes nobody else wait.
 """
 
 from __future__ import annotations
 
 import difflib
+import heapq
 import itertools
 import json
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 import trio
 
 from chain.errors import ToolError
 from chain.messages import JsonObject
 from chain.tools import Tool, ToolContext, grep, tool
+
+T = TypeVar("T")
 
 LEFT_OUT = frozenset(
     {
@@ -46,7 +52,7 @@ LEFT_OUT = frozenset(
 """Folders that hold what programs made: thousands of files that nobody asks about."""
 
 MAX_FOUND = 20_000
-"""Files of a tree that are looked at; it takes about a second to find so many."""
+"""Files of a tree that are looked at, and folders; it takes about a second to find so many."""
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -65,6 +71,12 @@ MAX_SHOWN = 24_000
 
 MAX_PATTERN = 1_000
 
+THREADS = 40
+"""Threads that look at files at the same time: as many as trio has for everybody."""
+
+LOOK_UP = 1_000
+"""Names of a folder between two looks whether the run goes on."""
+
 MAX_NAMES = 2_000
 """Names of a folder that are compared with one that does not exist."""
 
@@ -81,7 +93,7 @@ async def list_files(ctx: ToolContext, path: str = ".") -> str:
 
     `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out.
     """
-    return await trio.to_thread.run_sync(partial(_list, ctx.workspace, path), abandon_on_cancel=True)
+    return await _in_thread(partial(_list, ctx.workspace, path))
 
 
 @tool(read_only=True)
@@ -93,7 +105,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
-    return await trio.to_thread.run_sync(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    return await _in_thread(partial(_read, ctx.workspace, path, offset, limit))
 
 
 @tool(read_only=True)
@@ -105,13 +117,25 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
-    tree = await trio.to_thread.run_sync(partial(_tree, ctx.workspace, path), abandon_on_cancel=True)
+    tree = await _in_thread(partial(_tree, ctx.workspace, path))
     with trio.move_on_after(SEARCH_S) as patience:
         return await _search(ctx, pattern, path, tree)
     assert patience.cancelled_caught
     raise ToolError(
         f"The search took longer than {SEARCH_S} s and was ended: make the pattern simpler, or search a smaller folder."
     )
+
+
+_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("threads that look at files")
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    try:
+        limiter = _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(THREADS)
+        _limiter.set(limiter)
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 
 def inside(workspace: Path, path: str) -> Path:
@@ -129,8 +153,12 @@ def inside(workspace: Path, path: str) -> Path:
     root = workspace.resolve()
     try:
         real = (root / given).resolve()
-    except (OSError, RuntimeError):  # a RuntimeError is how Python 3.11 tells of links that go round in circles
-        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.") from None
+        # Up to Python 3.12 a circle is an error; later ones leave its links in what is otherwise without any.
+        is_circle = any(os.path.islink(p) for p in (real, *real.parents) if p != root and p.is_relative_to(root))
+    except (OSError, RuntimeError):
+        is_circle = True
+    if is_circle:
+        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.")
     if not real.is_relative_to(root):
         raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
     return real
@@ -138,10 +166,10 @@ def inside(workspace: Path, path: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A file as it is shown, and where it really is; without a real place, ``note`` says why."""
+    """A file as it is shown, and the parts of its real path below the workspace; without them ``note`` says why."""
 
     shown: str
-    real: Path | None = None
+    parts: tuple[str, ...] | None = None
     note: str = ""
 
 
@@ -191,10 +219,10 @@ def _list(workspace: Path, path: str) -> str:
 
 def _row(root: Path, entry: _Entry, budget: int) -> tuple[str, int]:
     """A file's row, and how many bytes were read for it."""
-    if entry.real is None:
+    if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
-        with _open(root, entry.real, entry.shown) as file:
+        with _open(root, entry.parts, entry.shown) as file:
             size = os.fstat(file.fileno()).st_size
             if size > min(MAX_WHOLE, budget):
                 return f"{entry.shown}: {size} bytes, not counted", 0
@@ -221,10 +249,10 @@ def _lines(text: str) -> list[str]:
 
 
 def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
-    real, shown = _existing(workspace, path), _shown(PurePath(path))
+    real, shown, root = _existing(workspace, path), _shown(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
-    with _open(workspace.resolve(), real, shown) as file:
+    with _open(root, real.relative_to(root).parts, shown) as file:
         size = os.fstat(file.fileno()).st_size
         if b"\0" in file.peek():
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -280,42 +308,74 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
 
 def _tree(workspace: Path, path: str) -> _Tree:
     base, given, root = _existing(workspace, path), PurePath(path), workspace.resolve()
+    parts = base.relative_to(root).parts
     if not base.is_dir():
-        return _Tree(root, [_Entry(_shown(given), base)])
-    tree = _Tree(root)
-
-    def fail(error: OSError) -> None:
-        tree.unreadable.append(_shown(given / Path(error.filename).relative_to(base)))
-
-    for folder, folders, names in os.walk(base, onerror=fail):
-        trio.from_thread.check_cancelled()
-        here = given / Path(folder).relative_to(base)
-        tree.folders += Path(folder) != base
+        return _Tree(root, [_Entry(_shown(given), parts)])
+    tree, waiting, seen = _Tree(root), [(given, parts)], 1
+    while waiting:
+        here, parts = waiting.pop()
+        try:
+            names, folders, links = _scan(root, parts)
+        except OSError:
+            tree.unreadable.append(_shown(here))
+            continue
+        tree.folders += here != given
         tree.left_out += sorted(f"{_shown(here / name)}/" for name in folders if name in LEFT_OUT)
-        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        for name in sorted([*names, *links]):
-            if len(tree.entries) == MAX_FOUND:
-                tree.complete = False
-                return tree
-            tree.entries.append(_entry(root, Path(folder, name), _shown(here / name)))
+        inner = _first([name for name in folders if name not in LEFT_OUT], MAX_FOUND - seen)
+        seen += len(inner)
+        found = _first(names, MAX_FOUND - len(tree.entries))
+        for name in found:
+            shown = _shown(here / name)
+            tree.entries.append(_link(root, parts, name, shown) if name in links else _Entry(shown, (*parts, name)))
+        left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
+        tree.complete = tree.complete and not left and len(found) == len(names)
+        if len(tree.entries) == MAX_FOUND:
+            tree.complete = tree.complete and not (inner or waiting)
+            break
+        waiting += [(here / name, (*parts, name)) for name in reversed(inner)]
     return tree
 
 
-def _entry(root: Path, path: Path, shown: str) -> _Entry:
-    if not path.is_symlink():
-        return _Entry(shown, path)
+def _scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
+    """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
+    names: list[str] = []
+    folders: list[str] = []
+    links: set[str] = set()
+    descriptor = grep.open_below(str(root), parts, os.O_DIRECTORY)
     try:
-        real = path.resolve(strict=True)
+        with os.scandir(descriptor) as entries:
+            for n, entry in enumerate(entries):
+                if n % LOOK_UP == 0:
+                    trio.from_thread.check_cancelled()
+                is_folder = entry.is_dir(follow_symlinks=False)
+                (folders if is_folder else names).append(entry.name)
+                if not is_folder and entry.is_symlink():
+                    links.add(entry.name)
+    finally:
+        os.close(descriptor)
+    return names, folders, links
+
+
+def _first(names: Sequence[str], most: int) -> list[str]:
+    """The first of the names in their order. Sorting all of very many would hold up every other thread."""
+    return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
+
+
+def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> _Entry:
+    try:
+        real = root.joinpath(*parts, name).resolve(strict=True)
+        is_folder = real.is_dir()
     except (OSError, RuntimeError):
         return _Entry(shown, note="a broken link")
     if not real.is_relative_to(root):
         return _Entry(shown, note="a link that leads out of the workspace")
-    return _Entry(shown, note="a link to a folder, not followed") if real.is_dir() else _Entry(shown, real)
+    if is_folder:
+        return _Entry(shown, note="a link to a folder, not followed")
+    return _Entry(shown, real.relative_to(root).parts)
 
 
 async def _search(ctx: ToolContext, pattern: str, path: str, tree: _Tree) -> str:
-    files = [(entry.shown, entry.real.relative_to(tree.root).parts) for entry in tree.entries if entry.real is not None]
+    files = [(entry.shown, entry.parts) for entry in tree.entries if entry.parts is not None]
     rows: list[str] = []
     matches = matching = skipped = 0
     for start in range(0, len(files), BATCH):
@@ -378,8 +438,8 @@ def _missing(workspace: Path, path: PurePath) -> str:
         if (workspace / here / part).is_symlink():
             return f"{_shown(here / part)} is a broken link: there is nothing where it points."
         try:
-            names = [entry.name for entry in itertools.islice(os.scandir(workspace / here), MAX_NAMES)]
-        except OSError:
+            names = _names(workspace, str(here))
+        except (OSError, ToolError):
             return missing
         # A name that is not shown as it is would lead to nothing again.
         near = difflib.get_close_matches(part, sorted(name for name in names if _shown(PurePath(name)) == name), n=1)
@@ -389,10 +449,21 @@ def _missing(workspace: Path, path: PurePath) -> str:
     return missing
 
 
-def _open(root: Path, real: Path, shown: str) -> BufferedReader:
-    """Open a regular file below ``root``, following no link; both paths are resolved."""
+def _names(workspace: Path, path: str) -> list[str]:
+    """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
+    root = workspace.resolve()
+    descriptor = grep.open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
     try:
-        descriptor = grep.open_below(str(root), real.relative_to(root).parts)
+        with os.scandir(descriptor) as entries:
+            return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
+    finally:
+        os.close(descriptor)
+
+
+def _open(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
+    """Open a regular file by the parts of its real path below ``root``, following no link."""
+    try:
+        descriptor = grep.open_below(str(root), parts)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
     file = os.fdopen(descriptor, "rb")

@@ -56,20 +56,20 @@ def search(request: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, **found}
 
 
-def open_below(root: str, parts: Sequence[str]) -> int:
-    """A descriptor of the file with these parts below a folder; raises ``OSError``.
+def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
+    """A descriptor, to read from, of what has these parts below a folder; raises ``OSError``.
 
     No link is followed: the path was resolved before, so a part that is one now was put there since, and may lead out.
     It never waits: a pipe without a writer would otherwise hold a thread for ever.
     """
-    *folders, name = parts
+    *folders, name = parts or (".",)
     here = os.open(root, _FOLDER)
     try:
         for folder in folders:
             below = os.open(folder, _FOLDER, dir_fd=here)
             os.close(here)
             here = below
-        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        return os.open(name, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
     finally:
         os.close(here)
 
