@@ -15,7 +15,7 @@ from chain.chain import Chain
 from chain.config import ChainSettings, ModelSettings, Settings
 from chain.errors import ConfigError, JournalError, SessionError, UserError
 from chain.model import Model
-from chain.promptfile import read_system_prompt
+from chain.promptfile import PromptFile, read_system_prompt
 from chain.run import Limits
 from chain.session import Journal, new_journal, sessions_folder
 from chain.tools import Registry, Tool, calling
@@ -23,7 +23,7 @@ from chain.trace import Trace
 from chain.version import VERSION
 
 if TYPE_CHECKING:
-    from chain.providers.anthropic import AnthropicModel
+    from chain.providers.anthropic import AnthropicModel, Finding
 
 
 @asynccontextmanager
@@ -88,15 +88,26 @@ def _prepare(
     return partial(
         Chain,
         model=build_model(definition) if model is None else model,
-        system="" if chosen.system_prompt is None else read_system_prompt(chosen.system_prompt),
+        system=_system_prompt(settings, chosen),
         registry=registry,
         workspace=workspace.resolve(),
-        interruption_prompt=chosen.interruption_prompt,
+        prompt_file=prompt_file(settings, chosen),
         limits=limits,
         tool_rules=rules,
         inbox_size=settings.inbox_size,
         interactive=interactive,
     )
+
+
+def _system_prompt(settings: Settings, chosen: ChainSettings) -> str:
+    if chosen.system_prompt is None:
+        return ""
+    return read_system_prompt(chosen.system_prompt, settings.within(f"chains.{chosen.name}.system_prompt"))
+
+
+def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
+    """The handler prompt of a chain."""
+    return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
 
 
 def _check_allowed(allow: Iterable[str], registry: Registry) -> None:
@@ -121,7 +132,7 @@ def build_model(settings: ModelSettings) -> Model:
     settings.require_key()
     if settings.provider == "scripted":
         assert settings.script is not None
-        return ScriptedModel.load(settings.script)
+        return ScriptedModel.load(settings.script, settings.within)
     return anthropic_model(settings)
 
 
@@ -152,10 +163,10 @@ def anthropic_model(settings: ModelSettings) -> AnthropicModel:
     return AnthropicModel(parameters, service, price)
 
 
-def look_for_model(settings: ModelSettings) -> str:
-    """Ask the service of a definition for its model; what is wrong with key, address or name, or an empty string."""
+def look_for_model(settings: ModelSettings) -> Finding:
+    """Ask the service of a definition whether it takes the key and has the model."""
 
-    async def look() -> str:
+    async def look() -> Finding:
         model = anthropic_model(settings)
         try:
             return await model.look()

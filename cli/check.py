@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, configured_tools, look_for_model
+from chain.app import build_model, configured_tools, look_for_model, prompt_file
 from chain.config import Price, require_trust
 from chain.errors import ConfigError
-from chain.promptfile import PromptFile, read_system_prompt
+from chain.promptfile import read_system_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,14 +68,21 @@ def check(settings: Settings) -> tuple[list[str], bool]:
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 
 
-def look(settings: Settings) -> list[str]:
-    """Ask the service of the model that would run whether it takes the key and knows the model: a row for a problem.
+def look(settings: Settings) -> tuple[list[str], bool]:
+    """Ask the service of the model that would run whether it takes the key and has the model; rows, and if all is well.
 
-    For a configuration that ``check`` found nothing wrong with: only then is the network worth asking.
+    For a configuration that ``check`` found nothing wrong with: only then is the network worth asking. What cannot be
+    known, since the service does not say it or is not well, is no fault of the configuration.
     """
     model = settings.model(settings.chain().model)
-    why = look_for_model(model) if model.provider == "anthropic" else ""
-    return [f"problem: {why}"] if why else []
+    if model.provider != "anthropic":
+        return ["all is well"], True
+    found = look_for_model(model)
+    if found.is_good is None:
+        return [f"no problem was found, but the model could not be checked: {found.message}"], True
+    if not found.is_good:
+        return [f"problem: {found.message}"], False
+    return [f"all is well: {found.message}"], True
 
 
 def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:
@@ -93,10 +100,11 @@ def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
 def _chain_problems(settings: Settings, chain: ChainSettings) -> list[str]:
     problems = []
     if chain.system_prompt is not None:
-        problems += _problem(read_system_prompt, chain.system_prompt)
+        within = settings.within(f"chains.{chain.name}.system_prompt")
+        problems += _problem(read_system_prompt, chain.system_prompt, within)
     problems += _problem(configured_tools, chain)
     if chain.interruption_prompt is not None:
-        _, error = PromptFile(chain.interruption_prompt).current()
+        _, error = prompt_file(settings, chain).current()
         problems += [] if error is None else [str(error)]
     try:
         model = settings.model(chain.model)

@@ -18,7 +18,9 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -608,7 +610,7 @@ async def test_a_server_without_a_key_gets_none(key: str | None, full_environmen
     async with serve([text("x")], policy=Policy(key=None)) as double:
         model = model_at(double.url, key=key)
         assert (await ask(model)).message.text == "x"
-        assert await model.look() == ""
+        assert (await model.look()).is_good
         await model.aclose()
     for seen in (*double.requests, *double.lookups):
         assert "authorization" not in seen.headers
@@ -670,7 +672,7 @@ async def test_one_client_is_built_however_many_ask_at_once() -> None:
 @pytest.mark.parametrize(
     ("fault", "key", "model", "words"),
     [
-        (None, KEY, NEWER, ""),
+        (None, KEY, NEWER, f"takes the key and has {NEWER}"),
         ("invalid x-api-key", "wrong-key", NEWER, "did not take the API key: invalid x-api-key; check api_key"),
         ("model: claude-0", KEY, "claude-0", "does not know claude-0: model: claude-0; check model and base_url"),
     ],
@@ -680,18 +682,60 @@ async def test_a_look_says_what_is_wrong(fault: str | None, key: str, model: str
         if fault:
             double.expect_fault(fault)
         adapter = model_at(double.url, key=key, model=model)
-        said = await adapter.look()
+        found = await adapter.look()
         await adapter.aclose()
-    assert words in said
-    assert bool(said) is bool(words)
+    assert words in found.message
+    assert found.is_good is (fault is None)
 
 
 async def test_a_look_where_nobody_is() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         adapter = model_at(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        assert "cannot be reached" in await adapter.look()
+        found = await adapter.look()
+        assert (found.is_good, "cannot be reached" in found.message) == (False, True)
         await adapter.aclose()
+
+
+SERVERS = {
+    "no list": (404, {"error": {"type": "not_found_error"}}, None, "does not say which models it has"),
+    "a list in another form": (200, ["qwen"], None, "does not say which models it has"),
+    "an empty list": (200, {"data": []}, None, "under any name"),
+    "llama.cpp": (200, {"data": [{"id": "qwen.gguf", "owned_by": "llamacpp"}]}, None, "under any name"),
+    "others": (200, {"data": [{"id": "qwen"}]}, False, "does not know mine"),
+    "it and others": (200, {"data": [{"id": "qwen"}, {"id": "mine"}]}, True, "has mine"),
+    "not well": (529, {}, None, "is overloaded"),
+    "out of order": (500, {}, None, "failed with 500"),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_what_a_server_says_of_its_models_decides_and_nothing_else(name: str) -> None:
+    status, listed, is_good, words = SERVERS[name]
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_list = self.path.startswith("/v1/models?")
+            body = json.dumps(listed if is_list else {"error": {"type": "not_found_error", "message": "no"}}).encode()
+            self.send_response(status if is_list or status >= 500 else 404)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Be quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        adapter = model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None)
+        found = await adapter.look()
+        await adapter.aclose()
+        server.shutdown()
+        thread.join()
+    assert found.is_good is is_good
+    assert words in found.message
 
 
 async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """`chain check`: every value with where it is from, no secret among them, and every problem."""
 
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from chain.config import Settings, load
-from cli.check import check
+from cli.check import check, look
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -165,3 +167,38 @@ def test_nothing_of_an_untrusted_file_is_shown(folder: Path) -> None:
     assert "models.definitions.claude.model" in problems(lines)[0]
     assert "--config" in problems(lines)[0]
     assert "hunter2" not in "\n".join(lines)
+
+
+class Server(BaseHTTPRequestHandler):
+    """A server of models that says nothing about them."""
+
+    def do_GET(self) -> None:
+        body = b'{"error": {"type": "not_found_error", "message": "File Not Found"}}'
+        self.send_response(404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+
+def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        text = CONFIG.replace(
+            "    offline:", f"    mine: {{provider: anthropic, model: m, base_url: '{address}'}}\n    offline:"
+        )
+        rows, is_good = look(read(folder, text, model="mine"))
+        server.shutdown()
+        thread.join()
+    assert is_good
+    assert rows == [
+        f"no problem was found, but the model could not be checked: {address} does not say which models it has"
+    ]
+
+
+def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:
+    assert look(read(folder, model="offline")) == (["all is well"], True)

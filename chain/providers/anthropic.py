@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import email.utils
 import gc
+import json
 import math
 import re
 import sys
@@ -89,6 +90,14 @@ class Service:
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What asking a service came to; ``is_good`` of ``None``: whether the settings are good cannot be known."""
+
+    is_good: bool | None
+    message: str
+
+
 class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
 
@@ -99,6 +108,8 @@ class AnthropicModel:
         self._encoder = Encoder(parameters)
         self._client: anthropic.AsyncAnthropic | None = None
         self._secrets = _secrets(parameters, service)
+        # Two threads: one that builds, and one that waits for it when a call was cancelled and made again.
+        self._limiter = trio.CapacityLimiter(2)
 
     @property
     def name(self) -> str:
@@ -132,34 +143,17 @@ class AnthropicModel:
         """The client, which is built if there is none yet. Raises ``ModelError``."""
         if self._client is not None:
             return self._client
-        return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True, limiter=self._limiter)
 
-    async def look(self) -> str:
-        """Ask the service for the model, and return what is wrong, or an empty string."""
+    async def look(self) -> Finding:
+        """Ask the service whether it takes the key and has the model."""
         try:
             client = await self.connect()
         except ModelError as error:
-            return str(error)
-        import anthropic
-        import httpx2
-
-        try:
-            path = f"/v1/models/{quote(self.name, safe='')}"
-            with trio.move_on_after(LOOK_S):
-                options: Any = {"headers": self._headers(None), "follow_redirects": False}
-                response = await client.get(path, cast_to=httpx2.Response, options=options)
-                if response.text.lstrip().startswith("<"):
-                    return f"{self._where} answered with a page of HTML; check base_url"
-        except Exception as error:  # noqa: BLE001 - translated, or raised again
-            problem = self._translated(error)
-            # What may pass says nothing about the settings, nor does a server that does not list its models.
-            is_unlisted = isinstance(error, anthropic.NotFoundError) and error.type != "not_found_error"
-            return (
-                ""
-                if (problem.retryable and not isinstance(error, anthropic.APIConnectionError)) or is_unlisted
-                else str(problem)
-            )
-        return ""
+            return Finding(False, str(error))
+        with trio.move_on_after(LOOK_S):
+            return await self._look(client)
+        return Finding(None, f"{self._where} did not answer within {LOOK_S:g} s")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -169,6 +163,41 @@ class AnthropicModel:
                 await client.close()
 
     # ------------------------------------------------------------------------------------------------- inside
+
+    async def _look(self, client: anthropic.AsyncAnthropic) -> Finding:
+        import anthropic
+
+        try:
+            answer = await self._get(client, f"/v1/models/{quote(self.name, safe='')}")
+        except Exception as error:  # noqa: BLE001 - translated, or raised again
+            problem = self._translated(error)
+            if isinstance(error, anthropic.APIStatusError) and error.status_code in (404, 405):
+                return await self._look_among_all(client, str(problem))
+            # What may pass says nothing about the settings, but for an address where nobody is.
+            may_pass = problem.retryable and not isinstance(error, anthropic.APIConnectionError)
+            return Finding(None if may_pass else False, str(problem))
+        if answer.lstrip().startswith("<"):
+            return Finding(False, f"{self._where} answered with a page of HTML; check base_url")
+        return Finding(True, f"{self._where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
+
+    async def _look_among_all(self, client: anthropic.AsyncAnthropic, problem: str) -> Finding:
+        """Look for the model in the list of all, since many servers answer for none by its name."""
+        try:
+            listed = json.loads(await self._get(client, "/v1/models?limit=1000"))["data"]
+            owners = {str(model["id"]): model.get("owned_by") for model in listed}
+        except Exception:  # noqa: BLE001 - whatever it is, there is no list
+            return Finding(None, f"{self._where} does not say which models it has")
+        if self.name in owners:
+            return Finding(True, f"{self._where} has {self.name}")
+        if not owners or "llamacpp" in owners.values():
+            return Finding(None, f"{self._where} answers for its one model under any name")
+        return Finding(False, problem)
+
+    async def _get(self, client: anthropic.AsyncAnthropic, path: str) -> str:
+        import httpx2
+
+        options: Any = {"headers": self._headers(None), "follow_redirects": False}
+        return (await client.get(path, cast_to=httpx2.Response, options=options)).text
 
     def _build(self) -> anthropic.AsyncAnthropic:
         """Build the client, if no other thread has. Runs in a thread of its own, which nobody may be waiting for."""
@@ -234,9 +263,8 @@ class AnthropicModel:
             await self._read(response, reader, on_delta)
             return reader.reply()
         except ServiceError as error:
-            if _TOO_LONG.search(error.said):
-                raise _TooLong(error.said, error.said) from None
-            raise ServiceError(error.kind, self._shown(error.said)) from None
+            said = self._shown(error.said)
+            raise (_TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)) from None
         except ModelError as error:
             error.usage = self._used(reader)
             raise

@@ -22,8 +22,14 @@ from chain.model import Delta, Reply, StopReason
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event: far beyond any real one, so that a stream without line ends cannot fill the memory."""
 
+MAX_REPLY = 64 * 1024 * 1024
+"""Bytes of a whole stream: a reply of 128,000 tokens, each in an event of its own, has 20 MB."""
+
+MAX_COUNT = 10**12
+"""Tokens: a count beyond it is nonsense, and one with hundreds of digits would not fit into a price."""
+
 MAX_NESTING = 100
-"""Levels of a tool's input: what comes near the depth of the interpreter's stack can be read here and not kept."""
+"""Levels of JSON in a block: what comes near the depth of the interpreter's stack can be read here and not kept."""
 
 _STOP_REASONS = frozenset(get_args(StopReason))
 _CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
@@ -69,6 +75,7 @@ class ReplyReader:
         self._waiting = 0
         self._data: list[bytes] = []
         self._size = 0
+        self._taken = 0
         self._blocks: dict[int, _Open] = {}
         self._stop_reason = ""
         self._usage: dict[str, int] = {}
@@ -77,6 +84,9 @@ class ReplyReader:
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """Take bytes as they come. Raises ``BrokenStream`` and ``ServiceError``."""
+        self._taken += len(chunk)
+        if self._taken > MAX_REPLY:
+            raise BrokenStream("it has no end")
         self._parts.append(chunk)
         self._waiting += len(chunk)
         if b"\n" not in chunk:
@@ -115,7 +125,7 @@ class ReplyReader:
             raise BrokenStream("it ended too early")
         reason: Any = self._stop_reason or "end_turn"
         if reason not in _STOP_REASONS:
-            raise ModelError(f"the model stopped for a reason that this version does not know: {reason}")
+            raise ModelError(f"the model stopped for a reason that this version does not know: {reason[:80]}")
         cut: list[str] = []
         last = max(self._blocks, default=0)
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
@@ -188,7 +198,8 @@ class ReplyReader:
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         # Counts are of the whole reply so far, so the last one holds; 0 in a later event is "not said".
         for name, count in (usage or {}).items():
-            if isinstance(count, int) and not isinstance(count, bool) and (count or name not in self._usage):
+            is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MAX_COUNT
+            if is_count and (count or name not in self._usage):
                 self._usage[name] = count
 
     def _closed(self, block: _Open, cut: list[str], *, is_last: bool) -> Block:
@@ -202,9 +213,10 @@ class ReplyReader:
                 case "tool_use":
                     return self._call(block, cut, is_last=is_last)
                 case _ if block.json:
-                    return Opaque({**block.raw, "input": _sound(_JSON.decode("".join(block.json)))})
+                    raw = {**block.raw, "input": _JSON.decode("".join(block.json))}
+                    return Opaque({key: _sound(value) for key, value in raw.items()})
                 case _:
-                    return Opaque(block.raw)
+                    return Opaque({key: _sound(value) for key, value in block.raw.items()})
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BrokenStream("a block of it has not the form that was promised") from None
 
