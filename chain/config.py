@@ -67,6 +67,8 @@ class Settings:
     _given: Mapping[str, _Given] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
+    _judged: tuple[str, ...] | None = field(default=None, repr=False)
+    """Of a file that was merely found: the keys in it that need trust, whether it was given or not."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -88,7 +90,8 @@ class Settings:
         definitions = self._root.entries("models", "definitions")
         if name not in definitions:
             raise ConfigError(_unknown("model", name, definitions))
-        return self._values.model(name, definitions[name])
+        within = self.within(f"models.definitions.{name}.script")
+        return replace(self._values.model(name, definitions[name]), within=within)
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """A chain by name, or the default one. Raises ``ConfigError`` as ``model`` does, but for the trust."""
@@ -102,6 +105,16 @@ class Settings:
         if "max_iterations" in self._given:
             settings = replace(settings, max_iterations=self._given["max_iterations"].integer())
         return settings
+
+    def within(self, key: str) -> Path | None:
+        """The folder that the file named at a dotted key must be in whenever it is read; ``None`` for anywhere.
+
+        A file that was merely found was judged by where the paths in it lead, and a link may lead elsewhere later.
+        """
+        node = _find(self._root, key)
+        if self._judged is None or self.file is None or node is None or node.file != str(self.file):
+            return None
+        return None if key in self._judged else self.file.parent
 
     def source(self, key: str) -> str:
         """Where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
@@ -184,12 +197,12 @@ def load(
     _check(settings, models["default"], models["definitions"], top["chains"])
     if is_named:
         return settings
-    untrusted = trust.sensitive_keys(user, shipped)
+    asked = untrusted = trust.sensitive_keys(user, shipped, environ)
     digest = trust.digest_of(user, untrusted)
     state = _xdg(environ, "XDG_STATE_HOME", ".local/state")
     if state is not None and is_trusted(digest, state):
         untrusted = ()
-    return replace(settings, untrusted=untrusted, digest=digest)
+    return replace(settings, untrusted=untrusted, digest=digest, _judged=asked)
 
 
 def defaults_folder() -> Path:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import TypeAlias
 
 from chain import interruption, yamlfile
 from chain.errors import ConfigError
 from chain.interruption import BUILT_IN, InterruptionPrompt
-from chain.yamlfile import MAX_BYTES
 
 _State: TypeAlias = tuple[int, ...] | str
 """What tells two states of a file apart: numbers of its inode, or why there are none."""
 
 
 class PromptFile:
-    """Gives the handler prompt as its file has it now, or the built-in one."""
+    """Gives the handler prompt as its file has it now, or the built-in one.
 
-    def __init__(self, path: Path | None) -> None:
+    ``within`` is a folder that the file must not lead out of, whenever it is read (``yamlfile.read_text``).
+    """
+
+    def __init__(self, path: Path | None, within: Path | None = None) -> None:
         self._path = path
+        self._within = within
         self._state: _State | None = None
         self._prompt = BUILT_IN
 
@@ -64,40 +65,16 @@ class PromptFile:
     def _load(self, state: _State) -> InterruptionPrompt:
         if self._path is None or isinstance(state, str):
             raise ConfigError(str(state), file=self._path)
-        try:
-            raw = _read(self._path)
-        except OSError as error:
-            raise ConfigError(_reason(error), file=self._path) from None
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            if len(raw) <= MAX_BYTES:
-                line = raw.count(b"\n", 0, error.start) + 1
-                raise ConfigError("is not UTF-8 text; save it as UTF-8", file=self._path, line=line) from None
-            text = raw.decode("utf-8-sig", errors="replace")  # cut inside a character; parse refuses the size
-        return interruption.parse(text, str(self._path))
-
-
-def _read(path: Path) -> bytes:
-    """At most a byte more than a YAML file may have."""
-    # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError("is not a file of text", file=path)
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_BYTES + 1)
-    finally:
-        os.close(descriptor)
+        return interruption.parse(yamlfile.read_text(self._path, self._within), str(self._path))
 
 
 def _reason(error: OSError | ValueError) -> str:
     return f"cannot be read: {(error.strerror if isinstance(error, OSError) else None) or error}"
 
 
-def read_system_prompt(path: Path) -> str:
-    """The text of a system prompt file: its ``system`` messages, joined. Raises ``ConfigError``."""
-    root = yamlfile.read(path)
+def read_system_prompt(path: Path, within: Path | None = None) -> str:
+    """The text of a system prompt file in ``within``: its ``system`` messages, joined. Raises ``ConfigError``."""
+    root = yamlfile.read(path, within)
     keys = root.mapping(("version", "description", "messages"))
     if "messages" not in keys:
         raise ConfigError("has no messages; give it one with role: system and content", file=path, line=root.line)

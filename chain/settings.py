@@ -27,7 +27,7 @@ Provider = Literal["anthropic", "scripted"]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens."""
+    """US dollars per million tokens."""
 
     input: float
     output: float
@@ -39,14 +39,16 @@ class Price:
 class ModelSettings:
     """A model's definition, filled in. ``name`` is the definition's, ``model`` is what the service calls it.
 
-    ``thinking`` is what the API takes. ``key_variable`` is the environment variable that the key is expected in.
-    ``None`` is for what is not set; an ``api_key`` that is not set must not be looked for anywhere else.
+    ``within`` is a folder that the script must be in whenever it is read, ``thinking`` is what the API takes,
+    ``key_variable`` is the environment variable that the key is expected in. ``None`` is for what is not set; an
+    ``api_key`` that is not set must not be looked for anywhere else.
     """
 
     name: str
     provider: Provider
     model: str
     script: Path | None = None
+    within: Path | None = None
     api_key: str | None = field(default=None, repr=False)
     key_variable: str = KEY_VARIABLE
     base_url: str | None = field(default=None, repr=False)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chain.errors import UserError
-from chain.values import KEY_REFERENCE
+from chain.values import KEY_REFERENCE, located
 from chain.yamlfile import Node
 
 _SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
@@ -25,14 +25,14 @@ _HANDED_ON = ("thinking", "extra_body", "extra_headers")
 """Mappings that are the service's business, so that any key may be in them."""
 
 
-def sensitive_keys(user: Node, shipped: Node) -> tuple[str, ...]:
+def sensitive_keys(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of a file from a stranger that could send something away or run something.
 
     Besides the obvious ones: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
     file's folder, also by a link (a private key as the system prompt), and another provider under a shipped name
     (``offline`` that is not).
     """
-    found = [*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, Path(user.file).parent)]
+    found = [*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ)]
     return tuple(dict.fromkeys(found))
 
 
@@ -89,23 +89,24 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
         yield allow.key
 
 
-def _leading_out(node: Node, folder: Path) -> Iterator[str]:
+def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[str]:
     """The keys of texts that name a variable, and of paths that leave the folder."""
     for key, child in node.entries().items():
         if isinstance(child.value, str):
             has_variable = "${" in child.value and not (key == "api_key" and child.value == KEY_REFERENCE)
-            if has_variable or (key in _PATHS and not _is_inside(child.value, folder)):
+            if has_variable or (key in _PATHS and not _is_inside(child, environ)):
                 yield child.key
         elif isinstance(child.value, list) or key in _HANDED_ON:
             # Not by the keys within, which are free: nothing of them may reach the terminal.
             if "${" in repr(child.plain()):
                 yield child.key
         else:
-            yield from _leading_out(child, folder)
+            yield from _leading_out(child, environ)
 
 
-def _is_inside(path: str, folder: Path) -> bool:
+def _is_inside(node: Node, environ: Mapping[str, str]) -> bool:
+    path = located(node.value, node.file, environ)
     try:
-        return not path.startswith("~") and (folder / path.strip()).resolve().is_relative_to(folder.resolve())
+        return path is None or path.resolve().is_relative_to(Path(node.file).parent.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
         return False

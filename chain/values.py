@@ -37,7 +37,7 @@ CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
 KEY_REFERENCE = f"${{{KEY_VARIABLE}}}"
 
 _PROVIDERS: tuple[Provider, ...] = get_args(Provider)
-_DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in ("name", "key_variable"))
+_DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in ("name", "key_variable", "within"))
 _CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
@@ -54,6 +54,16 @@ def variables(node: Node | None) -> list[str]:
     if node is None or not isinstance(node.value, str):
         return []
     return [found["name"] for found in _REFERENCE.finditer(node.value) if found["name"]]
+
+
+def located(text: str, file: str, environ: Mapping[str, str]) -> Path | None:
+    """The path that a text in a configuration file means, ``None`` for a blank one; for judging it and for using it."""
+    text = text.strip()
+    if not text:
+        return None
+    if text.startswith("~/") and environ.get("HOME"):
+        return Path(environ["HOME"], text[2:])
+    return Path(file).parent / text
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +185,9 @@ class Values:
 
     def _path(self, node: Node | None) -> Path | None:
         text = self.text(node)
-        if node is None or not text:
-            return None
-        if "\0" in text:
+        if node is not None and "\0" in text:
             raise node.error("is not a path")
-        if text.startswith("~/") and self.environ.get("HOME"):
-            return Path(self.environ["HOME"], text[2:])
-        return Path(node.file).parent / text
+        return None if node is None else located(text, node.file, self.environ)
 
     def _url(self, node: Node | None) -> str | None:
         text = self.text(node)
@@ -242,7 +248,7 @@ class Values:
     def _price(self, node: Node) -> Price:
         keys = node.mapping([f.name for f in fields(Price)])
         if not {"input", "output"} <= keys.keys():
-            raise node.error("needs input and output, in US dollars a million tokens")
+            raise node.error("needs input and output, in US dollars per million tokens")
         price = {key: self._number(value) for key, value in keys.items()}
         shares = {"cache_read": price["input"] * CACHE_READ_PRICE, "cache_write": price["input"] * CACHE_WRITE_PRICE}
         return Price(**{**shares, **price})

@@ -6,6 +6,8 @@ what makes a file of a few hundred bytes with aliases of aliases ("a billion lau
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,22 +143,47 @@ def printable(text: str) -> str:
     return shown if len(shown) <= 80 else f"{shown[:80]}…"
 
 
-def read(path: Path) -> Node:
-    """Read a file. Raises ``ConfigError``, also when there is no such file or it is not UTF-8."""
+def read(path: Path, within: Path | None = None) -> Node:
+    """Read a file. Raises ``ConfigError``, also when there is no such file or it is not UTF-8; ``within`` as below."""
+    return parse(read_text(path, within), str(path))
+
+
+def read_text(path: Path, within: Path | None = None) -> str:
+    """The text of a file, at most a little more than ``parse`` takes; never waits for whoever may write it.
+
+    With ``within`` a file that is outside that folder is refused, also when a link leads there: the folder is that of a
+    configuration which nobody trusted yet. What is judged is the file that was opened. Raises ``ConfigError``.
+    """
     try:
-        with path.open("rb") as file:
+        # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ConfigError("is not a file of text", file=path)
+            if within is not None and not _place(descriptor, path).is_relative_to(within.resolve()):
+                raise ConfigError(
+                    f"leads out of {within}, whose config.yaml was found and not named: "
+                    "if you trust it, name it with --config",
+                    file=path,
+                )
             raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=path) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConfigError(f"cannot be read: {reason}", file=path) from None
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # A file cut by the bound may end inside a character; that it is too large is what matters then.
         if len(raw) <= MAX_BYTES:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
-        text = raw.decode("utf-8-sig", errors="replace")
-    return parse(text, str(path))
+        return raw.decode("utf-8-sig", errors="replace")
+
+
+def _place(descriptor: int, path: Path) -> Path:
+    """Where an open file really is; the system tells, or else its path is followed once more."""
+    known = f"/proc/self/fd/{descriptor}"
+    return Path(os.path.realpath(known if os.path.exists(known) else path))
 
 
 def parse(text: str, file: str) -> Node:

@@ -260,9 +260,9 @@ class RuleFile:
     places: Mapping[Pattern, yamlfile.Node]
 
 
-def load(path: Path) -> RuleFile:
-    """Read a rule file. Raises ``ConfigError`` with file, line and key."""
-    return _read(yamlfile.read(path))
+def load(path: Path, within: Path | None = None) -> RuleFile:
+    """Read a rule file, which must be in the folder ``within``. Raises ``ConfigError`` with file, line and key."""
+    return _read(yamlfile.read(path, within))
 
 
 def parse(text: str, file: str) -> RuleFile:

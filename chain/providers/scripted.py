@@ -50,9 +50,9 @@ class ScriptedModel:
         self._scene = _Scene(script.marks)
 
     @classmethod
-    def load(cls, path: Path) -> ScriptedModel:
-        """The model of a rule file. Raises ``ConfigError`` with file, line and key."""
-        return cls(rules.load(path))
+    def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
+        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``."""
+        return cls(rules.load(path, within))
 
     @classmethod
     def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
