@@ -18,7 +18,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -42,19 +42,28 @@ class JournalFile(Protocol):
 
 
 class DiskFile:
-    """A journal file on a disk, locked against a second writer for as long as it is open."""
+    """A journal file on a disk, locked against a second writer for as long as it is open.
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    Raises ``OSError``, and ``FileExistsError`` where one that is to be new is there already.
+    """
+
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+        new = os.O_EXCL if is_new else 0
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | new, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise
         self._size = os.fstat(self._fd).st_size
+        self._is_torn = False
+        # One of its own: tools whose threads hang must not keep the lines from the disk.
+        self._limiter = trio.CapacityLimiter(1)
 
     def append(self, data: bytes) -> None:
         """Write all of ``data``, or cut the file back to what it was."""
+        if self._is_torn:
+            data = b"\n" + data  # what is left of a record becomes a row of its own, which a reader can pass over
         left = memoryview(data)
         try:
             while left:
@@ -62,21 +71,22 @@ class DiskFile:
         except OSError:
             self._cut_back()
             raise
+        self._is_torn = False
         self._size += len(data)
 
     def _cut_back(self) -> None:
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:
-            # The torn record stays. A newline makes it a line of its own, which a reader can pass over.
-            with suppress(OSError):
-                os.write(self._fd, b"\n")
-                self._size = os.fstat(self._fd).st_size
+            # It cannot be cut (chattr +a). How much of the record is there does not matter.
+            size = os.fstat(self._fd).st_size
+            self._is_torn = self._is_torn or size > self._size
+            self._size = size
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
         # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
-        await trio.to_thread.run_sync(_sync, self._fd)
+        await trio.to_thread.run_sync(_sync, self._fd, limiter=self._limiter)
 
     def close(self) -> None:
         """Close the file, which also gives up the lock."""
@@ -188,7 +198,7 @@ def sessions_folder(state: Path) -> Path:
     """The folder of the journals below the state folder, made with access for nobody else. Raises ``SessionError``."""
     folder = state / "sessions"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(folder)
         if folder.stat().st_mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
@@ -201,10 +211,13 @@ def sessions_folder(state: Path) -> Path:
 @contextmanager
 def new_journal(folder: Path) -> Iterator[Journal]:
     """A journal with a new id in ``folder``. Raises ``SessionError``."""
-    id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    path = folder / f"{id}.jsonl"
+    path = _new_path(folder)
     try:
-        file = DiskFile(path)
+        try:
+            file = DiskFile(path, is_new=True)
+        except FileExistsError:  # a clock that was set back, a copied machine
+            path = _new_path(folder)
+            file = DiskFile(path, is_new=True)
         _sync_folder(folder)
     except OSError as error:
         raise SessionError(
@@ -212,9 +225,27 @@ def new_journal(folder: Path) -> Iterator[Journal]:
             file=path,
         ) from None
     try:
-        yield Journal(file, id=id, path=path)
+        yield Journal(file, id=path.stem, path=path)
     finally:
         file.close()
+
+
+def _new_path(folder: Path) -> Path:
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, and bring their names to the disk; those that are there stay as they are."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        # Another process was quicker.
+    _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:
