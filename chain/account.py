@@ -16,38 +16,43 @@ class Account:
     """The endings of a session's runs, and what they have used."""
 
     def __init__(
-        self, *, inbox: Inbox, ledger: Ledger, journal: Record, emit: Emit, trace_path: Callable[[], str | None]
+        self,
+        *,
+        inbox: Inbox,
+        ledger: Ledger,
+        journal: Record,
+        emit: Emit,
+        trace_path: Callable[[], str | None],
+        interactive: bool,
     ) -> None:
+        """``interactive``: a person who types lines; one that is refused is still in their editor, and no failure."""
         self._inbox = inbox
         self._ledger = ledger
         self._journal = journal
         self._emit = emit
         self._trace_path = trace_path
-        self._statuses: list[events.Status] = []
+        self._interactive = interactive
+        self._codes: set[int] = set()
+        self.last_status: events.Status | None = None
         self.usage = Usage()
 
-    @property
-    def last_status(self) -> events.Status | None:
-        """How the last run ended."""
-        return self._statuses[-1] if self._statuses else None
-
-    def exit_code(self, *, unsent: bool = False, interrupted: bool = False, terminated: bool = False) -> int:
+    def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand."""
-        left = unsent or any(r.state == "returned" for r in self._ledger.receipts)
+        ledger = self._ledger
+        left = ledger.returned + ledger.unsent + (0 if self._interactive else ledger.refused)
         codes = {endings.LINES_LEFT: left, endings.INTERRUPTED_CODE: interrupted, endings.SIGTERM_CODE: terminated}
-        return endings.exit_code(
-            [*(endings.EXIT_CODES[s] for s in self._statuses), *(code for code, holds in codes.items() if holds)]
-        )
+        return endings.exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
 
     def settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
         """Give back the lines that are left, add up the run, record its result and tell of it; all in one step."""
-        for accepted in self._ledger.sorted(left):
+        for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
         self.usage += run.usage
-        self._statuses.append(outcome.status)
+        self.last_status = outcome.status
+        self._codes.add(endings.EXIT_CODES[outcome.status])
         result = self._result(run, outcome)
         # A disk that takes no more must not keep the run from ending.
         with suppress(JournalError):
@@ -56,6 +61,7 @@ class Account:
         self._journal.in_order(lambda: self._emit(result))
 
     def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        settled = self._ledger.settled()
         return events.Result(
             iteration=run.iteration,
             status=outcome.status,
@@ -69,5 +75,6 @@ class Account:
             termination_reason=outcome.termination_reason,
             trace_path=self._trace_path(),
             exit_code=self.exit_code(),
-            receipts=self._ledger.receipts,
+            receipts=settled.receipts,
+            unsent=settled.unsent,
         )

@@ -13,7 +13,7 @@ from dataclasses import replace
 import trio
 
 from chain import events
-from chain.conversation import Conversation
+from chain.conversation import CallIds, Conversation
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.inbox import Emit
 from chain.messages import Overrides, Usage, assistant
@@ -40,6 +40,7 @@ class Asker:
         emit: Emit,
         max_attempts: int,
         spent: Callable[[Run], str],
+        call_ids: CallIds,
     ) -> None:
         self._agent = agent
         self._system = system
@@ -47,6 +48,7 @@ class Asker:
         self._conversation = conversation
         self._emit = emit
         self._spent = spent
+        self._call_ids = call_ids
         self.use(model, max_attempts)
 
     def use(self, model: Model, max_attempts: int) -> None:
@@ -68,10 +70,9 @@ class Asker:
                 try:
                     reply = await self._model.reply(request, lambda delta: self._show(run, delta))
                     self._account(run, reply.usage)
-                    reply = replace(reply, message=assistant(reply.message.blocks))
-                    self._check(reply)
                     if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
+                    reply = self._sound(replace(reply, message=assistant(reply.message.blocks)))
                 except (ParameterRefused, _HandlerLimit) as error:
                     reply = None
                     if run.stop_asked:
@@ -95,14 +96,18 @@ class Asker:
         run.call_scope = None
         return reply
 
-    def _check(self, reply: Reply) -> None:
-        """A reply that could not be sent back as history is a broken one: ask again."""
+    def _sound(self, reply: Reply) -> Reply:
+        """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
         if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
-            return  # it will not be appended
+            return reply  # it will not be appended
         try:
-            self._conversation.check(reply.message)
+            message = self._call_ids.claimed(reply.message)
+            self._conversation.check(message)
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
+        pairs = zip(reply.message.calls, message.calls, strict=True)
+        cut = frozenset(new.id for old, new in pairs if old.id in reply.cut_calls)
+        return replace(reply, message=message, cut_calls=cut)
 
     def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
         """The handler's settings less those that the service refused, which the user is told."""

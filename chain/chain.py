@@ -17,15 +17,16 @@ import trio
 
 from chain import endings, events
 from chain.account import Account
+from chain.conversation import CallIds
 from chain.errors import JournalError, ModelError, PlanError, UserError
 from chain.executor import Executor
 from chain.feed import Audience, Feed, Listener
-from chain.inbox import Accepted, Inbox, Ledger, Refused
+from chain.inbox import Accepted, Inbox, Ledger, Refused, Settled
 from chain.interruption import InterruptionPrompt, by_rule
 from chain.lines import Line, parse_line
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author, Plan, Task
+from chain.plan import Author, Change, Plan, Task
 from chain.promptfile import PromptFile
 from chain.run import Limits, Run
 from chain.runs import Runs
@@ -65,7 +66,7 @@ class Chain:
         system: str,
         registry: Registry,
         workspace: Path,
-        interruption_prompt: Path | None,
+        prompt_file: PromptFile,
         limits: Limits,
         tool_rules: calling.Rules,
         inbox_size: int,
@@ -83,11 +84,16 @@ class Chain:
         self._trace = trace
         if trace is not None:
             self._audience.listen(trace.on_event)
-        self._prompt_file = PromptFile(interruption_prompt)
+        self._prompt_file = prompt_file
         self._ledger = ledger = Ledger(journal, emit)
         self._inbox = inbox = Inbox(ledger, journal, emit, size=inbox_size)
         self._account = account = Account(
-            inbox=inbox, ledger=ledger, journal=journal, emit=emit, trace_path=lambda: self.trace_path
+            inbox=inbox,
+            ledger=ledger,
+            journal=journal,
+            emit=emit,
+            trace_path=lambda: self.trace_path,
+            interactive=interactive,
         )
         self._runs = Runs(
             make_executor=partial(
@@ -102,6 +108,7 @@ class Chain:
                 prompt=self._prompt,
                 workspace=workspace,
                 tool_rules=tool_rules,
+                call_ids=CallIds(),
                 trace_path=lambda: self.trace_path,
             ),
             model=model,
@@ -140,6 +147,27 @@ class Chain:
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._handle_idle(line, id)
         return self._start(line, id)
+
+    def would_stop(self, text: str, *, local: bool = True) -> bool:
+        """Whether a line would end the run that is active, by its words or by a rule; it then needs no room."""
+        if self._run is None:
+            return False
+        return self._by_rule(parse_line(text, local=local), "").kind == "stop"
+
+    def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
+        """Take note of a line that a script or a pipe will not send any more, which the next result tells as well.
+
+        ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
+        """
+        self._ledger.never_sent(written, reason, id=id, iteration=self._run.iteration if self._run else 0)
+
+    def refuse(self, text: str, reason: str, *, id: str = "") -> Submitted:
+        """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
+        return self._refuse(Line(text, "redirect", text), reason, id)
+
+    def settled(self) -> Settled:
+        """What became of lines since the last result, or since this was last called."""
+        return self._ledger.settled()
 
     def start(self, query: str, *, id: str = "") -> Submitted:
         """Start a run with a query that is not parsed. Refused while a run is active."""
@@ -259,9 +287,9 @@ class Chain:
         """What the model calls of this session have used."""
         return self._account.usage
 
-    def exit_code(self, *, unsent: bool = False, interrupted: bool = False, terminated: bool = False) -> int:
+    def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
-        return self._account.exit_code(unsent=unsent, interrupted=interrupted, terminated=terminated)
+        return self._account.exit_code(interrupted=interrupted, terminated=terminated)
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
@@ -276,19 +304,26 @@ class Chain:
     def _interrupt_with(self, run: Run, typed: Line, id: str) -> Submitted:
         line = self._by_rule(typed, id)
         if line.kind == "stop":
-            reason = "" if typed.kind == "stop" else endings.STOPPED_BY_RULE
-            try:
-                accepted = self._accept_at_once(line, id)
-            except JournalError:
-                # A disk that is full keeps nobody from stopping.
-                told = events.Receipt(id=id, text=line.text, state="handled", iteration=run.iteration, reason=reason)
-                self._emit(told)
-            else:
-                self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
-            run.stop()
-            return Submitted("stopping")
+            return self._stop(run, line, id, "" if typed.kind == "stop" else endings.STOPPED_BY_RULE)
         put = self._inbox.put(line, id=id, iteration=run.iteration)
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
+
+    def _stop(self, run: Run, line: Line, id: str, reason: str) -> Submitted:
+        """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
+        accepted = None
+        problem = self._ledger.problem(line, id)
+        if not problem:
+            try:
+                accepted = self._accept_at_once(line, id)
+            except JournalError as error:
+                problem = str(error)
+        if accepted is None:
+            why = f"{problem}; the run stops all the same"
+            self._ledger.refuse(line, "main", len(self._inbox), why, id=id, iteration=run.iteration)
+        else:
+            self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
+        run.stop()
+        return Submitted("stopping", "" if accepted is None else accepted.id)
 
     def _by_rule(self, line: Line, id: str) -> Line:
         """What the handler prompt's rules, as they are now, make of a line.
@@ -386,10 +421,10 @@ class Chain:
             self._emit(events.Notice(iteration=iteration, message=why, file=error.file, line=error.line))
         return prompt
 
-    def _plan_changed(self, tasks: tuple[Task, ...], by: Author) -> None:
+    def _plan_changed(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
         """Journal, then tell. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
         changed = events.PlanChanged(iteration=self._run.iteration if self._run else 0, tasks=views, by=by)
-        self._journal.record("plan", {"tasks": events.to_json(changed)["tasks"], "by": by})
+        self._journal.record("plan", {**change.to_json(), "by": by})
         self._runs.plan_changed(by)
         self._journal.in_order(lambda: self._emit(changed))

@@ -20,14 +20,23 @@ request needs. Several user messages may follow each other: whoever speaks to th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
 from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
+
+MAX_ID = 128
+"""Characters of a tool call's id; those of the API have 30."""
+
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+"""What the API takes as one, and says when it gets another: ``tool_use.id: String should match pattern``."""
 
 State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
 Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
@@ -40,6 +49,70 @@ _NEXT: dict[tuple[State, Step], State] = {
     ("OPEN", "tool results"): "ASKED",
     ("REPLIED", "user text"): "ASKED",
 }
+
+
+class CallIds:
+    """The ids of the tool calls of a session, whichever agent made them: each is used once.
+
+    Some servers make ids that the API does not take back (``functions.look:0``), or begin to count anew for each reply.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._number = 0
+
+    def claimed(self, message: Message) -> Message:
+        """A reply with ids that can be sent back, which count as used from now on.
+
+        Raises ``ConversationError`` if two of its calls have one id, since nobody could tell their results apart.
+        """
+        ids = [call.id for call in message.calls if call.id]
+        if repeated := [id for n, id in enumerate(ids) if id in ids[:n]]:
+            raise ConversationError(f"the tool call id {repeated[0][:MAX_ID]!r} was used before")
+        blocks = tuple(replace(b, id=self._claim(b.id)) if isinstance(b, ToolCall) else b for b in message.blocks)
+        return Message(message.role, blocks)
+
+    def _claim(self, id: str) -> str:
+        while id in self._used or len(id) > MAX_ID or not _ID.fullmatch(id):
+            self._number += 1
+            id = f"call_{self._number}"
+        self._used.add(id)
+        return id
+
+
+class Messages(Sequence[Message]):
+    """The first messages of a history that only grows, as they stand: making one does not copy them."""
+
+    def __init__(self, history: list[Message], count: int) -> None:
+        self._history = history
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        if isinstance(at, slice):
+            return [self._history[n] for n in range(*at.indices(self._count))]
+        return self._history[range(self._count)[at]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._history, self._count)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reversed__(self) -> Iterator[Message]:
+        return (self._history[n] for n in reversed(range(self._count)))
 
 
 class Conversation:
@@ -68,11 +141,14 @@ class Conversation:
         """The tool calls that wait for their results, in order; empty but in OPEN."""
         return self._open
 
-    def request(self) -> tuple[Message, ...]:
-        """The messages of a model call. Raises ``ConversationError`` when the model has nothing to answer."""
+    def request(self) -> Sequence[Message]:
+        """The messages of a model call, which stay as they are.
+
+        Raises ``ConversationError`` when the model has nothing to answer.
+        """
         if self._state != "ASKED":
             raise ConversationError(f"no request can be made of a conversation in state {self._state}")
-        return tuple(self._messages)
+        return Messages(self._messages, len(self._messages))
 
     def check(self, message: Message) -> State:
         """The state that the message would lead to. Raises ``ConversationError`` with what is wrong with it."""
@@ -119,7 +195,7 @@ class Conversation:
         """
         keep = len(self._messages) - self.withdrawable
         taken = tuple(self._messages[keep:])
-        del self._messages[keep:]
+        self._messages = self._messages[:keep]  # a new list, since requests that were made look at the old one
         self._ids.difference_update(call.id for m in taken for call in m.calls)
         self._open = ()
         self._state = "REPLIED" if keep else "EMPTY"

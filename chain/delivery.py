@@ -20,6 +20,9 @@ from chain.messages import Message, user_text
 from chain.plan import Plan
 from chain.run import Asked, Run
 
+MAX_SHOWN = 200
+"""Characters of a plan command in a notice that it was not carried out."""
+
 
 class Commit(Protocol):
     """The executor's door into the conversation."""
@@ -57,13 +60,13 @@ class Delivery:
         self._max_iterations = max_iterations
         self._trace_path = trace_path
         self._since_answer: list[Accepted] = []
-        """The lines delivered since the last reply without tool calls: a refusal gives them back."""
+        """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
+        has carried out, since sent again they would be done twice."""
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        run.stranded.append(query)
         self._commit(user_text(query.line.message), lines=[query], point="start")
-        run.stranded.clear()
+        run.stranded.remove(query)
         self._entered(run, [query], "start")
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> bool:
@@ -120,7 +123,7 @@ class Delivery:
         self._since_answer.clear()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer.extend(lines)
+        self._since_answer += [accepted for accepted in lines if accepted.id not in run.carried_out]
         for accepted in lines:
             self._ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
@@ -131,7 +134,8 @@ class Delivery:
         try:
             outcome = f"(Done: {self._plan.carry_out(accepted.line.command)})"
         except PlanError as error:
-            why = f"{accepted.line.text.strip()}: {error}"
+            said = accepted.line.text.strip()
+            why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
             notice = events.Notice(agent=self._agent, iteration=run.iteration, message=why)
             self._journal.in_order(lambda: self._emit(notice))
             outcome = f"(Not done: {error})"

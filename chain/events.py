@@ -261,8 +261,9 @@ class UsageReport(_Event):
 class Result(_Event):
     """How a run ended.
 
-    The first eight fields are the run's. ``exit_code``, ``receipts`` (of every line so far) and ``unsent`` (lines whose
-    moment did not come) are the whole process's.
+    ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
+    (lines that a script or a pipe never sent, as they were written) tell what was settled since the result before, each
+    line once; all else is the run's.
     """
 
     type: ClassVar[str] = "result"

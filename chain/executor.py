@@ -31,7 +31,7 @@ import trio
 
 from chain import endings, events
 from chain.asking import Asker, BudgetSpent
-from chain.conversation import Conversation
+from chain.conversation import CallIds, Conversation
 from chain.delivery import Delivery
 from chain.errors import JournalError, ModelError
 from chain.events import Point
@@ -77,6 +77,7 @@ class Executor:
         workspace: Path,
         limits: Limits,
         tool_rules: calling.Rules,
+        call_ids: CallIds,
         agent: str = "main",
         trace_path: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -92,6 +93,7 @@ class Executor:
             emit=emit,
             max_attempts=limits.max_attempts,
             spent=self._spent,
+            call_ids=call_ids,
         )
         self._tools = ToolRunner(
             agent=agent,
@@ -157,7 +159,7 @@ class Executor:
         # next run answers the calls that are open.
         with suppress(JournalError):
             self._complete(run, outcome)
-        self._unfinished = run if self.conversation.open_calls else None
+        self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
         return outcome
 
     # ------------------------------------------------------------------------------------------------- the loop
@@ -165,9 +167,13 @@ class Executor:
     def _open(self, run: Run) -> None:
         """Answer what an earlier ending could not write, then append the query."""
         if self.conversation.open_calls:
-            self._tools.answer_open(self._unfinished or run)
+            self._answer_open(run)
         if run.query is not None:
             self._delivery.query(run, run.query)
+
+    def _answer_open(self, run: Run) -> None:
+        """Answer the open calls with what the run that made them knows: it may be an earlier one."""
+        self._tools.answer_open(self._unfinished or run)
 
     async def _loop(self, run: Run) -> Outcome:
         # A run that is over before its first step takes no lines along: they are given back.
@@ -216,12 +222,13 @@ class Executor:
             await trio.lowlevel.checkpoint_if_cancelled()
             return self._after_tools(run, skipped)
         await trio.lowlevel.checkpoint_if_cancelled()
-        if reply.stop_reason == "max_tokens" and not run.stop_asked:
-            return Outcome("truncated", text)
-        return self._after_answer(run)
+        return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
-    def _after_answer(self, run: Run) -> Outcome | None:
-        """Point B, and the way back to the task after an aside."""
+    def _after_answer(self, run: Run, truncated: Outcome | None) -> Outcome | None:
+        """Point B, and the way back to the task after an aside.
+
+        ``truncated`` is how a run ends whose last reply was cut off, if no line goes on from there.
+        """
         if run.stop_asked:
             return self._stopped(run)
         spent = self._spent(run)
@@ -229,14 +236,14 @@ class Executor:
             # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
-            if not waits and run.asked.resume is None:
-                return self._done(run)
+            if not waits and (truncated or run.asked.resume is None):
+                return truncated or self._done(run)
             return self._limit_reached(run, spent) if spent else self._at_limit(run)
         if self._delivery.deliver(run, "B"):
             return None
         resume, run.asked = run.asked.resume, run.asked.after_reply()
-        if resume is None:
-            return self._done(run)
+        if truncated or resume is None:
+            return truncated or self._done(run)
         self._commit(user_text(resume))
         return None
 
@@ -356,13 +363,14 @@ class Executor:
         count = self.conversation.withdrawable
         self._journal.record("withdrawn", {"messages": count, "agent": self.agent, "reason": "refused"})
         self.conversation.withdraw()
+        self._plan_is_news = bool(self._plan.tasks)  # what told the model of it may be gone
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 
     def _complete(self, run: Run, outcome: Outcome) -> None:
         """Make the history of a run that was cut short valid, and say in it what happened."""
         if self.conversation.open_calls:
-            self._tools.answer_open(run)
+            self._answer_open(run)
         shown = "".join(run.step.shown)
         was_cut = outcome.status == "limit_reached" or outcome.termination_reason is not None
         if was_cut and shown.strip() and not run.step.appended:

@@ -11,6 +11,7 @@ moment, a step of a trace) belongs to that step.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -58,11 +59,11 @@ class Feed:
         self._waiting: list[Event | _Stream] = []
         self._open: dict[tuple[str, ...], _Stream] = {}
         self._news = trio.Event()
-        self._closed = False
+        self.is_closed = False
 
     def put(self, event: Event) -> None:
         """Take an event; never blocks."""
-        if self._closed:
+        if self.is_closed:
             return
         if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
             self._join(event)
@@ -73,12 +74,12 @@ class Feed:
 
     def close(self) -> None:
         """Take no more events. What waits can still be taken."""
-        self._closed = True
+        self.is_closed = True
         self._news.set()
 
     async def batch(self) -> list[Event]:
         """Everything that waits, or else the next event; empty once the feed is closed and all was taken."""
-        while not self._waiting and not self._closed:
+        while not self._waiting and not self.is_closed:
             self._news = trio.Event()
             await self._news.wait()
         return self.take()
@@ -103,17 +104,17 @@ class Feed:
 
 
 class Audience:
-    """Everyone who is told what happens."""
+    """Everyone who is told what happens. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:
-        self._feeds: list[Feed] = []
+        self._feeds: list[weakref.ref[Feed]] = []
         self._listeners: list[Listener] = []
 
     def feed(self, first: Event) -> Feed:
         """A new feed of all events from now on, after ``first``."""
         feed = Feed()
         feed.put(first)
-        self._feeds.append(feed)
+        self._feeds.append(weakref.ref(feed))
         return feed
 
     def listen(self, listener: Listener) -> None:
@@ -123,12 +124,18 @@ class Audience:
     def tell(self, event: Event) -> None:
         """Tell everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
-        for feed in self._feeds:
+        for feed in self._open_feeds():
             feed.put(event)
         for listener in self._listeners:
             listener(event)
 
     def close(self) -> None:
         """Close the feeds."""
-        for feed in self._feeds:
+        for feed in self._open_feeds():
             feed.close()
+
+    def _open_feeds(self) -> list[Feed]:
+        feeds = [feed for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
+        if len(feeds) < len(self._feeds):
+            self._feeds = [weakref.ref(feed) for feed in feeds]
+        return feeds

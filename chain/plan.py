@@ -7,8 +7,8 @@ nothing takes a single task away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from chain.errors import PlanError
 from chain.lines import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
@@ -22,6 +22,10 @@ MAX_TASKS = 200
 """Tasks in a plan: it is sent to the model whole, and a list that nobody can read helps nobody."""
 
 
+MAX_TASK = 1_000
+"""Characters of a task, or of the reason why one failed, for the same cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One task; ``reason`` says why it failed."""
@@ -31,13 +35,66 @@ class Task:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    type: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The change as a JSON object."""
+        return {"change": self.type, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Added(_Change):
+    """A task came to the end of the list."""
+
+    type: ClassVar[str] = "added"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed(_Change):
+    """Task ``n``, counted from 1, is done or failed."""
+
+    type: ClassVar[str] = "closed"
+    n: int
+    state: Literal["DONE", "FAILED"]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced(_Change):
+    """The plan is these tasks now, all of them pending; none: it was cleared."""
+
+    type: ClassVar[str] = "replaced"
+    texts: tuple[str, ...] = ()
+
+
+Change: TypeAlias = Added | Closed | Replaced
+"""What happened to a plan, from which with the plan before follows the plan after."""
+
+
+def changed(tasks: tuple[Task, ...], change: Change) -> tuple[Task, ...]:
+    """The tasks after a change."""
+    match change:
+        case Added(text):
+            return (*tasks, Task(text))
+        case Closed(n, state, reason):
+            return (*tasks[: n - 1], replace(tasks[n - 1], state=state, reason=reason), *tasks[n:])
+        case Replaced(texts):
+            return tuple(Task(text) for text in texts)
+
+
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``on_change(tasks, by)`` is called with the new tasks before each change; what it raises keeps the plan as it is.
+    ``on_change(change, tasks, by)`` is called with the new tasks before each change; what it raises keeps the plan as
+    it is.
     """
 
-    def __init__(self, on_change: Callable[[tuple[Task, ...], Author], None] = lambda tasks, by: None) -> None:
+    def __init__(
+        self, on_change: Callable[[Change, tuple[Task, ...], Author], None] = lambda change, tasks, by: None
+    ) -> None:
         self._tasks: tuple[Task, ...] = ()
         self._on_change = on_change
 
@@ -57,11 +114,11 @@ class Plan:
 
     def add(self, text: str, by: Author) -> str:
         """Append a task."""
-        task = Task(_one_line(text))
+        task = _one_line(text, "a task")
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
-        self._set((*self._tasks, task), by)
-        return f"task {len(self._tasks)} added: {task.text}"
+        self._change(Added(task), by)
+        return f"task {len(self._tasks)} added: {task}"
 
     def close(self, n: int, state: Literal["DONE", "FAILED"], by: Author, reason: str = "") -> str:
         """Mark task ``n`` as done or failed."""
@@ -71,23 +128,23 @@ class Plan:
         task = self._tasks[n - 1]
         if task.state != "PENDING":
             raise PlanError(f"task {n} is already {task.state}, which is final: {task.text}")
-        closed = replace(task, state=state, reason=_one_line(reason) if reason.strip() else "")
-        self._set((*self._tasks[: n - 1], closed, *self._tasks[n:]), by)
+        why = _one_line(reason, "a reason") if reason.strip() else ""
+        self._change(Closed(n, state, why), by)
         verb = "completed" if state == "DONE" else "failed"
-        return f"task {n} {verb}: {task.text}" + (f" ({closed.reason})" if closed.reason else "")
+        return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
     def replace_all(self, texts: Iterable[str], by: Author) -> str:
         """Start over with these tasks."""
-        tasks = tuple(Task(_one_line(t)) for t in texts)
+        tasks = tuple(_one_line(text, "a task") for text in texts)
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
-        self._set(tasks, by)
+        self._change(Replaced(tasks), by)
         return f"the plan now has {len(tasks)} tasks"
 
     def clear(self, by: Author) -> str:
         """Take all tasks away."""
         count = len(self._tasks)
-        self._set((), by)
+        self._change(Replaced(), by)
         return f"the plan is cleared, {count} tasks removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
@@ -115,14 +172,17 @@ class Plan:
         of = {state: sum(t.state == state for t in self._tasks) for state in MARKS}
         return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
 
-    def _set(self, tasks: tuple[Task, ...], by: Author) -> None:
-        self._on_change(tasks, by)
+    def _change(self, change: Change, by: Author) -> None:
+        tasks = changed(self._tasks, change)
+        self._on_change(change, tasks, by)
         self._tasks = tasks
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, what: str) -> str:
     """A task is one line: more would tear the list that the plan is shown as."""
     folded = " ".join(text.split())
     if not folded:
-        raise PlanError("a task needs a text")
+        raise PlanError(f"{what} needs a text")
+    if len(folded) > MAX_TASK:
+        raise PlanError(f"{what} has at most {MAX_TASK:,} characters, and this one has {len(folded):,}")
     return folded

@@ -94,10 +94,13 @@ class Run:
     found: list[Found] = field(default_factory=list)
     skipped: int = 0
     nudged: bool = False
-    stranded: list[Accepted] = field(default_factory=list)
-    """Lines that were taken from the inbox and have not entered the conversation: the disk did not take them."""
+    stranded: list[Accepted] = field(init=False)
+    """Lines, the query first, that wait in no inbox and are not in the conversation yet: every ending returns them."""
     carried_out: set[str] = field(default_factory=set)
     """Ids of the todo lines that code has done."""
+
+    def __post_init__(self) -> None:
+        self.stranded = [] if self.query is None else [self.query]
 
     def stop(self) -> None:
         """End the run at the next safe point; a reply that streams is cut, a running tool finishes."""

@@ -164,28 +164,37 @@ class ToolRunner:
         self._ended(run, call, result, trio.current_time() - begun)
 
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        """Take note of a result. It is told even if this raises ``JournalError``, since the call's start was told."""
         run.step.answered[call.id] = result
-        if call.id in run.step.started:
-            fields = {"id": call.id, "agent": self._agent, "is_error": result.is_error, "seconds": seconds}
-            self._journal.record("tool_finished", fields)
-        self._emit(
-            events.ToolResult(
-                agent=self._agent,
-                iteration=run.iteration,
-                id=call.id,
-                name=call.name,
-                text=result.text,
-                is_error=result.is_error,
-                seconds=seconds,
+        try:
+            if call.id in run.step.started:
+                fields = {"id": call.id, "agent": self._agent, "is_error": result.is_error, "seconds": seconds}
+                self._journal.record("tool_finished", fields)
+        finally:
+            self._emit(
+                events.ToolResult(
+                    agent=self._agent,
+                    iteration=run.iteration,
+                    id=call.id,
+                    name=call.name,
+                    text=result.text,
+                    is_error=result.is_error,
+                    seconds=seconds,
+                )
             )
-        )
 
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""
+        failure: JournalError | None = None
         for call, stub in zip(self._conversation.open_calls, self._conversation.repair(run.step.started), strict=True):
             if call.id not in run.step.answered:
                 run.skipped += call.id not in run.step.started
-                self._ended(run, call, stub, 0.0)
+                try:
+                    self._ended(run, call, stub, 0.0)
+                except JournalError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
         self._commit(tool_results(run.step.answered[c.id] for c in self._conversation.open_calls))
 
     def _context(self, run: Run, call: ToolCall) -> ToolContext:

@@ -19,15 +19,14 @@ from cli.moments import Now, Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer
 from cli.sender import Outgoing, Sender
-from cli.signals import LEAVING, heard
+from cli.signals import LEAVING, received
 from cli.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
-
-AHEAD = 1_000
-"""Lines that a pipe is read ahead of the channel: far enough to see a stop, and bounded."""
 
 GRACE_S = 1.0
 """After a signal, how long the output may still take: its reader may be there and not read."""
 
+UNREAD = "the program was ended before it was read"
+NO_ROOM = "the program was ended before there was room for it"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'
 
@@ -78,16 +77,14 @@ class _Headless:
             # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
             await self._chain.wait_idle()
             for raw in self._stdin.unread():
-                self._sender.miss(Outgoing(Now(), raw.text, raw.text))
-            for line in self._sender.left:
-                why = "its moment did not come"
-                self._output.put(events.Receipt(id=line.id, text=line.written, state="unsent", reason=why))
+                self._sender.miss(Outgoing(Now(), raw.text, raw.text), UNREAD)
+            self._sender.give_up(NO_ROOM)
             problem = "" if self._was_answered or self._signal is not None else self._problem
             with self._finishing:
                 if self._signal is not None:
                     self._finishing.deadline = trio.current_time() + GRACE_S
                 code = self._exit_code(problem)
-                await self._output.finish(code, self._sender.unsent, problem)
+                await self._output.finish(code, problem)
             nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
@@ -95,7 +92,6 @@ class _Headless:
         if problem:
             return WRONG_USAGE
         return self._chain.exit_code(
-            unsent=bool(self._sender.unsent),
             interrupted=self._signal is not None,
             terminated=self._signal not in (None, signal.SIGINT),
         )
@@ -123,7 +119,7 @@ class _Headless:
                 return
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(*heard(LEAVING)) as signals:
+        with received(*LEAVING) as signals:
             task_status.started()
             async for number in signals:
                 if self._signal is not None:
@@ -147,8 +143,7 @@ class _Headless:
             else:
                 say = parse_moment(raw.text, strict=False)
                 self._sender.take(Outgoing(say.moment, say.text, raw.text))
-            if self._sender.held >= AHEAD:
-                await self._sender.drain()
+            await self._sender.wait_for_place()
 
     def _take_json(self, raw: RawLine) -> None:
         if not raw.text.strip():
@@ -167,9 +162,7 @@ class _Headless:
                 self._say(why)
                 id = other.get("id")
                 if isinstance(id, str):
-                    self._output.put(
-                        events.Receipt(id=id, text=str(other.get("text", "")), state="refused", reason=why)
-                    )
+                    self._chain.refuse(str(other.get("text", "")), why, id=id)
 
     def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
         self._note(answer)

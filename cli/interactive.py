@@ -119,6 +119,7 @@ class Interactive:
         self._pressed_at: float | None = None
         self._urgent: set[str] = set()
         """The lines that were made urgent by their key, which their texts do not show."""
+        self._never_sent: list[str] = []
         self._came_back: list[str] = []
         """The lines that came back when there was no editor any more to put them into."""
         self._tasks: trio.Nursery | None = None
@@ -289,6 +290,8 @@ class Interactive:
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned":
                 self._give_back(self._as_typed(event.id, event.text))
+            elif isinstance(event, events.Receipt) and event.state == "unsent":
+                self._never_sent.append(event.text)
         if self._toolbar.is_running:
             self._runs.set()
 
@@ -333,6 +336,7 @@ class Interactive:
     async def _finish(self) -> int:
         """End what runs and show how it ended. The exit code."""
         returned = self._returned
+        self._sender.give_up()
         self._chain.interrupt()
         with trio.move_on_after(PATIENCE_S) as patience:
             await self._chain.wait_idle()
@@ -343,7 +347,7 @@ class Interactive:
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._told.wait()
-        left = self._returned > returned or bool(self._sender.unsent)
+        left = self._returned > returned or bool(self._never_sent)
         return self._code or (LINES_LEFT if left else 0)
 
     async def say_goodbye(self) -> None:
@@ -358,7 +362,7 @@ class Interactive:
             # Nothing is left to be done in order: a tool that does not let go must not keep the process.
             signal.signal(number, signal.SIG_DFL)
         left = [("Came back:", text) for text in self._came_back]
-        left += [("Not sent:", text) for text in [*self._sender.unsent, *filter(str.strip, [typed])]]
+        left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
         rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
         self._screen.show([clean(row) for row in (*rows, *self._session)])
 

@@ -145,6 +145,10 @@ def read_script(text: str, file: str) -> list[Say]:
     return says
 
 
+BRINGS_MOMENTS = (events.ToolCall, events.IterationStarted, events.Reply, events.Result)
+"""The events that can be a moment."""
+
+
 def fires(moment: Moment, event: events.Event) -> bool:
     """Whether this event is the moment; never for those that no event brings (``Now``, ``After``).
 

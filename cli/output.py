@@ -23,6 +23,11 @@ from cli.writing import write_all
 
 _ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+PARTS = 1_000
+"""Strings, numbers and signs of a large object that are written at once."""
+
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
 
@@ -37,10 +42,13 @@ class Output:
         self._stderr = stderr
         self._feed = chain.feed()
         self._last: events.Result | None = None
+        self._receipts: dict[object, events.Receipt] = {}
+        self._unsent: list[str] = []
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
         self._done = trio.Event()
+        self._limiter = trio.CapacityLimiter(1)  # tools whose threads hang do not hold the output up
 
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
@@ -64,18 +72,24 @@ class Output:
         self._answers.append(notice)
         self._feed.put(notice)
 
-    async def finish(self, exit_code: int, unsent: tuple[str, ...], problem: str = "") -> None:
+    async def finish(self, exit_code: int, problem: str = "") -> None:
         """Write what is left, and the last result as it is now, if that was not the last object written."""
         self._feed.close()
         await self._done.wait()
+        settled = self._chain.settled()
         if problem:
             await self._to(self._stderr, f"chain: {clean(problem)}\n")
         told = self._last
         last = told or events.Result(status="error" if problem else "done", result=problem)
-        last = replace(last, exit_code=exit_code, receipts=self._chain.receipts, unsent=unsent)
-        is_news = last != told or not self._ends_with_result
+        last = replace(last, receipts=settled.receipts, unsent=settled.unsent)
+        is_news = last.receipts or last.unsent or exit_code != last.exit_code or not self._ends_with_result
+        if self._format == "json":
+            self._keep(last)
+            last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
-            await self._to(self._stdout, _json(last))
+            # In pieces: it may hold all lines of a long input.
+            for piece in _pieces_of_json(replace(last, exit_code=exit_code)):
+                await self._to(self._stdout, piece)
         if self.failure:
             await self._to(self._stderr, f"chain: {self.failure}\n")
 
@@ -84,6 +98,8 @@ class Output:
         self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event
+            if self._format == "json":
+                self._keep(event)
         if self._format == "stream-json":
             yield self._stdout, _json(event)
             return
@@ -98,12 +114,19 @@ class Output:
             if text:
                 yield self._stdout, f"{text}\n"
 
+    def _keep(self, result: events.Result) -> None:
+        """Keep what became of lines for the one object of ``json``, which tells it of the whole process."""
+        for receipt in result.receipts:
+            # An accepted line may come twice, delivered and then returned; a refused one may share its id with others.
+            self._receipts[len(self._receipts) if receipt.state == "refused" else receipt.id] = receipt
+        self._unsent += result.unsent
+
     async def _to(self, fd: int, text: str) -> None:
         data = text.encode(errors="replace")
         if not data:
             return
         try:
-            await trio.to_thread.run_sync(write_all, fd, data, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(write_all, fd, data, abandon_on_cancel=True, limiter=self._limiter)
         except BrokenPipeError:
             return  # nobody reads any more, which is the reader's business
         except OSError as error:
@@ -112,7 +135,18 @@ class Output:
 
 
 def _json(event: events.Event) -> str:
+    return _escaped(_ENCODER.encode(events.to_json(event))) + "\n"
+
+
+def _pieces_of_json(event: events.Event) -> Iterator[str]:
+    """The same, a part after the other."""
+    parts = _ENCODER.iterencode(events.to_json(event))
+    while piece := "".join(itertools.islice(parts, PARTS)):
+        yield _escaped(piece)
+    yield "\n"
+
+
+def _escaped(text: str) -> str:
     # What JSON can say and UTF-8 cannot (half a surrogate pair) leaves as an escape, and so does what a terminal would
     # obey: JSON itself escapes only the first 32 control characters.
-    text = json.dumps(events.to_json(event), ensure_ascii=False, separators=(",", ":"))
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

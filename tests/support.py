@@ -33,6 +33,8 @@ from chain.providers.scripted import ScriptedModel
 from chain.session import Journal
 from chain.tools import Tool
 
+_CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
+
 FINAL = {"delivered", "handled", "returned", "dropped"}
 
 SKIPPED = "[Skipped: user interrupted]"
@@ -401,7 +403,7 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
     for event in session.of(events.LineQueued, events.Receipt):
         if isinstance(event, events.LineQueued):
             assert not told[event.id], f"what became of {event.id} was told before that it waits"
-        elif event.state != "refused":
+        elif event.state not in ("refused", "unsent"):
             told[event.id].append(event.state)
     for record in records:
         if record["type"] == "receipt":
@@ -653,9 +655,15 @@ class _Walk:
             self._is_refusing = True
             assert not any(_is_answer(m) for m in gone)
             assert not keep or _is_answer(self.history[keep - 1])
-            self._withdrawn = {id for ids in self._ids[keep:] for id in ids}
+            # What code has carried out stays delivered: sent again, it would be done twice.
+            self._withdrawn = {
+                id
+                for message, ids in zip(gone, self._ids[keep:], strict=True)
+                for id in ids
+                if self._lines[id]["kind"] != "todo" or not _CARRIED_OUT.search(str(message["content"]))
+            }
         del self.history[keep:], self._ids[keep:], self._same[keep:]
-        self._plan_is_news = self._plan_is_news or record["reason"] == "new"
+        self._plan_is_news = True
 
     # ---- what starts
 

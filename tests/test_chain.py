@@ -504,7 +504,7 @@ async def test_a_preparation_that_fails_is_told_by_the_first_call(importing: Imp
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "cannot be made (ImportError: it is broken); check the installation of anthropic" in result.result
-        assert "it is broken" in await adapter.look()
+        assert "it is broken" in (await adapter.look()).message
         assert importing.count == 3
         check_invariants(session)
 

@@ -164,6 +164,8 @@ Section 4, stop reasons::
         test_executor.py::test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it
     max_tokens, text
         test_executor.py::test_stop_reason_max_tokens_with_text_is_truncated
+        test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut
+        test_after_an_aside_a_reply_that_max_tokens_cut_ends_the_run
     max_tokens, a cut-off tool call
         test_a_call_that_max_tokens_cut_off_is_kept_without_input_and_the_loop_goes_on
     refusal
@@ -442,8 +444,8 @@ async def test_a_line_that_cannot_be_accepted_is_refused(text: str, reason: str,
         assert answer.what == "refused"
         assert reason in answer.message
         [refused] = session.of(events.LineRefused)
-        assert (refused.text, refused.reason) == (text, answer.message)
-        assert (session.chain.receipts[-1].text, session.chain.receipts[-1].state) == (text, "refused")
+        assert (refused.text, refused.reason) == (text[:1_000], answer.message)
+        assert (session.chain.receipts[-1].text, session.chain.receipts[-1].state) == (text[:1_000], "refused")
         assert [r for r in session.records if r["type"] == "line"] == lines, "it was never accepted"
         disk.full = False
         gates.let("a")
@@ -779,7 +781,7 @@ rules:
         session.chain.submit("todo: add x")
         result = await finish(session, gates)
         assert (result.status, result.exit_code) == ("refused", 1)
-        assert [session.state(f"L{n}") for n in range(1, 5)] == ["delivered", "returned", "returned", "returned"]
+        assert [session.state(f"L{n}") for n in range(1, 5)] == ["delivered", "returned", "returned", "delivered"]
         [withdrawn] = [r for r in session.records if r["type"] == "withdrawn"]
         assert (withdrawn["messages"], withdrawn["reason"]) == (4, "refused")
         await session.run("Do another task")
@@ -881,6 +883,8 @@ async def test_what_becomes_of_lines_that_wait(
 ) -> None:
     ending = ENDINGS[status]
     lines = ["use B", "then: the next", "then: the last"] if follows else ["use B"]
+    if status == "truncated":
+        lines[0] = "then: use B"  # any other line goes on from there
     use = settings(**ending.use)
     async with open_session(ending.model, tools=Gates("a").tools, use=use, interactive=interactive) as session:
         result = await play(session, ending, *lines)
@@ -899,10 +903,42 @@ async def test_what_becomes_of_lines_that_wait(
             assert points == (["B"] if status == "done" else ["A"])
 
 
+@pytest.mark.parametrize("max_iterations", [1, 2, 3])
+async def test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut(
+    max_iterations: int, autojump_clock: MockClock
+) -> None:
+    ending = ENDINGS["truncated"]
+    async with open_session(ending.model, use=settings(max_iterations=max_iterations)) as session:
+        at(session, ending.when, lambda: session.chain.submit("use B"))
+        result = await session.run("Do the task")
+        check_invariants(session, max_iterations=max_iterations)
+        if max_iterations == 1:
+            assert (result.status, session.state("L2")) == ("max_iterations", "returned")
+            return
+        assert (result.status, result.result, result.replies) == ("done", "The answer.", ("So far.", "The answer."))
+        assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
+
+
+async def test_after_an_aside_a_reply_that_max_tokens_cut_ends_the_run(autojump_clock: MockClock) -> None:
+    gates = Gates("a")
+    model = """
+rules:
+  - {when: {interruption: why}, text: Becau, stop_reason: max_tokens}
+  - {when: {user: task, step: 1}, tools: [{name: gate, input: {at: a}}]}
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=gates.tools) as session:
+        at(session, events.ToolCall, lambda: session.chain.submit("why?"))
+        gates.let("a")
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("truncated", "Becau")
+        check_invariants(session)
+
+
 @pytest.mark.parametrize("status", ENDINGS)
 async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: MockClock) -> None:
     ending = ENDINGS[status]
-    for lines in ((), ("use B",)):
+    for lines in ((), ("use B",))[: 1 if status == "truncated" else 2]:  # a line that waits goes on from there
         async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.use)) as session:
             result = await play(session, ending, *lines)
             came_back = bool(lines) and status != "done"
@@ -910,7 +946,8 @@ async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: Moc
             assert result.exit_code == (ending.code or 3 * came_back)
             assert session.chain.exit_code() == result.exit_code
             assert session.chain.exit_code(terminated=True) == 143
-            assert session.chain.exit_code(unsent=True) == (ending.code or 3)
+            session.chain.never_sent("use C", "its moment did not come")
+            assert session.chain.exit_code() == (ending.code or 3)
 
 
 @pytest.mark.parametrize("status", ENDINGS)

@@ -307,7 +307,7 @@ async def test_who_does_not_hold_back_has_the_eleventh_line_refused(tmp_path: Pa
         whats = [stage.session.chain.submit(text).what for text in lines]
         assert whats == ["queued"] * 10 + ["refused"]
         await stage.until("line_queued", count=10)
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         (entered,) = stage.session.of(events.UserInterruption)
         assert entered.message.split("\n\n") == lines[:10]
@@ -416,7 +416,7 @@ async def test_an_over_long_line_is_refused_with_the_limit(tmp_path: Path) -> No
 
         await trio.to_thread.run_sync(write)
         await stage.until("line_queued")
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         assert stage.delivered == [("task", "start"), ("use B", "D")]
         refused = stage.session.of(events.LineRefused)
@@ -520,7 +520,7 @@ async def test_the_senders_ids_are_in_the_receipts(tmp_path: Path) -> None:
         await stage.until("tool_call")
         stage.send(line("use B", "b"), line("todo: add x", "t"), line("then: hello", "f"), line("todo: add", "bad"))
         await stage.until("line_queued", count=3)
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         told = {o["id"]: o["state"] for o in stage.objects if o["type"] == "receipt"}
         assert told == {
@@ -530,7 +530,8 @@ async def test_the_senders_ids_are_in_the_receipts(tmp_path: Path) -> None:
             "f": "delivered",
             "bad": "refused",
         }
-        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == told
+        results = [o for o in stage.objects if o["type"] == "result"]
+        assert {r["id"]: r["state"] for result in results for r in result["receipts"]} == told
         queued = [o["id"] for o in stage.objects if o["type"] == "line_queued"]
         assert queued == ["b", "t", "f"]
         entered = [o["ids"] for o in stage.objects if o["type"] == "user_interruption"]
@@ -553,7 +554,7 @@ async def test_an_id_is_taken_once(tmp_path: Path) -> None:
         await stage.until("tool_call")
         stage.send(line("use B", "a"))
         await stage.until("line_refused")
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["state"] == "refused"]
         assert refused["id"] == "a"
@@ -605,7 +606,7 @@ async def test_several_runs_in_one_process(tmp_path: Path) -> None:
 
         results = [o for o in stage.objects if o["type"] == "result"]
         assert [r["result"] for r in results] == [f"Done: hello {n}" for n in range(1, 4)]
-        assert [len(r["receipts"]) for r in results] == [1, 2, 3]
+        assert [[r["id"] for r in result["receipts"]] for result in results] == [["q1"], ["q2"], ["q3"]]
         assert [o["type"] for o in stage.objects].count("init") == 1
 
 
@@ -625,11 +626,10 @@ async def test_an_interrupt_ends_the_run_and_the_next_one_works(tmp_path: Path) 
         assert [r["exit_code"] for r in results][:2] == [130, 130]
         assert results[0]["result"] == "Interrupted. Tell the chain what to do instead."
         assert results[0]["partial"]
-        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == {
-            "q": "delivered",
-            "b": "returned",
-            "h": "delivered",
-        }
+        assert [{r["id"]: r["state"] for r in result["receipts"]} for result in results[:2]] == [
+            {"q": "delivered", "b": "returned"},
+            {"h": "delivered"},
+        ]
         sent = stage.session.sent()
         assert "[Interrupted: stopped while running, it may have had effects]" in sent
         assert "[The user interrupted the run here]" in sent
@@ -699,7 +699,7 @@ async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_pat
 async def test_a_malformed_line_with_an_id_is_answered(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         stage.send({"type": "line", "id": "mine", "text": "x", "urgent": "yes"}, line("hello"))
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["id"] == "mine"]
         assert (refused["state"], refused["text"]) == ("refused", "x")
@@ -927,10 +927,13 @@ async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path)
         await stage.until("tool_call")
         stage.send(*lines, "stop")
         await stage.until("receipt", state="handled")
+        unsent = [(e.text, e.reason) for e in stage.session.of(events.Receipt) if e.state == "unsent"]
+        assert unsent == [(text, "a stop overtook it while it waited for room") for text in lines[10:]]
         assert await stage.end() == 3
 
-        assert [r["text"] for r in stage.last["receipts"] if r["state"] == "returned"] == lines[:10]
-        assert stage.last["unsent"] == lines[10:]
+        (result,) = (o for o in stage.objects if o["type"] == "result")
+        assert [r["text"] for r in result["receipts"] if r["state"] == "returned"] == lines[:10]
+        assert (result["unsent"], result["exit_code"]) == (lines[10:], 3)
 
 
 @pytest.mark.parametrize("text", ["stop using grep", " stop", "please stop"])
@@ -1059,8 +1062,9 @@ async def test_at_a_signal_held_lines_are_reported(tmp_path: Path) -> None:
         strike(signal.SIGTERM)
         assert await stage.ended() == 143
 
-        assert [r["text"] for r in stage.last["receipts"] if r["state"] == "returned"] == lines[:10]
-        assert stage.last["unsent"] == lines[10:]
+        first, last = (o for o in stage.objects if o["type"] == "result")
+        assert [r["text"] for r in first["receipts"] if r["state"] == "returned"] == lines[:10]
+        assert (last["receipts"], last["unsent"]) == ([], lines[10:])
         assert quiet_after_the_end(stage)
 
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
-GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest"}
+GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
 
 PURE = {"chain.errors", "chain.messages"}
 TRIO = {"trio"}
@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.model": PURE,
     "chain.endings": {"chain.events"},
     "chain.yamlfile": {"chain.errors", "yaml"},
-    "chain.search": set(),
+    "chain.search": {"regex"},
     "chain.interruption": PURE | {"chain.lines", "chain.search", "chain.yamlfile"},
     "chain.promptfile": {"chain.errors", "chain.interruption", "chain.yamlfile"},
     "chain.feed": {"chain.events"} | TRIO,
@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "chain.values",
         "chain.yamlfile",
     },
-    "chain.providers": PURE | {"chain.model", "chain.yamlfile", "chain.providers"} | TRIO,
+    "chain.providers": PURE | {"chain.model", "chain.search", "chain.yamlfile", "chain.providers"} | TRIO,
     "chain.providers.anthropic": PURE | {"chain.model", "chain.providers", "anthropic", "httpx2"} | TRIO,
     "chain.trace": PURE | {"chain.events", "chain.model"} | TRIO,
     "chain.chain": EXECUTOR

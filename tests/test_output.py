@@ -85,7 +85,7 @@ class Stage:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
-            await self.output.finish(0, ())
+            await self.output.finish(0)
             pipe.writing.close()
         return raw.decode()
 
@@ -146,7 +146,7 @@ def types(objects: list[dict[str, Any]]) -> list[str]:
 async def test_text_puts_the_answer_on_one_descriptor_and_the_progress_on_the_other(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         await stage.run("task")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert stage.stdout == "The answer.\nOn two lines.\n"
         for part in ("▶ task", "[1/20]", "Looking.", "→ look", "half way", "✓ look", "[2/20]", "done, 2 iterations"):
@@ -158,7 +158,7 @@ async def test_text_puts_each_runs_answer_in_turn(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         await stage.run("task")
         await stage.run("something else")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert stage.stdout == "The answer.\nOn two lines.\n" * 2
 
@@ -166,7 +166,7 @@ async def test_text_puts_each_runs_answer_in_turn(tmp_path: Path) -> None:
 async def test_text_puts_no_error_among_the_answers(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         await stage.run("fail")
-        await stage.output.finish(1, ())
+        await stage.output.finish(1)
 
         assert stage.stdout == ""
         assert "the service is gone" in stage.stderr
@@ -176,8 +176,8 @@ async def test_text_reports_lines_that_did_not_get_through(tmp_path: Path) -> No
     async with opened(tmp_path, "text") as stage:
         await stage.run("refuse me\x1b[2J")
         late = "@iteration 9 late\x1b[2J"
-        stage.output.put(events.Receipt(id="", text=late, state="unsent", reason="its moment did not come"))
-        await stage.output.finish(1, (late,))
+        stage.session.chain.never_sent(late, "its moment did not come")
+        await stage.output.finish(1)
 
         rows = stage.stderr.splitlines()
         assert "↩ Returned (refused): refuse me" in rows
@@ -187,7 +187,7 @@ async def test_text_reports_lines_that_did_not_get_through(tmp_path: Path) -> No
 async def test_text_reports_nothing_when_all_got_through(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         await stage.run("task")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert "Returned" not in stage.stderr
         assert "Never sent" not in stage.stderr
@@ -195,7 +195,7 @@ async def test_text_reports_nothing_when_all_got_through(tmp_path: Path) -> None
 
 async def test_a_problem_is_one_sentence(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
-        await stage.output.finish(2, (), "there is no query")
+        await stage.output.finish(2, "there is no query")
 
         assert stage.stdout == ""
         assert stage.stderr.splitlines()[-1] == "chain: there is no query"
@@ -204,7 +204,7 @@ async def test_a_problem_is_one_sentence(tmp_path: Path) -> None:
 async def test_an_answer_without_a_run_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
         stage.output.answer("the plan is empty")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert "the plan is empty" in stage.stderr + stage.stdout
 
@@ -213,7 +213,7 @@ async def test_an_answer_without_a_run_is_told(tmp_path: Path) -> None:
 async def test_no_terminal_gets_an_escape_sequence(tmp_path: Path, format: Format) -> None:
     async with opened(tmp_path, format) as stage:
         await stage.run("evil \x1b[31mquery\x9b1m")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         raw = stage.stdout + stage.stderr
         controls = {char for char in raw if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) <= 0x9F}
@@ -233,7 +233,7 @@ async def test_json_is_the_last_result_alone(tmp_path: Path) -> None:
         await stage.run("task")
         await stage.run("something else")
         assert stage.stdout == ""
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         (last,) = stage.objects
         assert (last["type"], last["status"], last["exit_code"]) == ("result", "done", 0)
@@ -244,7 +244,7 @@ async def test_json_is_the_last_result_alone(tmp_path: Path) -> None:
 
 async def test_json_of_a_problem_is_a_result_too(tmp_path: Path) -> None:
     async with opened(tmp_path, "json") as stage:
-        await stage.output.finish(2, (), "there is no query")
+        await stage.output.finish(2, "there is no query")
 
         (last,) = stage.objects
         assert (last["type"], last["status"], last["exit_code"]) == ("result", "error", 2)
@@ -256,7 +256,7 @@ async def test_an_answer_without_a_run_is_the_result(tmp_path: Path, format: For
     async with opened(tmp_path, format) as stage:
         done = stage.session.chain.submit("todo: add check the licence")
         stage.output.answer(done.message)
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         last = stage.objects[-1]
         assert (last["type"], last["status"], last["result"]) == ("result", "done", done.message)
@@ -266,7 +266,7 @@ async def test_an_answer_without_a_run_is_the_result(tmp_path: Path, format: For
 async def test_stream_json_has_init_first_and_result_last(tmp_path: Path) -> None:
     async with opened(tmp_path, "stream-json") as stage:
         await stage.run("task")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         found = types(stage.objects)
         assert found[:2] == ["init", "run_started"]
@@ -282,11 +282,14 @@ async def test_stream_json_prints_a_result_that_changed_once_more(
 ) -> None:
     async with opened(tmp_path, "stream-json") as stage:
         await stage.run("task")
-        await stage.output.finish(code, unsent)
+        for line in unsent:
+            stage.session.chain.never_sent(line, "its moment did not come")
+        await stage.output.finish(code)
 
         first, second = (o for o in stage.objects if o["type"] == "result")
-        assert types(stage.objects)[-2:] == ["result", "result"]
-        assert {k: v for k, v in second.items() if first[k] != v}.keys() <= {"exit_code", "unsent"}
+        assert types(stage.objects)[-1] == "result"
+        assert {k: v for k, v in second.items() if first[k] != v}.keys() <= {"exit_code", "unsent", "receipts"}
+        assert (len(first["receipts"]), second["receipts"]) == (1, []), "each receipt is told once"
         assert (second["exit_code"], second["unsent"]) == (code, list(unsent))
 
 
@@ -294,7 +297,7 @@ async def test_stream_json_ends_with_a_result_whatever_came_after_it(tmp_path: P
     async with opened(tmp_path, "stream-json") as stage:
         await stage.run("task")
         stage.output.put(events.Notice(message="something came up"))
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert "notice" in types(stage.objects)
         assert types(stage.objects)[-1] == "result"
@@ -302,7 +305,7 @@ async def test_stream_json_ends_with_a_result_whatever_came_after_it(tmp_path: P
 
 async def test_stream_json_without_a_run_ends_with_a_result_too(tmp_path: Path) -> None:
     async with opened(tmp_path, "stream-json") as stage:
-        await stage.output.finish(2, (), "there is no query")
+        await stage.output.finish(2, "there is no query")
 
         assert types(stage.objects) == ["init", "result"]
         assert stage.objects[-1]["exit_code"] == 2
@@ -313,7 +316,8 @@ async def test_what_utf_8_cannot_say_breaks_nothing(tmp_path: Path, format: Form
     async with opened(tmp_path, format) as stage:
         stage.output.put(events.Notice(message="half a pair: \udcff"))
         await stage.run("task")
-        await stage.output.finish(0, ("\ud83d",))
+        stage.session.chain.never_sent("\ud83d", "its moment did not come")
+        await stage.output.finish(0)
 
         assert "The answer." in stage.stdout
 
@@ -322,7 +326,7 @@ async def test_the_programs_own_events_keep_their_place(tmp_path: Path) -> None:
     async with opened(tmp_path, "stream-json") as stage:
         stage.output.put(events.Notice(message="before"))
         await stage.run("task")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert types(stage.objects)[:3] == ["init", "notice", "run_started"]
 
@@ -353,7 +357,7 @@ async def test_a_reader_who_never_reads_stops_no_run(tmp_path: Path, pipe: Pipe)
 
         assert [r["status"] for r in stage.session.records if r["type"] == "result"] == ["done"] * 3
         pipe.reading.close()  # lets go of the thread that writes
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
 
 @pytest.mark.parametrize("format", ["text", "json", "stream-json"])
@@ -361,7 +365,7 @@ async def test_a_reader_who_is_gone_stops_nothing(tmp_path: Path, pipe: Pipe, fo
     pipe.reading.close()
     async with opened(tmp_path, format, stdout=pipe.writing.fileno(), stderr=pipe.writing.fileno()) as stage:
         result = await stage.run("long")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert result.status == "done"
 
@@ -372,7 +376,7 @@ async def test_a_reader_who_goes_in_the_middle_stops_nothing(tmp_path: Path, pip
         assert await trio.to_thread.run_sync(pipe.reading.read, 10)
         pipe.reading.close()
         await stage.session.chain.wait_idle()
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert stage.session.result.status == "done"
 
@@ -381,7 +385,7 @@ async def test_when_the_answers_reader_is_gone_the_progress_still_comes(tmp_path
     pipe.reading.close()
     async with opened(tmp_path, "text", stdout=pipe.writing.fileno()) as stage:
         await stage.run("task")
-        await stage.output.finish(0, ())
+        await stage.output.finish(0)
 
         assert "done, 2 iterations" in stage.stderr
 

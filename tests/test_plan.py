@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chain.errors import PlanError
 from chain.lines import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
-from chain.plan import MAX_TASKS, Author, Plan, Task
+from chain.plan import MAX_TASKS, Author, Change, Plan, Task, changed
 
 
 def plan_of(*texts: str) -> Plan:
@@ -107,7 +107,15 @@ def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
 
 def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
     authors: list[tuple[Author, int]] = []
-    plan = Plan(lambda tasks, by: authors.append((by, len(tasks))))
+    changes: list[Change] = []
+    told: list[tuple[Task, ...]] = []
+
+    def hear(change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+        authors.append((by, len(tasks)))
+        changes.append(change)
+        told.append(tasks)
+
+    plan = Plan(hear)
 
     plan.restore([Task("a")])
     plan.render()
@@ -121,6 +129,29 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
     plan.replace_all(["c"], "model")
     plan.clear("user")
     assert authors == [("user", 2), ("model", 2), ("model", 1), ("user", 0)]
+
+    tasks: tuple[Task, ...] = (Task("a"),)
+    for change, after in zip(changes, told, strict=True):
+        tasks = changed(tasks, change)
+        assert tasks == after, "the changes alone give the plan"
+
+
+@pytest.mark.parametrize("size", [1_000, 1_001])
+def test_a_task_and_a_reason_are_bounded(size: int) -> None:
+    plan = Plan()
+    plan.add("a", "user")
+    for attempt in (
+        lambda: plan.add("x" * size, "user"),
+        lambda: plan.close(1, "FAILED", "user", "x" * size),
+        lambda: plan.replace_all(["x" * size], "model"),
+    ):
+        if size <= 1_000:
+            attempt()
+            continue
+        before = plan.tasks
+        with pytest.raises(PlanError, match="has at most 1,000 characters, and this one has 1,001"):
+            attempt()
+        assert plan.tasks == before
 
 
 def test_a_plan_command_is_carried_out_and_told() -> None:

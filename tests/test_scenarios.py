@@ -305,7 +305,7 @@ def says_stop_as_a_text(played: Played) -> None:
 @scenario("x" * 100_001)
 def pastes_far_too_much(played: Played) -> None:
     is_done(played)
-    assert played.states["x" * 100_001] == "refused"
+    assert played.states["x" * 1_000] == "refused"
 
 
 @scenario(REDIRECT, later={9: "and quickly"}, answers={REDIRECT: LOOK})

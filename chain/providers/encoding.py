@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any
 
 from chain.messages import Block, Message, Opaque, Overrides, Role, Thinking, block_to_json
@@ -54,7 +53,8 @@ class Encoder:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._messages: list[Message] = []
+        self._count = 0
+        self._last: Message | None = None
         self._open: list[tuple[Role, list[bytes]]] = []
         self._settled = bytearray()
         self._tools: tuple[Sequence[ToolSpec], bytes] = ((), b"")
@@ -108,11 +108,15 @@ class Encoder:
         ]
 
     def _read(self, messages: Sequence[Message]) -> None:
-        """Encode the messages that are new; a conversation that was shortened is read again from its start."""
-        if len(messages) < len(self._messages) or not all(map(is_, self._messages, messages)):
-            self._messages, self._open, self._settled = [], [], bytearray()
-        for message in messages[len(self._messages) :]:
-            self._messages.append(message)
+        """Encode the messages that are new.
+
+        A history only grows, so one that has the same message at the same place is the one that was read. Any other,
+        such as one that was shortened, is read from its start.
+        """
+        if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
+            self._count, self._open, self._settled = 0, [], bytearray()
+        for message in messages[self._count :]:
+            self._count, self._last = self._count + 1, message
             if not self._open or self._open[-1][0] != message.role:
                 self._open.append((message.role, []))
             self._open[-1][1].extend(_blocks(message))
