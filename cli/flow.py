@@ -106,9 +106,9 @@ class Flow:
 
     def end(self) -> list[str]:
         """The unfinished row as the last one."""
-        line, self._row = self._row + clean(self._raw), ""
+        text, self._row = self._row + clean(self._raw), ""
         self._raw = ""
-        return self._rows_of(line) if line.strip() else []
+        return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 
     def _rows_of(self, line: str) -> list[str]:
         return [row for part in self._cut(line) for row in self._given(part)]

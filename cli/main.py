@@ -22,11 +22,11 @@ from chain.lines import MAX_LINE
 from chain.version import VERSION
 from cli import tty
 from cli.flow import clean
-from cli.signals import LEAVING, heard
 from cli.writing import write_all
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
 
     from chain import Tool
     from cli.headless import Job
@@ -46,7 +46,13 @@ chain check | init [DIR] | demo   look at the configuration, write one, see it w
 def console() -> None:
     """The entry point of the installed command."""
     _open_standard_streams()
+    sys.excepthook = _show_mistake
     sys.exit(main(sys.argv[1:]))
+
+
+def _show_mistake(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show the traceback of a mistake of our own; its message may hold what others wrote."""
+    _put(2, "".join(traceback.format_exception(kind, error, trace)))
 
 
 def _open_standard_streams() -> None:
@@ -65,7 +71,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
         return _run(_parser().parse_args(argv), tuple(tools))
     except UserError as error:
         if verbose:
-            traceback.print_exc()
+            _put(2, traceback.format_exc())
         return _fail(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
@@ -96,8 +102,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         rows, is_good = check(settings)
         if is_good:
-            problems = look(settings)
-            rows, is_good = [*rows, *problems], not problems
+            found, is_good = look(settings)
+            rows += found
         return _show(rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if _is_interactive(args) else _headless)(args, word, settings, tools)
 
@@ -150,8 +156,10 @@ def _interactive(
 
     import trio
 
+    from cli.signals import LEAVING, received
+
     async def work() -> int:
-        with trio.open_signal_receiver(*heard((*LEAVING, signal.SIGWINCH))) as signals:
+        with received(*LEAVING, signal.SIGWINCH) as signals:
             async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
                 # The prompt is up: what is imported from now on, nobody waits for.
                 from cli.interactive import serve
@@ -211,7 +219,7 @@ def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsync
 def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:
     """Ask whether a configuration that was merely found may do what it wants; remembered by its content."""
     keys = ", ".join(settings.untrusted)
-    _put(1, clean(f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] "))
+    _put(1, f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] ")
     try:
         answer = input()
     except EOFError:
@@ -324,18 +332,20 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
 
 
 def _show(rows: Iterable[str]) -> int:
-    _put(1, "".join(f"{row}\n" for row in rows))
+    # A value with a line end must not begin a row of its own.
+    _put(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
     return 0
 
 
 def _fail(message: str) -> int:
-    _put(2, f"chain: {clean(message)}\n")
+    _put(2, f"chain: {message}\n")
     return WRONG_USAGE
 
 
 def _put(fd: int, text: str) -> None:
+    """Write what may hold anything, such as values of a configuration that nobody trusted yet."""
     with suppress(OSError):  # nobody reads any more
-        write_all(fd, text.encode(errors="replace"))
+        write_all(fd, clean(text).encode(errors="replace"))
 
 
 class _Parser(argparse.ArgumentParser):

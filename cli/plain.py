@@ -42,6 +42,7 @@ class Plain:
         self._news = trio.Event()
         self._shown = trio.Event()
         self._is_closed = False
+        self._limiter = trio.CapacityLimiter(1)
 
     async def read(self) -> None:
         """Hand lines over until the input ends."""
@@ -57,7 +58,7 @@ class Plain:
             await self._news.wait()
             self._news = trio.Event()
             with suppress(OSError):
-                await trio.to_thread.run_sync(write_all, 1, self._take(), abandon_on_cancel=True)
+                await trio.to_thread.run_sync(write_all, 1, self._take(), abandon_on_cancel=True, limiter=self._limiter)
             self._shown.set()
 
     def _take(self) -> bytes:

@@ -45,11 +45,12 @@ class Lines:
         self._is_cut = False
         self._number = 0
         self._at_end = False
+        self._limiter = trio.CapacityLimiter(1)  # tools whose threads hang do not hold the input up
 
     async def next(self) -> RawLine | None:
         """The next line; ``None`` at the end of the input. A last line without an end counts."""
         while not self._whole and not self._at_end:
-            self._take(await trio.to_thread.run_sync(_read, self._fd, abandon_on_cancel=True))
+            self._take(await trio.to_thread.run_sync(_read, self._fd, abandon_on_cancel=True, limiter=self._limiter))
         if not self._whole:
             return None
         self._number += 1

@@ -167,7 +167,7 @@ class Terminal:
         self._token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
-            await trio.to_thread.run_sync(self._run_editor, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(self._run_editor, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
         finally:
             self._is_open = False
             self._ended.set()
