@@ -7,7 +7,10 @@ package itself defines (``JournalFile``, ``Model``).
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -56,6 +59,32 @@ class MemoryFile:
         written = self.data
         await trio.sleep(self._sync_s)
         self.synced = written
+
+
+class FullDisk(MemoryFile):
+    """A disk that takes no record of more than ``room`` bytes, and on request fails to sync."""
+
+    room: float = math.inf
+    broken = False
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes nothing at all."""
+        return self.room == 0
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self.room = 0 if full else math.inf
+
+    def append(self, data: bytes) -> None:
+        if len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().append(data)
+
+    async def sync(self) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        await super().sync()
 
 
 @dataclass(frozen=True, slots=True)

@@ -898,6 +898,20 @@ async def test_nothing_secret_is_told(
     assert len(caplog.records) > 100
 
 
+async def test_a_key_in_an_error_about_the_length_is_not_told(clock: MockClock) -> None:
+    said = f"prompt is too long for key {SECRETS['key']}: lower max_tokens"
+    use = chain_settings(handler="config: {max_tokens: 50}")
+    script: list[Step] = [calls(("look", {})), ErrorEvent(kind="invalid_request_error", message=said), text("The end.")]
+    key = SECRETS["key"]
+    async with wired(script, policy=Policy(key=key), key=key, use=use) as wire:
+        wire.let_time_pass(clock)
+        wire.on(events.ToolCall, lambda: wire.session.chain.submit("use B"))
+        await wire.session.run("Go")
+        heard = "\n".join(json.dumps(events.to_json(e), ensure_ascii=False) for e in wire.session.events)
+        assert "prompt is too long for key …" in heard
+        assert key not in heard + wire.session.file.data.decode()
+
+
 async def test_nothing_secret_is_in_an_exception() -> None:
     service = {"extra_headers": {"X-Gateway-Token": SECRETS["header"]}}
     steps = [*told("Oh"), *told_in_heads("Ah")]

@@ -1,5 +1,6 @@
 """One tool call, one result: whatever a tool does, the model gets one clear answer and the run goes on."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -353,3 +354,87 @@ def test_a_tool_that_needs_approval_is_refused_where_nobody_can_be_asked() -> No
 
 def test_a_tool_that_was_allowed_needs_no_approval() -> None:
     assert find("write_file", "write_file").name == "write_file"
+
+
+class Odd(BaseException):
+    """What a library may raise."""
+
+
+class Exiting(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(5)
+
+
+ODD = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), Odd("odd"), Exiting()]
+
+
+@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("where", ["alone", "in a nursery", "in a group", "beside a cancellation"])
+async def test_whatever_a_tool_raises_is_its_result(error: BaseException, where: str) -> None:
+    async def body() -> str:
+        match where:
+            case "alone":
+                raise error
+            case "in a nursery":
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(raising(error))
+            case "in a group":
+                raise BaseExceptionGroup("some", [ValueError("no"), error])
+            case _:
+                # One of the tool's tasks is cancelled by a scope of the tool's own and fails as it ends.
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep_forever)
+                    nursery.cancel_scope.cancel()
+                    raise error
+        return ""
+
+    result = await called(body)
+    assert result.is_error
+    kind = "ValueError" if where == "in a group" else type(error).__name__
+    assert result.text.startswith(f"probe failed: {kind}")
+
+
+async def test_a_cancellation_from_elsewhere_does_not_end_the_run() -> None:
+    kept: list[trio.Cancelled] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as cancelled:
+            kept.append(cancelled)
+            raise
+
+    result = await called(raising(kept[0]))
+    assert (result.is_error, result.text[:23]) == (True, "probe failed: Cancelled")
+
+
+async def test_only_the_cancellation_passes_through_whatever_comes_with_it() -> None:
+    async def body() -> str:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                await trio.sleep_forever()
+        except BaseExceptionGroup as cancelled:
+            raise BaseExceptionGroup("all", [cancelled, Odd("odd"), SystemExit(3)]) from None
+        return ""
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await called(body)
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("said", [b"bytes", 5, None])
+async def test_progress_that_is_no_text_is_the_tools_mistake(said: Any) -> None:
+    heard: list[str] = []
+    call = ToolCall("t1", "probe", {})
+
+    @tool(name="probe")
+    async def probe(ctx: ToolContext) -> str:
+        """Say it."""
+        ctx.progress(said)
+        return "said"
+
+    result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Unsteered(), heard.append), Rules())
+    assert (result.is_error, heard) == (True, [])
+    assert "progress is told as text, not as" in result.text

@@ -21,7 +21,7 @@ from double import calls, text
 from hypothesis import given
 from hypothesis import settings as trying
 from hypothesis import strategies as st
-from support import MemoryFile, Recorder, Session, check_invariants, open_session, settings
+from support import FullDisk, Recorder, Session, check_invariants, open_session, settings
 from test_properties import TOOLS, RandomModel, Step, check_silence, steps
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import model_at, wired
@@ -80,17 +80,6 @@ async def finish(session: Session, gate: Gate, *, max_iterations: int = 20) -> N
     gate.open.set()
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
-
-
-class FullDisk(MemoryFile):
-    """A disk that takes nothing while ``full`` is set."""
-
-    full = False
-
-    def append(self, data: bytes) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().append(data)
 
 
 def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> Recorder:

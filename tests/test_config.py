@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chain.app import build_model, prompt_file
 from chain.config import (
     Budget,
     ModelSettings,
@@ -23,6 +24,7 @@ from chain.config import (
     state_folder,
 )
 from chain.errors import ConfigError, UserError
+from chain.promptfile import PromptFile, read_system_prompt
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -505,6 +507,9 @@ def test_a_secret_of_the_wrong_type_is_not_shown(at: Setting) -> None:
         ("chains: {default: {system_prompt: /etc/passwd}}", ["chains.default.system_prompt"]),
         ("chains: {default: {system_prompt: ~/.ssh/id_rsa}}", ["chains.default.system_prompt"]),
         ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
+        ("chains: {default: {system_prompt: ' ~/prompt.yaml'}}", ["chains.default.system_prompt"]),
+        ("chains: {default: {system_prompt: '\u00a0/etc/passwd\u3000'}}", ["chains.default.system_prompt"]),
+        (definition("provider: scripted, script: '\u00a0~/rules.yaml'"), ["models.definitions.mine.script"]),
         ("tools: {allow: [write_file]}", ["tools.allow"]),
         (
             definition("base_url: 'https://e.example'", "claude") + "tools: {allow: [shell]}",
@@ -561,6 +566,60 @@ def test_a_link_that_leads_out_of_the_folder_needs_trust(at: Setting) -> None:
     (at.home / "id_rsa").write_text("private")
     (at.work / "prompt.yaml").symlink_to(at.home / "id_rsa")
     assert at.found("chains: {default: {system_prompt: prompt.yaml}}").untrusted == ("chains.default.system_prompt",)
+
+
+GOOD_FILES = {
+    "rules.yaml": "rules: [{text: mine}]",
+    "system.yaml": "messages: [{role: system, content: mine}]",
+    "handler.yaml": "messages: [{role: user, content: 'mine ${message}'}]",
+}
+NAMING_FILES = (
+    "models: {definitions: {offline: {provider: scripted, script: rules.yaml}}}\n"
+    "chains: {default: {model: offline, system_prompt: system.yaml, interruption_prompt: handler.yaml}}\n"
+)
+
+
+@pytest.mark.parametrize("name", GOOD_FILES)
+@pytest.mark.parametrize("way", ["found", "named"])
+def test_a_file_that_becomes_a_link_is_judged_again_when_it_is_read(at: Setting, name: str, way: str) -> None:
+    for each, text in GOOD_FILES.items():
+        (at.work / each).write_text(text)
+        (at.home / each).write_text(text.replace("mine", "private"))
+    got = getattr(at, way)(NAMING_FILES)
+    require_trust(got)
+    reads: dict[str, Callable[[], object]] = {
+        "rules.yaml": lambda: build_model(got.model("offline")),
+        "system.yaml": lambda: read_system_prompt(at.work / name, got.within("chains.default.system_prompt")),
+        "handler.yaml": lambda: _or_raise(prompt_file(got, got.chain())),
+    }
+    reads[name]()
+    (at.work / name).unlink()
+    (at.work / name).symlink_to(at.home / name)
+    if way == "named":
+        reads[name]()
+        return
+    with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config") as caught:
+        reads[name]()
+    assert caught.value.file == str(at.work / name)
+
+
+def _or_raise(file: PromptFile) -> None:
+    _, error = file.current()
+    if error is not None:
+        raise error
+
+
+def test_a_folder_on_the_way_that_becomes_a_link_is_judged_too(at: Setting) -> None:
+    (at.work / "prompts").mkdir()
+    (at.work / "prompts" / "handler.yaml").write_text(GOOD_FILES["handler.yaml"])
+    got = at.found("chains: {default: {interruption_prompt: prompts/handler.yaml}}")
+    file = prompt_file(got, got.chain())
+    assert file.current()[1] is None
+    (at.work / "prompts").rename(at.work / "moved")
+    (at.work / "prompts").symlink_to(at.home)
+    (at.home / "handler.yaml").write_text(GOOD_FILES["handler.yaml"])
+    prompt, error = file.current()
+    assert (prompt.source, error is not None) == ("default", True)
 
 
 def test_a_key_of_the_file_cannot_steer_the_terminal_in_the_question(at: Setting) -> None:

@@ -284,7 +284,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from support import MemoryFile, Session, check_invariants, open_session, settings
+from support import FullDisk, Session, check_invariants, open_session, settings
 from test_steering import THREE_TOOLS, Gates, at, begin, finish, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -301,17 +301,6 @@ rules:
   - {when: {turn: 1}, text: Looking., tools: [{name: gate, input: {at: a}}]}
   - {text: The answer.}
 """
-
-
-class FullDisk(MemoryFile):
-    """A disk that takes nothing while ``full`` is set."""
-
-    full = False
-
-    def append(self, data: bytes) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().append(data)
 
 
 def receipt(session: Session, id: str) -> events.Receipt:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session, settings
+from support import FullDisk, Session, check_invariants, open_session, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.app import open_chain
+from chain.messages import Text, ToolCall, assistant
+from chain.model import Delta, Reply, Request
+from chain.providers.scripted import ScriptedModel
 from chain.tools import Tool, ToolContext, tool
 
 TWO_STEPS = """
@@ -714,23 +725,6 @@ async def test_a_plan_change_while_the_model_answers_is_news_to_the_next_call() 
 # ----------------------------------------------------------------------------------------- disks, closing, listeners
 
 
-class FullDisk(MemoryFile):
-    """A disk that takes nothing while ``full`` is set, and on request fails to sync."""
-
-    full = False
-    broken = False
-
-    def append(self, data: bytes) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().append(data)
-
-    async def sync(self) -> None:
-        if self.broken:
-            raise OSError(5, "Input/output error")
-        await super().sync()
-
-
 async def test_a_disk_that_fills_up_ends_the_run_and_the_next_says_which_tools_ran() -> None:
     disk = FullDisk()
     ran: list[str] = []
@@ -862,3 +856,193 @@ async def test_a_handler_file_that_is_broken_is_told_as_the_first_run_begins() -
         assert notice.line == 1
         assert notice.file is not None
         assert notice.file.endswith("handler.yaml")
+
+
+# ------------------------------------------------------------------------------- a disk that takes small records only
+
+
+SMALL = 1_000
+"""Bytes of a record that a nearly full disk still takes: every line and receipt, not a large result."""
+
+BIG = """
+rules:
+  - {when: {user: the task, step: 1}, text: Looking., tools: [{name: big, input: {}}, {name: big, input: {}}]}
+  - {text: The answer.}
+"""
+
+
+def filling(disk: FullDisk, room: int) -> Tool:
+    """A tool whose large result finds the disk with so much room."""
+
+    @tool
+    async def big(ctx: ToolContext) -> str:
+        """Give a large result."""
+        disk.room = room
+        return "y" * 10_000
+
+    return big
+
+
+async def test_a_query_that_comes_while_open_calls_cannot_be_answered_is_given_back() -> None:
+    disk = FullDisk()
+    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk, interactive=True) as session:
+        await session.run("Do the task")
+        assert session.chain.submit("what I typed next").what == "started"
+        await session.chain.wait_idle()
+        assert [r.status for r in session.of(events.Result)] == ["error", "error"]
+        assert session.state("L2") == "returned"
+        assert [e.text for e in session.of(events.Receipt) if e.state == "returned"] == ["what I typed next"]
+        assert session.chain.submit("and a line").what == "started"
+        await session.chain.wait_idle()
+        assert session.state("L3") == "returned"
+
+
+@pytest.mark.parametrize("failed", [0, 1, 3])
+async def test_a_call_that_ran_is_never_told_as_skipped_however_many_runs_fail_in_between(failed: int) -> None:
+    disk = FullDisk()
+    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk) as session:
+        await session.run("Do the task")
+        for n in range(failed):
+            session.chain.submit(f"again {n}")
+            await session.chain.wait_idle()
+        disk.room = 100_000
+        result = await session.run("Do another task")
+        assert result.status == "done"
+        told = [r.text for m in session.model.requests[-1].messages for r in m.results]
+        assert told == ["y" * 10_000, "y" * 10_000]
+
+
+@pytest.mark.parametrize("room", [0, SMALL])
+async def test_every_call_that_was_told_has_a_result_that_is_told(room: int) -> None:
+    disk = FullDisk()
+    async with open_session(BIG, tools=[filling(disk, room)], file=disk) as session:
+        await session.run("Do the task")
+        assert session.result.status == "error"
+        begun = [e.id for e in session.of(events.ToolCall)]
+        assert begun
+        assert [e.id for e in session.of(events.ToolResult) if e.id in begun] == begun
+        disk.room = 100_000
+        await session.run("Do another task")
+        ended = [e.id for e in session.of(events.ToolResult)]
+        assert len(ended) == len(set(ended)) == 2, "each is told once"
+
+
+# -------------------------------------------------------------------------------------------- the ids of tool calls
+
+
+@dataclass
+class Replying:
+    """A model that replies with calls of these ids, a reply each, then with an answer."""
+
+    replies: list[list[str]]
+    name: str = "replying"
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        await trio.lowlevel.checkpoint()
+        ids = self.replies.pop(0) if self.replies else []
+        blocks = [ToolCall(id, "look", {}) for id in ids] or [Text("The answer.")]
+        cut = frozenset(ids[-1:]) if "cut" in ids else frozenset[str]()
+        return Reply(assistant(blocks), "max_tokens" if cut else "tool_use" if ids else "end_turn", cut_calls=cut)
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+
+@tool(read_only=True)
+async def look(ctx: ToolContext) -> str:
+    """Look."""
+    return "seen"
+
+
+async def test_ids_that_the_api_would_not_take_back_are_rewritten_as_the_reply_comes_in() -> None:
+    odd = ["functions.look:0", "", "call 1", "tö", "x" * 200, "fine-1"]
+    async with open_session(Replying([odd, ["", "call_2"]]), tools=[look]) as session:
+        assert (await session.run("Do the task")).status == "done"
+        check_invariants(session)
+        sent = [call.id for m in session.model.requests[-1].messages for call in m.calls]
+        assert len(sent) == len(set(sent)) == 8
+        assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in sent)
+        assert sent[5] == "fine-1"
+        assert [e.id for e in session.of(events.ToolCall)] == sent, "the events say the ids that the history has"
+
+
+async def test_an_id_of_an_earlier_reply_or_conversation_is_rewritten() -> None:
+    async with open_session(Replying([["a"], ["a"], [], ["a"]]), tools=[look]) as session:
+        await session.run("Do the task")
+        session.chain.start_afresh()
+        await session.run("Do another task")
+        assert session.of(events.Retry) == []
+        ids = [e.id for e in session.of(events.ToolCall)]
+        assert len(ids) == len(set(ids)) == 3
+        assert ids[0] == "a"
+
+
+async def test_two_calls_with_one_id_are_a_broken_reply(autojump_clock: MockClock) -> None:
+    async with open_session(Replying([["a", "a"], ["a"]]), tools=[look]) as session:
+        assert (await session.run("Do the task")).status == "done"
+        [retry] = session.of(events.Retry)
+        assert "the tool call id 'a' was used before" in retry.reason
+
+
+async def test_a_call_that_was_cut_off_stays_so_under_its_new_id() -> None:
+    async with open_session(Replying([["cut", "b c"]]), tools=[look]) as session:
+        await session.run("Do the task")
+        texts = [e.text for e in session.of(events.ToolResult)]
+        assert texts[0] == "seen"
+        assert "cut off by max_tokens" in texts[1]
+
+
+# ---------------------------------------------------------------------------------------------------------- stops
+
+
+async def test_a_stop_with_a_used_id_stops_and_is_answered_with_that_id() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        session.chain.submit("Do the task", id="a1")
+        await gate.started.wait()
+        assert session.chain.submit("stop", id="a1").what == "stopping"
+        [refused] = session.of(events.LineRefused)
+        assert (refused.id, refused.text) == ("a1", "stop")
+        assert refused.reason == "the id a1 was used before; give each line its own; the run stops all the same"
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert session.result.status == "cancelled_with_partial"
+        assert [(r.id, r.state) for r in session.result.receipts] == [("a1", "delivered"), ("a1", "refused")]
+
+
+async def test_a_stop_on_a_full_disk_stops_and_is_among_the_receipts() -> None:
+    gate, disk = Gate(), FullDisk()
+    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        disk.full = True
+        assert session.chain.submit("stop", id="s1").what == "stopping"
+        assert [(r.id, r.state) for r in session.chain.receipts if r.id == "s1"] == [("s1", "refused")]
+        disk.full = False
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert (session.result.status, session.result.exit_code) == ("cancelled_with_partial", 3)
+
+
+# --------------------------------------------------------------------------------------------------------- threads
+
+
+async def test_threads_that_hang_keep_no_line_from_the_disk(tmp_path: Path) -> None:
+    gate = Event()
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
+                nursery.start_soon(partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True))
+            await wait_all_tasks_blocked()
+            model = ScriptedModel.parse("rules: [{text: The answer.}]")
+            with trio.fail_after(60):
+                async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
+                    chain.submit("Do the task")
+                    await chain.wait_idle()
+                    assert chain.last_status == "done"
+            nursery.cancel_scope.cancel()
+    finally:
+        gate.set()

@@ -1,5 +1,7 @@
 """Events on their way to a consumer: joined where text runs, else exactly as they came, and never without bound."""
 
+import gc
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from chain.events import Event, Notice, Reply, Retry, TextDelta, ThinkingDelta, ToolProgress
-from chain.feed import MAX_PROGRESS, Feed
+from chain.feed import MAX_PROGRESS, Audience, Feed
 
 
 def text(piece: str, *, agent: str = "main", iteration: int = 1) -> TextDelta:
@@ -270,3 +272,16 @@ async def test_a_dead_consumer_stops_nobody() -> None:
     (joined,) = await waiting(dead)
     assert isinstance(joined, TextDelta)
     assert joined.text == "".join(f"{n} " for n in range(1000))
+
+
+async def test_a_feed_that_is_closed_or_held_by_nobody_is_let_go() -> None:
+    audience = Audience()
+    feeds = [audience.feed(Notice(message="first")) for _ in range(3)]
+    gone = [weakref.ref(feed) for feed in feeds]
+    kept = audience.feed(Notice(message="first"))
+    feeds[0].close()
+    feeds.clear()
+    gc.collect()
+    audience.tell(Notice(message="second"))
+    assert [ref() for ref in gone] == [None] * 3
+    assert [getattr(event, "message", None) for event in kept.take()] == ["first", "second"]

@@ -16,8 +16,8 @@ import trio
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session, settings
-from test_chain import TWO_STEPS, FullDisk, Gate, begin, finish
+from support import FullDisk, Session, check_invariants, open_session, settings
+from test_chain import TWO_STEPS, Gate, begin, finish
 from test_properties import RandomModel, Step, look
 from trio.testing import MockClock
 

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support import MemoryFile, Session, check_invariants, open_session
+from support import FullDisk, Session, check_invariants, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -565,15 +565,6 @@ async def test_errors_of_our_own_in_two_calls_at_once_both_come_out() -> None:
             await wait_all_tasks_blocked()
             desk.open("a", "b")
             await trio.sleep_forever()
-
-
-class FullDisk(MemoryFile):
-    full = False
-
-    def append(self, data: bytes) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().append(data)
 
 
 async def test_a_disk_that_fills_up_under_a_batch_ends_the_run_and_the_next_knows_what_ran() -> None:

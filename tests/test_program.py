@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -224,6 +225,22 @@ def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
     return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
 
 
+BLOCKED = """
+import os, sys, time
+from chain.tools import ToolContext, tool
+from cli.main import main
+
+@tool
+async def block(ctx: ToolContext) -> str:
+    "Hold everything up."
+    os.write(1, b"blocked\\n")
+    while True:
+        time.sleep(60)
+
+sys.exit(main(sys.argv[1:], tools=[block]))
+"""
+
+
 def receipts(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The receipts of all results, each of which has those since the one before."""
     return [receipt for o in objects if o["type"] == "result" for receipt in o["receipts"]]
@@ -337,6 +354,55 @@ def test_check_tells_where_values_are_from_and_what_is_wrong(configured: Place) 
     assert bad.code == 2
     (problem,) = [row for row in bad.out.splitlines() if row.startswith("problem: ")]
     assert "gone.yaml" in problem
+
+
+WILD = "\\e]0;pwned\\a\\e[2J\\x9b31m"
+OFFLINE_CHAIN = "chains: {default: {model: offline}}\n"
+WILD_FILES = {
+    "a model's name": ('models: {definitions: {evil: {provider: anthropic, model: "xWILD"}}}\n' + OFFLINE_CHAIN, ""),
+    "a path": ('chains: {default: {model: offline, system_prompt: "noWILD.yaml"}}\n', ""),
+    "a tool": ('chains: {default: {model: offline, tools: ["WILDtodo"]}}\n', ""),
+    "a header": (
+        'models: {definitions: {x: {provider: anthropic, model: y, extra_headers: {"WILD": 5}}}}\n' + OFFLINE_CHAIN,
+        "",
+    ),
+    "a rule": (
+        "models: {definitions: {offline: {provider: scripted, script: r.yaml}}}\n" + OFFLINE_CHAIN,
+        'rules:\n- text: a\n  when: {user: "(WILD"}\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("args", [("check",), ("-p", "x"), ("-p", "x", "-v")])
+@pytest.mark.parametrize("name", WILD_FILES)
+def test_no_escape_of_a_found_configuration_reaches_the_terminal(
+    place: Place, name: str, args: tuple[str, ...]
+) -> None:
+    config, rules = WILD_FILES[name]
+    place.write("config.yaml", config)
+    place.write("r.yaml", rules)
+
+    ran = place.run(*args)
+
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.out + ran.err)
+
+
+def test_a_second_signal_ends_a_program_that_something_holds_up(place: Place) -> None:
+    place.write("driver.py", BLOCKED)
+    place.write(
+        "config.yaml", "chains: {default: {model: m}}\nmodels: {definitions: {m: {provider: scripted, script: r.yaml}}}"
+    )
+    place.write("r.yaml", "rules: [{tools: [{name: block, input: {}}]}]")
+    command = [sys.executable, "driver.py", "-p", "hello", "--config", "config.yaml"]
+    process = subprocess.Popen(command, cwd=place.folder, env=place.environ, stdout=subprocess.PIPE)
+    with process, deadline(process):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"blocked\n"
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+    assert process.returncode == 143
 
 
 def test_importing_the_library_is_cheap(place: Place) -> None:

@@ -15,7 +15,7 @@ from chain import events
 from chain.chain import Submitted
 from chain.tools import Tool, ToolContext, tool
 from cli.moments import Now, parse_moment
-from cli.sender import Outgoing, Sender
+from cli.sender import AHEAD, Outgoing, Sender
 
 RULES = """
 rules:
@@ -67,7 +67,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def opened(*, max_iterations: int = 20, inbox_size: int = 10) -> AsyncIterator[Stage]:
+async def opened(*, max_iterations: int = 20, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Stage]:
     open, started, answers = trio.Event(), trio.Event(), list[tuple[str, str]]()
 
     @tool(timeout_s=10_000)
@@ -78,7 +78,7 @@ async def opened(*, max_iterations: int = 20, inbox_size: int = 10) -> AsyncIter
         return "waited"
 
     tools: list[Tool] = [wait]
-    use = settings(max_iterations=max_iterations, inbox_size=inbox_size)
+    use = settings(max_iterations=max_iterations, inbox_size=inbox_size, handler=handler)
     # On the test clock this comes to pass as soon as everybody waits for somebody else.
     with trio.fail_after(1000):
         async with open_session(RULES, tools=tools, use=use) as session, trio.open_nursery() as nursery:
@@ -418,6 +418,82 @@ async def test_a_line_whose_moment_was_in_a_run_never_starts_one(autojump_clock:
         assert stage.texts("returned") == lines
         assert stage.sender.held == 0
         assert stage.unsent == (f"{moment} too late",)
+
+
+async def test_a_stop_by_a_rule_passes_by_what_is_held(autojump_clock: MockClock) -> None:
+    lines = [f"line {n}" for n in range(1, 13)]
+    async with opened(handler="rules: [{match: ^enough, action: stop}]") as stage:
+        await stage.begin()
+        stage.take(*lines, "enough of this")
+        assert stage.answers[-1] == ("enough of this", "stopping")
+        assert stage.unsent == ("line 11", "line 12")
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+        assert stage.statuses == ["cancelled_with_partial"]
+
+
+async def test_what_is_never_sent_is_told_in_that_step_with_its_reason(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*(f"line {n}" for n in range(1, 12)), "@iteration 9 never", "stop")
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+        [result] = stage.session.of(events.Result)
+        assert (result.unsent, result.exit_code) == (("line 11",), 3)
+        stage.sender.give_up()
+        reasons = {r.text: r.reason for r in stage.session.of(events.Receipt) if r.state == "unsent"}
+        assert reasons == {
+            "line 11": "a stop overtook it while it waited for room",
+            "@iteration 9 never": "its moment did not come",
+        }
+
+
+async def test_lines_that_wait_for_their_moments_hold_their_writer_back_while_one_may_come(
+    autojump_clock: MockClock,
+) -> None:
+    async with opened() as stage, trio.open_nursery() as nursery:
+        await stage.begin()
+        stage.take(*(f"@iteration 2 line {n}" for n in range(AHEAD)))
+        nursery.start_soon(stage.sender.wait_for_place)
+        await wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) == 1
+        assert len(stage.unsent) == AHEAD
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+        await wait_all_tasks_blocked()
+        assert not nursery.child_tasks
+
+
+async def test_when_no_moment_can_come_the_oldest_gives_way(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.take(*(f"@iteration 2 line {n}" for n in range(AHEAD)))
+        with trio.fail_after(1):
+            await stage.sender.wait_for_place()
+        assert len(stage.sender.waiting) == AHEAD - 1
+        [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
+        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "more than 1,000 lines waited for their moments")
+
+
+async def test_a_line_at_a_time_is_waited_for_when_no_other_moment_can_come(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.take("@after 30 task", *(f"@iteration 9 line {n}" for n in range(AHEAD - 1)))
+        begun = trio.current_time()
+        await stage.sender.wait_for_place()
+        assert trio.current_time() == begun + 30
+        await stage.started.wait()
+        stage.open.set()
+        await stage.session.chain.wait_idle()
+        assert len(stage.sender.waiting) == AHEAD - 1
+
+
+async def test_a_line_that_is_too_long_is_refused_though_there_is_no_room(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*(f"line {n}" for n in range(1, 12)), "x" * 100_001)
+        assert stage.sender.held == 1
+        assert stage.answers[-1][1] == "refused"
+        stage.open.set()
+        await stage.session.chain.wait_idle()
 
 
 async def test_a_refused_line_is_answered(autojump_clock: MockClock) -> None:

@@ -4,10 +4,12 @@ import errno
 import json
 import os
 import resource
+import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -571,3 +573,62 @@ def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: Path) 
             pytest.fail("a session was opened in a folder that is not writable")
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("cannot_cut", [PermissionError(errno.EPERM, "Operation not permitted"), None])
+def test_what_is_left_of_a_torn_record_never_joins_the_next(
+    tmp_path: Path, cannot_cut: OSError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s1.jsonl"
+    cut = os.ftruncate
+
+    def truncate(fd: int, length: int) -> None:
+        if cannot_cut is not None:
+            raise cannot_cut
+        cut(fd, length)
+
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    with disk_file(path) as file:
+        journal = Journal(file, path=path)
+        journal.record("line", {"text": "kept"})
+        for _ in range(2):
+            with files_at_most(path.stat().st_size + 20), pytest.raises(JournalError):
+                journal.record("line", {"text": "x" * 1000})
+        journal.record("line", {"text": "next"})
+        journal.record("line", {"text": "last"})
+
+    whole = []
+    for row in path.read_bytes().split(b"\n")[:-1]:
+        with suppress(ValueError):
+            whole.append(json.loads(row)["text"])
+    assert whole == ["kept", "next", "last"]
+
+
+def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder = sessions_folder(tmp_path / "new" / "state")
+    with new_journal(folder):
+        pass
+    assert synced == [tmp_path, tmp_path / "new", tmp_path / "new" / "state", folder]
+    synced.clear()
+    assert sessions_folder(tmp_path / "new" / "state") == folder
+    assert synced == []
+
+
+def test_a_session_never_writes_into_a_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that was set back, a copied machine."""
+    tokens = iter(["abcdef", "abcdef", "012345"])
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(tokens))
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
+    for _ in range(2):
+        with new_journal(tmp_path) as journal:
+            journal.record("session", {})
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["20260101-000000-012345", "20260101-000000-abcdef"]
+    assert [len(records(path.read_bytes())) for path in tmp_path.iterdir()] == [1, 1]

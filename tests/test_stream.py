@@ -491,3 +491,30 @@ def test_nothing_that_it_reads_is_refused_by_the_conversation_but_what_the_execu
     with pytest.raises(ConversationError, match="used before"):
         Conversation([user_text("Go.")]).check(reply.message)
     assert text("x").blocks
+
+
+@pytest.mark.parametrize("value", ['{"score": 1e999}', "[" * 101 + "]" * 101, "[" * 980 + "]" * 980])
+def test_an_unknown_block_that_could_not_be_sent_back_breaks_the_stream(value: str) -> None:
+    raw = (
+        b'data: {"type":"content_block_start","index":0,"content_block":{"type":"future","x":%s}}\n\n' % value.encode()
+    )
+    assert broken(START + raw + done())
+
+
+def test_counts_that_cannot_be_are_passed_over() -> None:
+    for count in ("-1000000000", "1" + "0" * 400, "true", '"7"', "1.5", "null"):
+        start = b'data: {"type":"message_start","message":{"usage":{"input_tokens":%s,"output_tokens":4}}}\n\n'
+        reply, _ = read(start % count.encode() + a_text("hi") + event(type="message_delta", delta={}) + STOP)
+        assert reply.usage == Usage(0, 4)
+
+
+def test_a_stop_reason_without_end_is_told_in_a_few_words() -> None:
+    with pytest.raises(ModelError) as caught:
+        read(START + a_text("hi") + done("x" * 1_000_000))
+    assert len(str(caught.value)) < 200
+
+
+def test_a_reply_without_an_end_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_REPLY", 10_000)
+    assert "it has no end" in str(broken(START + a_text("x") + delta(type="text_delta", text="y" * 100) * 200 + done()))
+    assert read(START + a_text("x") + done())[0].stop_reason == "end_turn"

@@ -2,11 +2,15 @@
 
 import os
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from chain.errors import ToolError
 from chain.plan import Plan
@@ -133,6 +137,56 @@ def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace:
     spring(trap / "a.txt", real)
     with pytest.raises(ToolError, match=r"readme\.md cannot be read"):
         files._open(workspace, ("readme.md",), "readme.md")
+
+
+@pytest.mark.parametrize("look", [files._scan, files._names])
+async def test_a_folder_that_becomes_a_link_after_the_check_is_not_listed(
+    workspace: Path, trap: Path, look: Callable[..., object]
+) -> None:
+    asked: tuple[object, object] = (workspace, ("docs",)) if look is files._scan else (workspace, "docs")
+    assert "a.txt" in str(await trio.to_thread.run_sync(look, *asked))
+    spring(trap, workspace / "docs")
+    with pytest.raises((OSError, ToolError)):
+        await trio.to_thread.run_sync(look, *asked)
+
+
+async def test_nothing_hints_at_the_names_behind_a_link_that_leads_out(workspace: Path, trap: Path) -> None:
+    spring(trap, workspace / "docs")
+    assert "did you mean" not in await refused(workspace, read_file, path="docs/a.tx")
+
+
+async def test_threads_that_hang_elsewhere_keep_nobody_from_looking(workspace: Path) -> None:
+    gate = Event()
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
+                nursery.start_soon(partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True))
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(60):
+                assert "readme.md" in await use(workspace, list_files)
+            nursery.cancel_scope.cancel()
+    finally:
+        gate.set()
+
+
+async def test_of_very_many_names_the_first_are_shown_whatever_their_order_on_the_disk(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_FOUND", 5)
+    (workspace / "many").mkdir()
+    for n in reversed(range(40)):
+        (workspace / "many" / f"{n:02}.txt").touch()
+        (workspace / "many" / f"folder-{n:02}").mkdir()
+    rows = (await use(workspace, list_files, path="many")).splitlines()
+    assert [row.partition(":")[0] for row in rows[1:6]] == [f"many/0{n}.txt" for n in range(5)]
+    assert rows[-1] == "Only the first 5 files were looked at; give a folder inside for the others."
+    (workspace / "tree").mkdir()
+    for n in range(9):
+        (workspace / "tree" / f"{n}").mkdir()
+        (workspace / "tree" / f"{n}" / "x").touch()
+    rows = (await use(workspace, list_files, path="tree")).splitlines()
+    assert rows[0] == "tree: 4 files in 5 folders", "the folders that are looked into are bounded too"
+    assert "Only the first 5" in rows[-1]
 
 
 async def test_a_folder_that_becomes_a_link_while_a_search_runs_does_not_lead_out(
@@ -298,7 +352,7 @@ async def test_a_file_without_permission(workspace: Path) -> None:
 
 async def test_pipes_and_sockets_hold_nothing_up(workspace: Path) -> None:
     os.mkfifo(workspace / "pipe")
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         assert "only files can be read" in await refused(workspace, read_file, path="pipe")
         assert "Not searched: 2" in await use(workspace, search_files, pattern="beta")
     # A socket's path has room for about a hundred bytes.
