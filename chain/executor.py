@@ -174,6 +174,7 @@ class Executor:
     def _answer_open(self, run: Run) -> None:
         """Answer the open calls with what the run that made them knows: it may be an earlier one."""
         self._tools.answer_open(self._unfinished or run)
+        self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
         # A run that is over before its first step takes no lines along: they are given back.

@@ -5,6 +5,7 @@ It reads JSON alone, so that it knows nothing of how the package keeps a convers
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, TypeAlias
@@ -54,7 +55,7 @@ def _turn(role: str, blocks: Sequence[Json], asked: Sequence[str]) -> list[str]:
     kinds = [b["type"] for b in blocks]
     if role == "assistant":
         found += ["a result in a reply"] * ("tool_result" in kinds)
-        found += ["a call without a name or an id" for b in blocks if b["type"] == "tool_use" and not _is_named(b)]
+        found += [f"the call {b['id']!r}" for b in blocks if b["type"] == "tool_use" and not _is_named(b)]
     else:
         found += ["a call in a user message"] * ("tool_use" in kinds)
         if "tool_result" in kinds[kinds.count("tool_result") :]:
@@ -66,4 +67,5 @@ def _turn(role: str, blocks: Sequence[Json], asked: Sequence[str]) -> list[str]:
 
 
 def _is_named(call: Json) -> bool:
-    return bool(call["id"] and call["name"])
+    """Whether the API takes the id and the name; it says of others that they "should match pattern"."""
+    return all(re.fullmatch("[a-zA-Z0-9_-]+", call[key]) for key in ("id", "name"))

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -22,13 +22,15 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import hypothesis
+import pytest
 import trio
 from api_rules import problems
+from hypothesis.strategies import SearchStrategy
 
 from chain import config, events
 from chain.app import open_chain
 from chain.chain import Chain
-from chain.errors import UserError
+from chain.errors import JournalError, UserError
 from chain.lines import parse_line
 from chain.messages import Overrides, from_json, to_json
 from chain.model import Delta, Model, Reply, Request
@@ -59,6 +61,10 @@ class MemoryFile:
         written = self.data
         await trio.sleep(self._sync_s)
         self.synced = written
+
+
+SMALL = 420
+"""Bytes of a record that a nearly full disk still takes: every line and receipt, and no long result or reply."""
 
 
 class FullDisk(MemoryFile):
@@ -284,6 +290,9 @@ DROP = "(drop)"
 DROP_FIRST = "(drop the first)"
 EDIT = "(edit)"
 NEW = "(new)"
+FULL = "(the disk is full)"
+NEARLY_FULL = "(the disk takes small records)"
+ROOM = "(the disk has room)"
 ANOTHER_MODEL = "(another model)"
 
 LINES = [
@@ -366,10 +375,16 @@ class Acts:
                     chain.start_afresh()
                 except UserError:
                     assert chain.is_running
+                except JournalError:
+                    pass  # the disk is full, and everything stays as it was
                 else:
                     assert not chain.is_running
             case "(another model)" if not self.session.is_closing and self.another is not None:
-                self.session.ask(self.another())
+                with suppress(JournalError):
+                    self.session.ask(self.another())
+            case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
+                assert isinstance(self.session.file, FullDisk)
+                self.session.file.room = {FULL: 0, NEARLY_FULL: SMALL, ROOM: math.inf}[what]
             case _ if what in (NEW, ANOTHER_MODEL):
                 pass
             case _ if chain.is_running or self.also_idle:
@@ -380,6 +395,25 @@ class Acts:
     def _number(self) -> str:
         self.sent += 1
         return f"‹{self.sent}›"
+
+
+def sharded(
+    max_examples: int, *strategies: SearchStrategy[Any], shards: int = 10
+) -> Callable[[Callable[..., None]], Callable[[int], None]]:
+    """A property test in parts that run on different cores; so many examples in all, as ``trying`` counts them."""
+
+    def decorate(test: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.parametrize("shard", range(shards))
+        def run(shard: int) -> None:
+            part = trying(max_examples // shards)(hypothesis.given(*strategies)(test))
+            # The same examples each time have to be others in each part.
+            (hypothesis.seed(shard)(part) if hypothesis.settings().derandomize else part)()
+
+        run.__name__ = run.__qualname__ = test.__name__
+        run.__doc__ = test.__doc__
+        return run
+
+    return decorate
 
 
 def trying(max_examples: int) -> hypothesis.settings:
@@ -403,6 +437,49 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
     _check_counts(session, max_iterations)
     _check_order(records)
+
+
+def check_full_disk(session: Session) -> None:
+    """What holds also where the disk took some records and not others, once it has room again and a run has ended."""
+    records = session.records
+    receipts = {r.id: r for r in session.chain.receipts if r.state != "refused"}
+    assert sorted(r["id"] for r in records if r["type"] == "line") == sorted(receipts), "I1: accepted is on record"
+    assert not session.chain.waiting
+    told: dict[str, list[str]] = {id: [] for id in receipts}
+    for event in session.of(events.Receipt):
+        if event.state not in ("refused", "unsent"):
+            told[event.id].append(event.state)
+    for id, receipt in receipts.items():
+        assert told[id] in ([receipt.state], ["delivered", "returned"]), f"I1: {id} was told {told[id]}"
+        assert told[id][-1] == receipt.state
+        assert receipt.state in FINAL, f"I1: {id} is {receipt.state}"
+    counted = [receipt for result in session.of(events.Result) for receipt in result.receipts]
+    assert all(receipt.state in FINAL or receipt.state == "refused" for receipt in counted)
+    _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
+    ran = {r["id"] for r in records if r["type"] == "tool_started"}
+    for request in session.model.requests:
+        assert problems([to_json(message) for message in request.messages]) == [], "I2"
+        for result in (result for message in request.messages for result in message.results):
+            assert result.id not in ran or result.text != SKIPPED, f"{result.id} ran and was told as skipped"
+    results = [event.id for event in session.of(events.ToolResult)]
+    assert len(results) == len(set(results)), "a result is told once"
+    assert {event.id for event in session.of(events.ToolCall)} <= set(results), "a call that was told has a result"
+    _check_acknowledged(session, records)
+    assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
+    _check_order(records)
+
+
+def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> None:
+    """I6: a line that was told to be queued was on the disk by then."""
+    ends: dict[str, int] = {}
+    for item in _in_order(session, records):
+        match item:
+            case Mark(what=events.LineQueued(id=id), synced=synced):
+                assert ends[id] <= synced, f"I6: {id} was acknowledged before it was on the disk"
+            case {"type": "line", "id": str(id), "end": int(end)}:
+                ends[id] = end
+            case _:
+                pass
 
 
 def check_silence(session: Session, interrupted_at: list[int]) -> None:

@@ -18,10 +18,8 @@ from typing import Any
 import pytest
 import trio
 from double import calls, text
-from hypothesis import given
-from hypothesis import settings as trying
 from hypothesis import strategies as st
-from support import FullDisk, Recorder, Session, check_invariants, open_session, settings
+from support import FullDisk, Recorder, Session, check_invariants, open_session, settings, sharded
 from test_properties import TOOLS, RandomModel, Step, check_silence, steps
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import model_at, wired
@@ -605,8 +603,9 @@ class Acts:
 actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*SAYS, *DOES])), max_size=14)
 
 
-@trying(max_examples=400)
-@given(st.lists(steps, max_size=6), actions, st.integers(1, 4), st.sampled_from([1, 2, 10]), st.booleans())
+@sharded(
+    400, st.lists(steps, max_size=6), actions, st.integers(1, 4), st.sampled_from([1, 2, 10]), st.booleans(), shards=2
+)
 def test_the_invariants_hold_whatever_is_dropped_and_changed(
     drawn: list[Step], at: list[tuple[int, str]], limit: int, size: int, interactive: bool
 ) -> None:

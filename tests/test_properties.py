@@ -10,6 +10,7 @@ to few and plain entries. ``CHAIN_TEST_PROFILE=long`` tries ten times as many.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,24 +18,28 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
 from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
     DROP,
     DROP_FIRST,
     EDIT,
+    FULL,
     INTERRUPT,
     LINES,
     MARKED,
+    NEARLY_FULL,
     NEW,
+    ROOM,
     Acts,
+    FullDisk,
     MemoryFile,
     Session,
+    check_full_disk,
     check_invariants,
     check_silence,
     open_session,
-    trying,
+    sharded,
 )
 from support import settings as chain_settings
 from trio.testing import MockClock
@@ -94,15 +99,18 @@ class RandomModel:
         self._fail(step, fails, 2)
         self.failed = 0
         del self.steps[:1]
-        # Ids are the model's own; calls drawn with the same id show what a broken service would send.
-        blocks = tuple(
-            ToolCall(f"{b.id}_{self.name}_{self.calls}", b.name, b.input) if isinstance(b, ToolCall) and b.id else b
-            for b in step.blocks
-        )
+        blocks = tuple(ToolCall(self._id(b.id), b.name, b.input) if isinstance(b, ToolCall) else b for b in step.blocks)
         calls = [b for b in blocks if isinstance(b, ToolCall)]
         reason: StopReason = "tool_use" if calls and step.stop_reason == "end_turn" else step.stop_reason
         cut = frozenset([calls[-1].id] if calls and step.stop_reason == "max_tokens" else [])
         return Reply(Message("assistant", blocks), reason, Usage(1, 1), cut)
+
+    def _id(self, drawn: str) -> str:
+        """Ids are the model's own, but for those that it uses again and again, and for none.
+
+        Calls drawn with the same id show what a broken service would send.
+        """
+        return drawn.removeprefix("=") if drawn.startswith("=") or not drawn else f"{drawn}_{self.name}_{self.calls}"
 
     def _fail(self, step: Step, fails: bool, at: int) -> None:
         if fails and at >= step.breaks_at:
@@ -226,6 +234,10 @@ BLOCKS: list[Block] = [
     ToolCall("q", "look", {"bad": True}),
     ToolCall("a", "", {}),
     ToolCall("", "look", {}),
+    ToolCall("functions.look:0", "look", {}),
+    ToolCall("=used", "look", {}),
+    ToolCall("=call_1", "slow", {}),
+    ToolCall("=ä b", "nothing", {}),
     Text("More."),
     Text(" "),
     Text("USER INTERRUPTION: stop"),
@@ -261,6 +273,16 @@ messages:
 """
 
 
+RULES = """
+rules:
+  - {match: ^enough, action: stop}
+  - {match: ^wait, action: urgent}
+  - {match: ^note, resume: false}
+"""
+BY_RULE = ["enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?"]
+"""Lines that a rule makes something else, where these rules hold."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a session is opened with."""
@@ -286,10 +308,12 @@ SETTINGS = [
     Setting(interactive=True, handler=HANDLER, more={"timeout_s": 2.0}),
     Setting(more={"budget_tokens": 5}),
     Setting(interactive=True, handler="resume: false", more={"max_attempts": 1}),
+    Setting(inbox_size=1, handler=RULES),
+    Setting(max_iterations=3, inbox_size=2, interactive=True, handler=RULES + HANDLER, sync_s=0.3),
 ]
 
 DOES = [INTERRUPT, INTERRUPT, DROP, DROP_FIRST, EDIT, NEW, ANOTHER_MODEL]
-whats = st.sampled_from([*LINES, *DOES, *LINES])
+whats = st.sampled_from([*LINES, *DOES, *LINES, *BY_RULE])
 at_events = st.lists(st.tuples(st.integers(0, 60), whats), max_size=10)
 seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
 at_times = st.lists(st.tuples(seconds, whats), max_size=6)
@@ -304,6 +328,7 @@ async def drive(
     then: list[str],
     setting: Setting,
     closes_after_s: float | None,
+    file: MemoryFile,
 ) -> None:
     limit = setting.max_iterations
     use = chain_settings(max_iterations=limit, inbox_size=setting.inbox_size, handler=setting.handler, **setting.more)
@@ -320,7 +345,7 @@ async def drive(
         tools=TOOLS,
         use=use,
         interactive=setting.interactive,
-        file=MemoryFile(setting.sync_s),
+        file=file,
     ) as session:
         chain = session.chain
         acts = Acts(session, at, also_idle=True, another=another)
@@ -335,6 +360,8 @@ async def drive(
         for what in then:
             acts.do(what)
             await wait_quiet(session)
+        if isinstance(file, FullDisk):
+            file.room = math.inf
         # The next run works, whatever the last one went through.
         chain.submit("Do another task")
         if closes_after_s is None:
@@ -354,7 +381,10 @@ async def wait_quiet(session: Session) -> None:
 
 
 def check(session: Session, limit: int) -> None:
-    check_invariants(session, max_iterations=limit)
+    if not isinstance(session.file, FullDisk):
+        check_invariants(session, max_iterations=limit)
+    elif session.file.room == math.inf and session.of(events.Result)[-1].status != "error":
+        check_full_disk(session)
     check_silence(session, session.interrupted_at)
     check_heard(session)
 
@@ -367,8 +397,8 @@ def check_heard(session: Session) -> None:
             assert receipt.state in ("delivered", "handled") or receipt.reason == "refused"
 
 
-@trying(max_examples=3_000)
-@given(
+@sharded(
+    3_000,
     st.lists(steps, max_size=8),
     at_events,
     at_times,
@@ -385,9 +415,34 @@ def test_the_invariants_hold_whatever_model_tools_and_user_do(
     closes_after_s: float | None,
 ) -> None:
     async def main() -> None:
-        await drive(drawn, at, in_time, then, setting, closes_after_s)
+        await drive(drawn, at, in_time, then, setting, closes_after_s, MemoryFile(setting.sync_s))
 
     random.seed(0)  # the jitter of the retries
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+
+
+@sharded(
+    1_000,
+    st.lists(steps, max_size=6),
+    st.lists(st.tuples(st.integers(0, 40), st.one_of(disk_acts, whats)), max_size=12),
+    st.lists(st.tuples(seconds, st.one_of(disk_acts, whats)), max_size=6),
+    st.lists(st.one_of(disk_acts, idly, st.just("Do something else")), max_size=4),
+    st.sampled_from(SETTINGS),
+)
+def test_what_is_promised_holds_though_the_disk_is_full_or_nearly_full(
+    drawn: list[Step],
+    at: list[tuple[int, str]],
+    in_time: list[tuple[float, str]],
+    then: list[str],
+    setting: Setting,
+) -> None:
+    async def main() -> None:
+        await drive(drawn, at, in_time, then, setting, None, FullDisk(setting.sync_s))
+
+    random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
