@@ -94,7 +94,7 @@ class Held:
 
 async def held() -> Held:
     """Everything, once it stands still: threads on their way out, such as one that syncs, are waited for."""
-    with trio.move_on_after(2):
+    with trio.move_on_after(60):
         await wait_all_tasks_blocked()
         while any("trio" in name.casefold() for name in _busy_threads()):
             await wait_all_tasks_blocked(0.001)
@@ -186,7 +186,7 @@ async def opened(script: Script, state: Path, *, max_iterations: int = 20, inbox
             session = Open(chain, double, [])
             chain.listen(session.hear)
             yield session
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while double.open_connections:
                 await wait_all_tasks_blocked(0.001)
 
@@ -271,8 +271,8 @@ async def an_interrupt_before_the_first_byte(session: Open) -> None:
 @case(calls(("child", {})), status="interrupted")
 async def an_interrupt_in_a_tool_with_a_process(session: Open) -> None:
     await start(session, tools=1)
-    await wait_all_tasks_blocked(0.05)
-    assert _children()
+    while not _children():
+        await wait_all_tasks_blocked(0.001)
     session.chain.interrupt()
 
 
@@ -361,7 +361,7 @@ async def test_nothing_is_left_of(name: str, tmp_path: Path) -> None:
     before = await held()
     async with opened(script(name), tmp_path, max_iterations=2 if name == "a limit" else 20) as session:
         idle = await held()
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             await act(session)
             await session.chain.wait_idle()
         assert session.status == status

@@ -97,7 +97,7 @@ async def opened(
     paths = folder / "stdout", folder / "stderr"
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     try:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with (
                 open_session(RULES % LONG.strip(), tools=[look, evil]) as session,
                 trio.open_nursery() as nursery,

@@ -26,7 +26,7 @@ from cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = (sys.executable, "-m", "cli")
-DEADLINE_S = 60
+DEADLINE_S = 120
 """A machine under load takes some seconds to start a process; what takes longer than this hangs."""
 
 GRACE_S = 15
@@ -307,8 +307,6 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -
         "[1/20]",
         "→ list_files",
         "✓ list_files",
-        "📤 Interrupting: todo: add verify SKU data",
-        "⏳ Will inject at next safe point",
         "→ read_file",
         "[ ] 1. verify SKU data",
         "[🔔 INTERRUPTION at iteration 3]",
@@ -320,6 +318,9 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -
     for part in order:
         at = ran.out.find(part, at + 1)
         assert at >= 0, part
+    # When it is told depends on the disk.
+    queued = ran.out.index("📤 Interrupting: todo: add verify SKU data\n⏳ Will inject at next safe point\n")
+    assert ran.out.index("✓ list_files") < queued < ran.out.index("[🔔 INTERRUPTION")
     thinking = ran.out.index("number of a product")
     assert ran.out.index("[1/20]") < thinking < ran.out.index("→ list_files")
 

@@ -43,7 +43,7 @@ def rows(heading: str) -> list[list[str]]:
 def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     command = [sys.executable, *argv]
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_main_job_shows_the_line_land(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def read(chunks: Iterable[bytes]) -> list[RawLine]:
                     ours.sendall(chunk)
             ours.close()
 
-        with ours, theirs, trio.fail_after(20):
+        with ours, theirs, trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(collect)
                 await trio.to_thread.run_sync(send)
@@ -198,7 +198,7 @@ async def test_after_the_end_there_is_nothing_more() -> None:
 async def test_a_line_is_there_before_the_input_ends() -> None:
     reading, writing = os.pipe()
     lines = Lines(reading)
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         for text in ("one", "two"):
             os.write(writing, f"{text}\npart".encode())
             line = await lines.next()
@@ -216,7 +216,7 @@ async def test_an_input_that_does_not_block_is_waited_for() -> None:
     async def collect() -> None:
         found.append(await lines.next())
 
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collect)
             # Time for the first read, which finds nothing. If the line is faster after all, the test asks less.
@@ -230,7 +230,7 @@ async def test_an_input_that_does_not_block_is_waited_for() -> None:
 
 async def test_waiting_for_a_line_can_be_given_up() -> None:
     reading, writing = os.pipe()
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Lines(reading).next)
             await trio.testing.wait_all_tasks_blocked()

@@ -1163,10 +1163,12 @@ def test_a_stop_is_a_stop_also_after_text_that_could_not_be_sent(screen: Screen)
     screen.type(CTRL_C)
     busy(idle(screen), "hang", "hang")
     send(screen, *(f"line {n}" for n in range(1, 12)), "never mind")
-    screen.until("Interruption channel full").until(lambda s: s.everything.count("⏹ Stopping after hang") == 2)
+    screen.until("Interruption channel full").until(
+        lambda s: len(re.findall(r"^⏹ Stopping after hang", s.everything, re.M)) >= 2
+    )
     assert screen.everything.count("Interruption channel full") == 1
     screen.type(ESC)
-    screen.until("line 10\n").until(lambda s: "idle" in s.toolbar)
+    screen.until(lambda s: "idle" in s.toolbar and (s.editor or "").endswith("line 10\nline 11"))
     screen.type(CTRL_C)
     quit(idle(screen))
     assert {state for text, state in states(screen).items() if text.startswith("line ")} == {"returned"}

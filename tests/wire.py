@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anthropic  # noqa: F401 - importing it takes seconds on a busy machine, which are no test's
 import trio
 from double import NEWER, Double, Policy, PromptCache, Script, serve, text
 from double.continuity import Tail
