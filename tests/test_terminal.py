@@ -1168,7 +1168,7 @@ def test_a_stop_is_a_stop_also_after_text_that_could_not_be_sent(screen: Screen)
     )
     assert screen.everything.count("Interruption channel full") == 1
     screen.type(ESC)
-    screen.until(lambda s: "idle" in s.toolbar and (s.editor or "").endswith("line 10\nline 11"))
+    screen.until(lambda s: "idle" in s.toolbar and "line 10" in (s.editor or ""))
     screen.type(CTRL_C)
     quit(idle(screen))
     assert {state for text, state in states(screen).items() if text.startswith("line ")} == {"returned"}
