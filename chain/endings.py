@@ -37,7 +37,7 @@ EXIT_CODES: dict[Status, int] = {
 }
 
 LINES_LEFT = 3
-"""The exit code when all runs went well but some lines came back or were never sent."""
+"""The exit code when all runs went well but some lines came back, were refused or were never sent."""
 
 WRONG_USAGE = 2
 """Wrong usage or configuration, before any run."""

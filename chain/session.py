@@ -19,12 +19,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import trio
 
 from chain.errors import JournalError, SessionError
+from chain.threads import Threads
+
+_THREADS = Threads("journals")
 
 Action: TypeAlias = Callable[[], None]
 
@@ -57,8 +61,6 @@ class DiskFile:
             raise
         self._size = os.fstat(self._fd).st_size
         self._is_torn = False
-        # One of its own: tools whose threads hang must not keep the lines from the disk.
-        self._limiter = trio.CapacityLimiter(1)
 
     def append(self, data: bytes) -> None:
         """Write all of ``data``, or cut the file back to what it was."""
@@ -86,7 +88,7 @@ class DiskFile:
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
         # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
-        await trio.to_thread.run_sync(_sync, self._fd, limiter=self._limiter)
+        await _THREADS.run(partial(_sync, self._fd))
 
     def close(self) -> None:
         """Close the file, which also gives up the lock."""

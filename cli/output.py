@@ -11,15 +11,19 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import trio
 
 from chain import events
 from chain.chain import Chain
+from chain.threads import Threads
 from cli.flow import clean
 from cli.render import Renderer
 from cli.writing import write_all
+
+_THREADS = Threads("output")
 
 _ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 
@@ -48,7 +52,6 @@ class Output:
         self._answers: list[events.Notice] = []
         self.failure = ""
         self._done = trio.Event()
-        self._limiter = trio.CapacityLimiter(1)  # tools whose threads hang do not hold the output up
 
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
@@ -126,7 +129,7 @@ class Output:
         if not data:
             return
         try:
-            await trio.to_thread.run_sync(write_all, fd, data, abandon_on_cancel=True, limiter=self._limiter)
+            await _THREADS.run(partial(write_all, fd, data), abandon_on_cancel=True)
         except BrokenPipeError:
             return  # nobody reads any more, which is the reader's business
         except OSError as error:

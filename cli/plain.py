@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import trio
 
+from chain.threads import Threads
 from cli import tty
 from cli.keyboard import Listener
 from cli.stdin import Lines
 from cli.writing import write_all
+
+_THREADS = Threads("rows")
 
 WIDTH = 80
 
@@ -42,7 +46,6 @@ class Plain:
         self._news = trio.Event()
         self._shown = trio.Event()
         self._is_closed = False
-        self._limiter = trio.CapacityLimiter(1)
 
     async def read(self) -> None:
         """Hand lines over until the input ends."""
@@ -58,7 +61,7 @@ class Plain:
             await self._news.wait()
             self._news = trio.Event()
             with suppress(OSError):
-                await trio.to_thread.run_sync(write_all, 1, self._take(), abandon_on_cancel=True, limiter=self._limiter)
+                await _THREADS.run(partial(write_all, 1, self._take()), abandon_on_cancel=True)
             self._shown.set()
 
     def _take(self) -> bytes:

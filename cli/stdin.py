@@ -6,10 +6,12 @@ import os
 import select
 from collections import deque
 from dataclasses import dataclass
-
-import trio
+from functools import partial
 
 from chain.lines import MAX_LINE
+from chain.threads import Threads
+
+_THREADS = Threads("input")
 
 _CHUNK = 65_536
 _BOM = b"\xef\xbb\xbf"
@@ -45,12 +47,11 @@ class Lines:
         self._is_cut = False
         self._number = 0
         self._at_end = False
-        self._limiter = trio.CapacityLimiter(1)  # tools whose threads hang do not hold the input up
 
     async def next(self) -> RawLine | None:
         """The next line; ``None`` at the end of the input. A last line without an end counts."""
         while not self._whole and not self._at_end:
-            self._take(await trio.to_thread.run_sync(_read, self._fd, abandon_on_cancel=True, limiter=self._limiter))
+            self._take(await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True))
         if not self._whole:
             return None
         self._number += 1

@@ -41,6 +41,7 @@ from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
 from chain.lines import is_stop
+from chain.threads import Threads
 from cli import history as history_file
 from cli import tty
 from cli.flow import cut
@@ -48,6 +49,8 @@ from cli.keyboard import Listener, Taken
 from cli.writing import write_all
 
 T = TypeVar("T")
+
+_THREADS = Threads("editor")
 
 PROMPT = "> "
 
@@ -167,7 +170,7 @@ class Terminal:
         self._token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
-            await trio.to_thread.run_sync(self._run_editor, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+            await _THREADS.run(self._run_editor, abandon_on_cancel=True)
         finally:
             self._is_open = False
             self._ended.set()

@@ -12,7 +12,7 @@ GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", 
 
 PURE = {"chain.errors", "chain.messages"}
 TRIO = {"trio"}
-TOOLS = PURE | {"chain.events", "chain.lines", "chain.plan", "chain.tools"} | TRIO
+TOOLS = PURE | {"chain.events", "chain.lines", "chain.plan", "chain.threads", "chain.tools"} | TRIO
 # What a run is made of: everything below the executor, in the order in which it is built up.
 RUN = PURE | {"chain.events", "chain.endings", "chain.inbox"} | TRIO
 ASKING = RUN | {"chain.conversation", "chain.model", "chain.run"}
@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.endings": {"chain.events"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.search": {"regex"},
+    "chain.threads": TRIO,
     "chain.interruption": PURE | {"chain.lines", "chain.search", "chain.yamlfile"},
     "chain.promptfile": {"chain.errors", "chain.interruption", "chain.yamlfile"},
     "chain.feed": {"chain.events"} | TRIO,
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.executor": EXECUTOR,
     "chain.account": RUN | {"chain.run"},
     "chain.runs": EXECUTOR | {"chain.executor", "chain.account", "chain.session", "chain.trace"},
-    "chain.session": {"chain.errors"} | TRIO,
+    "chain.session": {"chain.errors", "chain.threads"} | TRIO,
     "chain.settings": {"chain.errors"},
     "chain.overlay": {"chain.yamlfile"},
     "chain.values": {"chain.errors", "chain.settings", "chain.yamlfile"},
@@ -58,8 +59,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "chain.values",
         "chain.yamlfile",
     },
-    "chain.providers": PURE | {"chain.model", "chain.search", "chain.yamlfile", "chain.providers"} | TRIO,
-    "chain.providers.anthropic": PURE | {"chain.model", "chain.providers", "anthropic", "httpx2"} | TRIO,
+    "chain.providers": PURE
+    | {"chain.model", "chain.search", "chain.threads", "chain.yamlfile", "chain.providers"}
+    | TRIO,
+    "chain.providers.anthropic": PURE
+    | {"chain.model", "chain.providers", "chain.threads", "anthropic", "httpx2"}
+    | TRIO,
     "chain.trace": PURE | {"chain.events", "chain.model"} | TRIO,
     "chain.chain": EXECUTOR
     | {"chain.executor", "chain.account", "chain.runs", "chain.feed", "chain.promptfile", "chain.session"}

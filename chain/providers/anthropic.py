@@ -33,10 +33,13 @@ from chain.messages import Message, Usage
 from chain.model import Delta, Reply, Request
 from chain.providers.encoding import Encoder, Parameters, set_parameters
 from chain.providers.stream import BrokenStream, ReplyReader, ServiceError
+from chain.threads import Threads
 
 if TYPE_CHECKING:
     import anthropic
     import httpx2
+
+_THREADS = Threads("clients")
 
 CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
@@ -108,8 +111,6 @@ class AnthropicModel:
         self._encoder = Encoder(parameters)
         self._client: anthropic.AsyncAnthropic | None = None
         self._secrets = _secrets(parameters, service)
-        # Two threads: one that builds, and one that waits for it when a call was cancelled and made again.
-        self._limiter = trio.CapacityLimiter(2)
 
     @property
     def name(self) -> str:
@@ -143,7 +144,7 @@ class AnthropicModel:
         """The client, which is built if there is none yet. Raises ``ModelError``."""
         if self._client is not None:
             return self._client
-        return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True, limiter=self._limiter)
+        return await _THREADS.run(self._build, abandon_on_cancel=True)
 
     async def look(self) -> Finding:
         """Ask the service whether it takes the key and has the model."""

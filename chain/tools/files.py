@@ -19,20 +19,18 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePath
-from typing import TypeVar
 
 import trio
 
 from chain.errors import ToolError
 from chain.messages import JsonObject
+from chain.threads import Threads
 from chain.tools import Tool, ToolContext, grep, tool
-
-T = TypeVar("T")
 
 LEFT_OUT = frozenset(
     {
@@ -71,8 +69,7 @@ MAX_SHOWN = 24_000
 
 MAX_PATTERN = 1_000
 
-THREADS = 40
-"""Threads that look at files at the same time: as many as trio has for everybody."""
+_THREADS = Threads("files")
 
 LOOK_UP = 1_000
 """Names of a folder between two looks whether the run goes on."""
@@ -93,7 +90,7 @@ async def list_files(ctx: ToolContext, path: str = ".") -> str:
 
     `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out.
     """
-    return await _in_thread(partial(_list, ctx.workspace, path))
+    return await _THREADS.run(partial(_list, ctx.workspace, path), abandon_on_cancel=True)
 
 
 @tool(read_only=True)
@@ -105,7 +102,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
-    return await _in_thread(partial(_read, ctx.workspace, path, offset, limit))
+    return await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
 
 
 @tool(read_only=True)
@@ -117,25 +114,13 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
-    tree = await _in_thread(partial(_tree, ctx.workspace, path))
+    tree = await _THREADS.run(partial(_tree, ctx.workspace, path), abandon_on_cancel=True)
     with trio.move_on_after(SEARCH_S) as patience:
         return await _search(ctx, pattern, path, tree)
     assert patience.cancelled_caught
     raise ToolError(
         f"The search took longer than {SEARCH_S} s and was ended: make the pattern simpler, or search a smaller folder."
     )
-
-
-_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("threads that look at files")
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    try:
-        limiter = _limiter.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(THREADS)
-        _limiter.set(limiter)
-    return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 
 def inside(workspace: Path, path: str) -> Path:

@@ -2,7 +2,7 @@
 
     python tests/bench/run.py
 
-It takes about four minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
+It takes about six minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
 without a goal are there to be compared. Journals are written in the temporary folder: ``TMPDIR`` says on which disk.
 ``--quick`` tries every program with few iterations: its figures mean nothing, and it exits with 0.
 
@@ -36,7 +36,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 import prompt  # noqa: E402 - the path comes first
 from interrupted import steps as interrupted_steps  # noqa: E402
 from scrolling import LINES_A_SECOND  # noqa: E402
-from workload import WARM_UP, replies  # noqa: E402
+from workload import QUERY, WARM_UP, replies, settings  # noqa: E402
 
 MS = 1000.0
 PERCENT = 100.0
@@ -93,9 +93,32 @@ class Size:
     reports: int = 150
     pieces: int = 600
     idle_s: int = 10
+    processes: int = 9
+    runs: int = 4_000
+    iterations: int = 50_000
+    outputs: int = 3_000
+    chains: int = 1_000
+    growths: int = 3
 
 
-QUICK = Size(8, 12, rounds=1, lines=8, interrupted=21, memory=40, prompts=1, keys=8, reports=8, pieces=20, idle_s=1)
+QUICK = Size(
+    *(8, 12),
+    rounds=1,
+    lines=8,
+    interrupted=21,
+    memory=40,
+    prompts=1,
+    keys=8,
+    reports=8,
+    pieces=20,
+    idle_s=1,
+    processes=1,
+    runs=100,
+    iterations=200,
+    outputs=100,
+    chains=4,
+    growths=1,
+)
 
 
 def main() -> int:
@@ -106,6 +129,8 @@ def main() -> int:
     size = QUICK if quick else Size()
     parts: list[Callable[[], list[Row]]] = [
         partial(cpu, size),
+        partial(whole, size.processes),
+        partial(growth, size),
         partial(waiting_line, size.lines),
         partial(reuse, size.interrupted),
         partial(memory, size.memory),
@@ -141,9 +166,9 @@ def cpu(size: Size) -> list[Row]:
             ours.append(json.loads(program("cpu_chain.py", service.url, *lengths)))
             theirs.append(json.loads(program("cpu_bare.py", service.url, *lengths)))
     wanted = [
-        (f"CPU per iteration, whole stack, {size.short} iterations", 0.6),
-        (f"the same, {size.long} iterations", 0.8),
-        (f"the same, {size.short} iterations, each event alone", None),
+        (f"CPU per iteration, whole stack, {size.short} iterations", 0.45),
+        (f"the same, {size.long} iterations", 0.3),
+        (f"the same, {size.short} iterations, each event alone", 0.6),
     ]
     columns = zip(wanted, zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
     return [_ratio(*want, our, their) for want, our, their in columns]
@@ -152,6 +177,42 @@ def cpu(size: Size) -> list[Row]:
 def _ratio(what: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float]) -> Row:
     remark = f"{statistics.median(ours) * MS:.2f} ms, the bare loop {statistics.median(theirs) * MS:.2f} ms"
     return Row(what, goal, [a / b for a, b in zip(ours, theirs, strict=True)], remark=remark)
+
+
+def whole(processes: int) -> list[Row]:
+    """One answer without tools, from the start of the program to its end, and the bare loop's in turn."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    with (
+        double({"steps": replies(1), "lean": True, "repeat": True}) as service,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        settings(Path(folder), service.url, 1)
+        chain = ("-m", "cli", "-p", QUERY, "--config", f"{folder}/config.yaml")
+        for _ in range(processes):
+            ours.append(cpu_of(*chain, home=folder))
+            theirs.append(cpu_of("whole_bare.py", service.url, home=folder))
+    return [_ratio("CPU of one headless run without tools, the whole process", 0.9, ours, theirs)]
+
+
+def growth(size: Size) -> list[Row]:
+    """Late work against early work, in one process."""
+    rows = [
+        (f"CPU of run {size.runs:,} of a session, of run {size.runs // 10:,}", 1.1, "runs", size.runs),
+        (f"CPU of iteration {size.iterations:,}, of {size.iterations // 10:,}", 1.3, "iterations", size.iterations),
+        (f"CPU per iteration of {size.chains:,} chains at once, of one", 1.1, "chains", size.chains),
+    ]
+    found = []
+    for what, goal, kind, count in rows:
+        pairs = [json.loads(program("growth.py", kind, count))[0] for _ in range(size.growths)]
+        late, early = zip(*pairs, strict=True)
+        remark = f"{statistics.median(late) * MS:.2f} ms and {statistics.median(early) * MS:.2f} ms"
+        found.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
+    outputs = zip(("stream-json", "the trace"), json.loads(program("growth.py", "bytes", size.outputs)), strict=True)
+    for what, (late, early) in outputs:
+        told = f"bytes of {what} for run {size.outputs:,}, of run {size.outputs // 10:,}"
+        found.append(Row(told, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
+    return found
 
 
 def waiting_line(iterations: int) -> list[Row]:
@@ -205,7 +266,7 @@ def terminal(size: Size) -> list[Row]:
     if echoes.lines_a_second < KEPT * LINES_A_SECOND:
         keys = [math.inf]
     return [
-        Row("time to the first usable prompt", 1.5, [a / b for a, b in started], remark=first),
+        Row("time to the first usable prompt", 1.3, [a / b for a, b in started], remark=first),
         _worst(f"a key's echo while {LINES_A_SECOND:,} lines a second scroll, at worst", 50.0, keys, typed),
         _worst("an event on the screen, a tool's now and then, at worst", 100.0, reports, _median(reports)),
         _worst("the same, the pieces of a reply that streams", 100.0, pieces, _median(pieces)),
@@ -268,6 +329,20 @@ def program(name: str, *arguments: object) -> str:
     command = [sys.executable, name, *map(str, arguments)]
     done = subprocess.run(command, cwd=HERE, env=environment(), stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.splitlines()[-1]
+
+
+def cpu_of(*arguments: str, home: str) -> float:
+    """The seconds of CPU time that a Python program uses as a process."""
+    command = [sys.executable, *arguments]
+    place = {**environment(), "HOME": home, "XDG_STATE_HOME": home}
+    with subprocess.Popen(
+        command, cwd=HERE, env=place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return used.ru_utime + used.ru_stime
 
 
 def environment() -> dict[str, str]:

@@ -1,0 +1,184 @@
+"""What late work costs beside early work, in one process: ``python growth.py WHAT NUMBER``.
+
+``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
+an iteration of one run, likewise. ``bytes N``: what the N-th run of a session writes to stream-json and to its trace,
+and the tenth of that, as two pairs. ``chains N``: CPU per chain and iteration of N chains that run at once, and of
+chains that run one after the other.
+
+It prints a list of pairs, the late figure first. The model is in the process and answers at once, so that all of the
+time is the chain's; the journal is on the disk, and somebody reads the events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import trio
+from workload import looked_up, price
+
+from chain import config, events
+from chain.app import open_chain
+from chain.chain import Chain
+from chain.feed import Feed
+from chain.messages import Text, ToolCall, assistant
+from chain.model import Delta, Reply, Request
+
+WIDTH = 20
+"""A figure is the mean of the N / WIDTH runs or iterations around it."""
+
+AFRESH = 50
+"""Runs of one conversation: it is the session that is to be long."""
+
+ITERATIONS = 20
+"""Of each of many chains."""
+
+
+class Model:
+    """Calls a small tool so often in each run, and then answers; ``noted(n)`` hears of the n-th call of a run."""
+
+    name = "growth"
+
+    def __init__(self, calls: int, noted: Callable[[int], object] = lambda n: None) -> None:
+        self._calls = calls
+        self._noted = noted
+        self._asked = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        await trio.lowlevel.checkpoint()
+        self._asked += 1
+        self._noted(self._asked)
+        on_delta(Delta("text", "The next part."))
+        if self._asked > self._calls:
+            self._asked = 0
+            return Reply(assistant([Text("That is all.")]), "end_turn")
+        call = ToolCall(f"call_{id(self)}_{self._asked}", price.name, {"part": "hinge 40x40"})
+        return Reply(assistant([Text("The next part."), call]), "tool_use")
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+
+@asynccontextmanager
+async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[Chain]:
+    path = folder / "config.yaml"
+    if not path.exists():
+        path.write_text(
+            "models: {default: offline}\nchains: {default: {tools: [], max_iterations: 10000000, timeout_s: 100000}}\n"
+        )
+    settings = config.load(config=path, environ={}, cwd=folder, flags={})
+    async with open_chain(
+        settings, workspace=folder, state=folder / "state", tools=[price], model=model, traces=traces
+    ) as chain:
+        yield chain
+
+
+async def discard(feed: Feed) -> None:
+    """Take every event."""
+    while await feed.batch():
+        pass
+
+
+def mean(marks: list[float], at: int, width: int) -> float:
+    """The mean distance of the marks from ``at`` on."""
+    return (marks[at + width] - marks[at]) / width
+
+
+async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
+    marks: list[float] = []
+    model = Model(count + count // WIDTH, lambda _: marks.append(time.process_time()))
+    async with opened(folder, model) as chain, trio.open_nursery() as nursery:
+        nursery.start_soon(discard, chain.feed())
+        chain.start("Look up the price of every part.")
+        await chain.wait_idle()
+        nursery.cancel_scope.cancel()
+    return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
+
+
+async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
+    marks: list[float] = []
+    async with opened(folder, Model(0)) as chain:
+        feed = chain.feed()
+        for n in range(count + count // WIDTH + 1):
+            marks.append(time.process_time())
+            await one_run(chain, n)
+            feed.take()
+    return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
+
+
+async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
+    told: list[float] = [0]
+    traced: list[float] = [0]
+    async with opened(folder, Model(0), traces=folder / "traces") as chain:
+        feed = chain.feed()
+        for n in range(count + AFRESH):
+            await one_run(chain, n)
+            told.append(told[-1] + sum(len(json.dumps(events.to_json(event), default=str)) for event in feed.take()))
+            assert chain.trace_path is not None
+            traced.append(traced[-1] + taken_away(chain.trace_path))
+    return [(mean(of, count, AFRESH), mean(of, count // 10, AFRESH)) for of in (told, traced)]
+
+
+def taken_away(path: str) -> int:
+    """The size of a file that is not needed any more."""
+    size = os.path.getsize(path)
+    os.unlink(path)
+    return size
+
+
+async def one_run(chain: Chain, n: int) -> None:
+    if n % AFRESH == 0:
+        chain.start_afresh()
+    chain.submit(f"line {n:06}")
+    await chain.wait_idle()
+
+
+async def chains(count: int, folder: Path) -> list[tuple[float, float]]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * count)), hard))
+    await together(1, folder)  # what a process does once
+    alone = 0.0
+    rounds = max(count // 10, 1)
+    for _ in range(rounds):
+        alone += await together(1, folder)
+    return [(await together(count, folder) / count, alone / rounds)]
+
+
+async def together(count: int, folder: Path) -> float:
+    """CPU seconds per iteration of so many chains, all of them."""
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        opened_chains = [await stack.enter_async_context(opened(folder, Model(ITERATIONS - 1))) for _ in range(count)]
+        for chain in opened_chains:
+            nursery.start_soon(discard, chain.feed())
+        begun = time.process_time()
+        for chain in opened_chains:
+            chain.start("Look up the price of every part.")
+        for chain in opened_chains:
+            await chain.wait_idle()
+        used = time.process_time() - begun
+        assert all(chain.last_status == "done" for chain in opened_chains)
+        nursery.cancel_scope.cancel()
+    return used / ITERATIONS
+
+
+WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "chains": chains}
+
+
+async def main(what: str, count: int) -> list[tuple[float, float]]:
+    with TemporaryDirectory() as folder:
+        return await WHAT[what](count, Path(folder))
+
+
+if __name__ == "__main__":
+    assert looked_up("a part")
+    sys.stdout.write(json.dumps(trio.run(main, sys.argv[1], int(sys.argv[2]))) + "\n")
