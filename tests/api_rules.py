@@ -55,7 +55,7 @@ def _turn(role: str, blocks: Sequence[Json], asked: Sequence[str]) -> list[str]:
     kinds = [b["type"] for b in blocks]
     if role == "assistant":
         found += ["a result in a reply"] * ("tool_result" in kinds)
-        found += [f"the call {b['id']!r}" for b in blocks if b["type"] == "tool_use" and not _is_named(b)]
+        found += ["a call without a name or an id" for b in blocks if b["type"] == "tool_use" and not _is_named(b)]
     else:
         found += ["a call in a user message"] * ("tool_use" in kinds)
         if "tool_result" in kinds[kinds.count("tool_result") :]:
