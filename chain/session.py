@@ -17,8 +17,9 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -87,12 +88,62 @@ class DiskFile:
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
-        # Not abandoned on cancel: the thread's outcome decides whether the lines are on the disk.
-        await _THREADS.run(partial(_sync, self._fd))
+        try:
+            syncs = _SYNCS.get()
+        except LookupError:
+            syncs = _Syncs()
+            _SYNCS.set(syncs)
+        await syncs.sync(self._fd)
 
     def close(self) -> None:
         """Close the file, which also gives up the lock."""
         os.close(self._fd)
+
+
+@dataclass(eq=False, slots=True)
+class _Wanted:
+    """A file that somebody wants on the disk."""
+
+    fd: int
+    done: trio.Event = field(default_factory=trio.Event)
+    error: OSError | None = None
+
+
+class _Syncs:
+    """Brings the files of all journals to the disk: those that are asked for in one step, in one thread.
+
+    Threads take turns with the interpreter, so a thousand that sync would slow down everything else.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: list[_Wanted] = []
+
+    async def sync(self, fd: int) -> None:
+        """Bring a file to the disk. Raises ``OSError``. It cannot be cancelled: its outcome has to be known."""
+        mine = _Wanted(fd)
+        self._wanted.append(mine)
+        with trio.CancelScope(shield=True):
+            if self._wanted[0] is mine:
+                await trio.lowlevel.checkpoint()  # whoever asks in this step goes along
+                group, self._wanted = self._wanted, []
+                await _THREADS.run(partial(_sync_all, group))
+                for each in group:
+                    each.done.set()
+            else:
+                await mine.done.wait()
+        if mine.error is not None:
+            raise mine.error
+
+
+_SYNCS: trio.lowlevel.RunVar[_Syncs] = trio.lowlevel.RunVar("syncs")
+
+
+def _sync_all(group: Iterable[_Wanted]) -> None:
+    for each in group:
+        try:
+            _sync(each.fd)
+        except OSError as error:
+            each.error = error
 
 
 class Journal:

@@ -17,7 +17,8 @@ import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,16 +70,20 @@ class Model:
         """There is nothing to give up."""
 
 
+@cache
+def settings(folder: Path) -> config.Settings:
+    """The settings that all chains have in common."""
+    path = folder / "config.yaml"
+    path.write_text(
+        "models: {default: offline}\nchains: {default: {tools: [], max_iterations: 10000000, timeout_s: 100000}}\n"
+    )
+    return config.load(config=path, environ={}, cwd=folder, flags={})
+
+
 @asynccontextmanager
 async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[Chain]:
-    path = folder / "config.yaml"
-    if not path.exists():
-        path.write_text(
-            "models: {default: offline}\nchains: {default: {tools: [], max_iterations: 10000000, timeout_s: 100000}}\n"
-        )
-    settings = config.load(config=path, environ={}, cwd=folder, flags={})
     async with open_chain(
-        settings, workspace=folder, state=folder / "state", tools=[price], model=model, traces=traces
+        settings(folder), workspace=folder, state=folder / "state", tools=[price], model=model, traces=traces
     ) as chain:
         yield chain
 
@@ -156,19 +161,31 @@ async def chains(count: int, folder: Path) -> list[tuple[float, float]]:
 
 async def together(count: int, folder: Path) -> float:
     """CPU seconds per iteration of so many chains, all of them."""
-    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
-        opened_chains = [await stack.enter_async_context(opened(folder, Model(ITERATIONS - 1))) for _ in range(count)]
-        for chain in opened_chains:
-            nursery.start_soon(discard, chain.feed())
-        begun = time.process_time()
-        for chain in opened_chains:
+    begin, over = trio.Event(), trio.Event()
+    left = count
+
+    async def one(task_status: trio.TaskStatus[None]) -> None:
+        nonlocal left
+        async with opened(folder, Model(ITERATIONS - 1)) as chain, trio.open_nursery() as readers:
+            readers.start_soon(discard, chain.feed())
+            task_status.started()
+            await begin.wait()
             chain.start("Look up the price of every part.")
-        for chain in opened_chains:
             await chain.wait_idle()
-        used = time.process_time() - begun
-        assert all(chain.last_status == "done" for chain in opened_chains)
-        nursery.cancel_scope.cancel()
-    return used / ITERATIONS
+            assert chain.last_status == "done"
+            left -= 1
+            if not left:
+                over.set()
+            await over.wait()
+            readers.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            await nursery.start(one)
+        before = time.process_time()
+        begin.set()
+        await over.wait()
+        return (time.process_time() - before) / ITERATIONS
 
 
 WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "chains": chains}
