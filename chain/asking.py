@@ -16,7 +16,7 @@ from chain import events
 from chain.conversation import CallIds, Conversation
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.inbox import Emit
-from chain.messages import Overrides, Usage, assistant
+from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.run import Run
 
@@ -72,7 +72,7 @@ class Asker:
                     self._account(run, reply.usage)
                     if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
-                    reply = self._sound(replace(reply, message=assistant(reply.message.blocks)))
+                    reply = self._sound(reply)
                 except (ParameterRefused, _HandlerLimit) as error:
                     reply = None
                     if run.stop_asked:
@@ -98,6 +98,8 @@ class Asker:
 
     def _sound(self, reply: Reply) -> Reply:
         """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
+        if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
+            reply = replace(reply, message=assistant(reply.message.blocks))
         if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
             return reply  # it will not be appended
         try:
@@ -105,6 +107,8 @@ class Asker:
             self._conversation.check(message)
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
+        if message is reply.message:
+            return reply
         pairs = zip(reply.message.calls, message.calls, strict=True)
         cut = frozenset(new.id for old, new in pairs if old.id in reply.cut_calls)
         return replace(reply, message=message, cut_calls=cut)

@@ -69,8 +69,12 @@ class CallIds:
         ids = [call.id for call in message.calls if call.id]
         if repeated := [id for n, id in enumerate(ids) if id in ids[:n]]:
             raise ConversationError(f"the tool call id {repeated[0][:MAX_ID]!r} was used before")
-        blocks = tuple(replace(b, id=self._claim(b.id)) if isinstance(b, ToolCall) else b for b in message.blocks)
-        return Message(message.role, blocks)
+        claimed = [self._claim(call.id) for call in message.calls]
+        if claimed == [call.id for call in message.calls]:
+            return message
+        left = iter(claimed)
+        blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
+        return Message(message.role, tuple(blocks))
 
     def _claim(self, id: str) -> str:
         while id in self._used or len(id) > MAX_ID or not _ID.fullmatch(id):
@@ -167,7 +171,11 @@ class Conversation:
 
     def append(self, message: Message) -> None:
         """Take the message. Raises ``ConversationError`` and changes nothing when it may not come next."""
-        self._state = self.check(message)
+        self.append_checked(message, self.check(message))
+
+    def append_checked(self, message: Message, after: State) -> None:
+        """Take a message that was checked in this very step, and led to this state."""
+        self._state = after
         self._messages.append(message)
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)

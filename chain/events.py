@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time as _time
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from chain.messages import JsonObject, Usage
 
@@ -307,7 +307,17 @@ Event: TypeAlias = (
 
 def to_json(event: Event) -> JsonObject:
     """The event as a JSON object, ``type`` first."""
-    return {"type": event.type, **{f.name: _plain(getattr(event, f.name)) for f in fields(event)}}
+    found: JsonObject = {"type": event.type}
+    for name in _NAMES[event.type]:
+        value = getattr(event, name)
+        found[name] = value if value is None or type(value) in _PLAIN else _plain(value)
+    return found
+
+
+_PLAIN = frozenset({str, int, float, bool, dict})
+"""Types whose values JSON says as they are."""
+
+_NAMES = {kind.type: tuple(f.name for f in fields(kind)) for kind in get_args(Event)}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge

@@ -296,7 +296,7 @@ class Executor:
 
         The journal comes before the append, so that the history never holds what the record does not.
         """
-        self.conversation.check(message)
+        after = self.conversation.check(message)
         self._journal.record(
             "message",
             {
@@ -308,7 +308,7 @@ class Executor:
                 "point": point,
             },
         )
-        self.conversation.append(message)
+        self.conversation.append_checked(message, after)
 
     # --------------------------------------------------------------------------------------------------- endings
 

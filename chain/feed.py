@@ -124,18 +124,21 @@ class Audience:
     def tell(self, event: Event) -> None:
         """Tell everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
-        for feed in self._open_feeds():
-            feed.put(event)
+        is_any_gone = False
+        for ref in self._feeds:
+            feed = ref()
+            if feed is None or feed.is_closed:
+                is_any_gone = True
+            else:
+                feed.put(event)
+        if is_any_gone:
+            self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
         for listener in self._listeners:
             listener(event)
 
     def close(self) -> None:
         """Close the feeds."""
-        for feed in self._open_feeds():
-            feed.close()
-
-    def _open_feeds(self) -> list[Feed]:
-        feeds = [feed for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
-        if len(feeds) < len(self._feeds):
-            self._feeds = [weakref.ref(feed) for feed in feeds]
-        return feeds
+        for ref in self._feeds:
+            feed = ref()
+            if feed is not None:
+                feed.close()

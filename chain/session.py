@@ -31,6 +31,8 @@ from chain.threads import Threads
 
 _THREADS = Threads("journals")
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 Action: TypeAlias = Callable[[], None]
 
 
@@ -172,7 +174,7 @@ class Journal:
             raise JournalError(self._failure)
         raw = {"type": type, "seq": self._seq + 1, "time": time.time(), **fields}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
-        data = json.dumps(raw, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
+        data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
             self._file.append(data)
         except OSError as error:

@@ -1,11 +1,12 @@
 """The Anthropic Messages API as a ``Model``: the only importer of ``anthropic``.
 
-The SDK brings the connection, the authentication and the errors. What it would do with the messages is done here
+The SDK brings the connection, the authentication and its headers. What it would do with the messages is done here
 instead: it walks through the whole history at every call and builds an object for every event, which at 500 iterations
-is most of the CPU time of an iteration. So the body is encoded in ``encoding`` and the stream is read in ``stream``.
+is most of the CPU time of an iteration. So the body is encoded in ``encoding``, sent by the SDK's own HTTP client, and
+the stream is read in ``stream``.
 
-Its retries are off, since the executor's are the only ones, and so is its look at the environment: keys, address and
-headers come from the configuration or not at all (only proxies are taken from ``HTTPS_PROXY`` and the like).
+Nothing is retried here, since the executor's retries are the only ones. The environment is not looked at: keys, address
+and headers come from the configuration or not at all (only proxies are taken from ``HTTPS_PROXY`` and the like).
 
 Importing ``anthropic`` takes a second, so the client is built in a thread, by ``prepare`` or else by the first call. A
 call that is cancelled meanwhile does not wait for that thread, which goes on; whoever comes next waits for it.
@@ -21,9 +22,10 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import trio
@@ -36,7 +38,6 @@ from chain.providers.stream import BrokenStream, ReplyReader, ServiceError
 from chain.threads import Threads
 
 if TYPE_CHECKING:
-    import anthropic
     import httpx2
 
 _THREADS = Threads("clients")
@@ -50,6 +51,8 @@ _BUILDING = threading.Lock()
 CLOSE_S = 1.0
 LOOK_S = 30.0
 MAX_ERROR_BODY = 64 * 1024
+MAX_LIST = 4 * 1024 * 1024
+"""Bytes of a list of models that are read."""
 MAX_SAID = 500
 """Characters of what a service says that are passed on: enough for every message of the API."""
 SHORTEST_SECRET = 4
@@ -94,6 +97,28 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
+class Client:
+    """What each request takes from the SDK, taken once: the headers of an ``AsyncAnthropic`` and its HTTP client."""
+
+    http: httpx2.AsyncClient = field(repr=False)
+    base_url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    timeout: dict[str, float | None]
+
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> httpx2.Request:
+        """One request to the service."""
+        import httpx2
+
+        return httpx2.Request(
+            method,
+            self.base_url + path,
+            headers={**self.headers, **headers},
+            content=body,
+            extensions={"timeout": self.timeout},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What asking a service came to; ``is_good`` of ``None``: whether the settings are good cannot be known."""
 
@@ -109,7 +134,7 @@ class AnthropicModel:
         self._service = service
         self._price = price
         self._encoder = Encoder(parameters)
-        self._client: anthropic.AsyncAnthropic | None = None
+        self._client: Client | None = None
         self._secrets = _secrets(parameters, service)
 
     @property
@@ -140,7 +165,7 @@ class AnthropicModel:
         """Build the client ahead of the first call, while somebody is typing. Raises ``ModelError``."""
         await self.connect()
 
-    async def connect(self) -> anthropic.AsyncAnthropic:
+    async def connect(self) -> Client:
         """The client, which is built if there is none yet. Raises ``ModelError``."""
         if self._client is not None:
             return self._client
@@ -161,27 +186,26 @@ class AnthropicModel:
         client, self._client = self._client, None
         if client is not None:
             with trio.move_on_after(CLOSE_S, shield=True):
-                await client.close()
+                await client.http.aclose()
 
     # ------------------------------------------------------------------------------------------------- inside
 
-    async def _look(self, client: anthropic.AsyncAnthropic) -> Finding:
-        import anthropic
-
+    async def _look(self, client: Client) -> Finding:
         try:
             answer = await self._get(client, f"/v1/models/{quote(self.name, safe='')}")
-        except Exception as error:  # noqa: BLE001 - translated, or raised again
-            problem = self._translated(error)
-            if isinstance(error, anthropic.APIStatusError) and error.status_code in (404, 405):
+        except _Refusal as refusal:
+            problem = self._status_error(refusal)
+            if refusal.status in (404, 405):
                 return await self._look_among_all(client, str(problem))
-            # What may pass says nothing about the settings, but for an address where nobody is.
-            may_pass = problem.retryable and not isinstance(error, anthropic.APIConnectionError)
-            return Finding(None if may_pass else False, str(problem))
+            # What may pass says nothing about the settings.
+            return Finding(None if problem.retryable else False, str(problem))
+        except Exception as error:  # noqa: BLE001 - translated, or raised again
+            return Finding(False, str(self._translated(error)))
         if answer.lstrip().startswith("<"):
             return Finding(False, f"{self._where} answered with a page of HTML; check base_url")
         return Finding(True, f"{self._where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
 
-    async def _look_among_all(self, client: anthropic.AsyncAnthropic, problem: str) -> Finding:
+    async def _look_among_all(self, client: Client, problem: str) -> Finding:
         """Look for the model in the list of all, since many servers answer for none by its name."""
         try:
             listed = json.loads(await self._get(client, "/v1/models?limit=1000"))["data"]
@@ -194,13 +218,11 @@ class AnthropicModel:
             return Finding(None, f"{self._where} answers for its one model under any name")
         return Finding(False, problem)
 
-    async def _get(self, client: anthropic.AsyncAnthropic, path: str) -> str:
-        import httpx2
+    async def _get(self, client: Client, path: str) -> str:
+        async with self._sent(client, client.request("GET", path, None, {})) as response:
+            return (await _at_most(response, MAX_LIST)).decode(errors="replace")
 
-        options: Any = {"headers": self._headers(None), "follow_redirects": False}
-        return (await client.get(path, cast_to=httpx2.Response, options=options)).text
-
-    def _build(self) -> anthropic.AsyncAnthropic:
+    def _build(self) -> Client:
         """Build the client, if no other thread has. Runs in a thread of its own, which nobody may be waiting for."""
         with _BUILDING:
             if self._client is None:
@@ -215,54 +237,43 @@ class AnthropicModel:
                     ) from None
             return self._client
 
-    def _new_client(self) -> anthropic.AsyncAnthropic:
+    def _new_client(self) -> Client:
         import anthropic
         import httpx2
 
         service = self._service
-        client = anthropic.AsyncAnthropic(
+        timeout = httpx2.Timeout(service.idle_timeout_s, connect=min(CONNECT_S, service.idle_timeout_s))
+        # A redirect could take the conversation, and headers that hold keys, to another host.
+        http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False)
+        sdk = anthropic.AsyncAnthropic(
             # An empty key is a key to the SDK: it does not go on to look for one in the environment.
             api_key=service.api_key or "",
             base_url=service.base_url or "https://api.anthropic.com",
-            max_retries=0,
-            default_headers=service.extra_headers,
-            timeout=httpx2.Timeout(service.idle_timeout_s, connect=min(CONNECT_S, service.idle_timeout_s)),
+            http_client=http,
         )
         # What ANTHROPIC_CUSTOM_HEADERS adds may be a key; there is no argument that keeps it out.
-        client._custom_headers = dict(service.extra_headers)
-        return client
+        sdk._custom_headers = {}
+        headers = {name.lower(): str(value) for name, value in sdk.default_headers.items()}
+        if not service.api_key:
+            del headers["authorization"]
+        headers |= {name.lower(): value for name, value in service.extra_headers.items()}
+        return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
 
-    def _headers(self, body: bytes | None) -> dict[str, Any]:
-        import anthropic
-
-        headers: dict[str, Any] = {}
-        if body is not None:
-            headers |= {"Content-Type": "application/json", "Accept": "text/event-stream"}
-            if _SAMPLING.search(body, 0, body.index(b'"messages":[')):
-                headers["anthropic-version"] = SAMPLING_VERSION
-        if not self._service.api_key and "authorization" not in {name.lower() for name in self._service.extra_headers}:
-            headers["Authorization"] = anthropic.Omit()
-        return headers
-
-    async def _ask(self, client: anthropic.AsyncAnthropic, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
-        import httpx2
-
+    async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
-        response: httpx2.Response | None = None
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        if _SAMPLING.search(body, 0, body.index(b'"messages":[')):
+            headers["anthropic-version"] = SAMPLING_VERSION
         try:
-            response = await client.post(
-                "/v1/messages",
-                cast_to=httpx2.Response,
-                content=body,
-                # A redirect could take the conversation, and headers that hold keys, to another host.
-                options={"headers": self._headers(body), "follow_redirects": False},
-                stream=True,
-                stream_cls=None,
-            )
-            if "event-stream" not in response.headers.get("content-type", ""):
-                raise ModelError(f"{self._where} answered with something else than a stream of events; check base_url")
-            await self._read(response, reader, on_delta)
+            async with self._sent(client, client.request("POST", "/v1/messages", body, headers)) as response:
+                if "event-stream" not in response.headers.get("content-type", ""):
+                    raise ModelError(
+                        f"{self._where} answered with something else than a stream of events; check base_url"
+                    )
+                await self._read(response, reader, on_delta)
             return reader.reply()
+        except _Refusal as refusal:
+            raise self._status_error(refusal) from None
         except ServiceError as error:
             said = self._shown(error.said)
             raise (_TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)) from None
@@ -273,8 +284,22 @@ class AnthropicModel:
             problem = self._translated(error)
             problem.usage = self._used(reader)
             raise problem from None
+
+    @asynccontextmanager
+    async def _sent(self, client: Client, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+        """The response to a request, whose body is read in the block. Raises ``_Refusal`` and ``_Unreached``."""
+        try:
+            response = await client.http.send(request, stream=True)
+        except Exception as error:
+            raise _Unreached from error
+        try:
+            if response.status_code >= 300:
+                said = (await _at_most(response, MAX_ERROR_BODY)).decode(errors="replace")
+                raise _Refusal(response.status_code, said, _retry_after(response.headers))
+            yield response
         finally:
-            if response is not None:
+            # One that was read to its end is closed already.
+            if not response.is_closed:
                 with trio.move_on_after(CLOSE_S, shield=True):
                     await response.aclose()
 
@@ -284,9 +309,15 @@ class AnthropicModel:
         The SDK's iterators stand in each other, and the inner ones are left open when the outermost is closed. Only an
         exception from the innermost ends them all, so when the reader fails, the reading is cancelled first.
         """
+        import httpx2
+
         failure: Exception | None = None
+        chunks: AsyncIterable[bytes] = response.aiter_bytes()
+        if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+            # Without what undoes a compression, each piece passes through three iterators less.
+            chunks = response.stream
         with trio.CancelScope() as reading:
-            async for chunk in response.aiter_bytes():
+            async for chunk in chunks:
                 try:
                     for delta in reader.feed(chunk) if failure is None else ():
                         on_delta(delta)
@@ -308,36 +339,32 @@ class AnthropicModel:
         return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
 
     def _translated(self, error: Exception) -> ModelError:
-        """The vendor's exception as ours; any other is our bug and raised as it is."""
-        import anthropic
+        """The HTTP client's exception as ours; any other is our bug and raised as it is."""
         import httpx2
 
         match error:
-            case anthropic.APIStatusError():
-                return self._status_error(error)
-            case anthropic.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
+            case _Unreached(__cause__=httpx2.ConnectTimeout()):
                 why = f"{self._where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
                 return ModelError(why, retryable=True)
-            case anthropic.APITimeoutError() | httpx2.TimeoutException():
+            case _Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
                 seconds = f"{self._service.idle_timeout_s:g} s"
                 return ModelError(f"{self._where} sent nothing for {seconds} (idle_timeout_s)", retryable=True)
-            case anthropic.APIConnectionError():
+            case _Unreached():
                 cause = error.__cause__ or error
                 return ModelError(
                     f"{self._where} cannot be reached ({self._words(cause)}); check the network and base_url",
                     retryable=True,
                 )
-            case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            case httpx2.InvalidURL():
                 return ModelError(f"{self._where} is no address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
                 return BrokenStream(f"the connection to {self._where} was lost ({self._words(error)})")
             case _:
                 raise error
 
-    def _status_error(self, error: anthropic.APIStatusError) -> ModelError:
-        status = error.status_code
-        said = self._shown(_said(error))
-        retry_after = _retry_after(error.response.headers)
+    def _status_error(self, refusal: _Refusal) -> ModelError:
+        status, retry_after = refusal.status, refusal.retry_after
+        said = self._shown(_said(refusal.body))
         match status:
             case 400 if _TOO_LONG.search(said):
                 return _TooLong(said, said)
@@ -385,6 +412,19 @@ class AnthropicModel:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:MAX_SAID]
+
+
+class _Unreached(Exception):
+    """The service sent no response; the cause says why."""
+
+
+@dataclass
+class _Refusal(Exception):
+    """The service answered with another status than success."""
+
+    status: int
+    body: str = field(repr=False)
+    retry_after: float | None
 
 
 class _Refused(ModelError):
@@ -449,14 +489,27 @@ def _leaves(value: object) -> Iterator[str]:
             yield from _leaves(inner)
 
 
-def _said(error: anthropic.APIStatusError) -> str:
+def _said(body: str) -> str:
     """What the service said; of a page of HTML only that it is one."""
-    if error.api_message:
-        return str(error.api_message)
-    text = error.response.text[:MAX_ERROR_BODY].strip()
-    if text.startswith("<"):
+    try:
+        found = json.loads(body)["error"]["message"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        found = None
+    if found and isinstance(found, str):
+        return found
+    if body.lstrip().startswith("<"):
         return "a page of HTML, so a proxy or another server answered"
-    return text or "nothing more"
+    return body.strip() or "nothing more"
+
+
+async def _at_most(response: httpx2.Response, limit: int) -> bytes:
+    """The body of a response up to a limit in bytes; the rest is not read."""
+    found = bytearray()
+    async for chunk in response.aiter_bytes():
+        found += chunk
+        if len(found) >= limit:
+            break
+    return bytes(found[:limit])
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

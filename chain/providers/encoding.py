@@ -26,6 +26,8 @@ OPEN_TURNS = 2 * MARKED_ENDS
 """The last turns may still get a mark or lose it, and the very last one more blocks: their blocks are kept one by one.
 What came before stays as it is, so it is kept as the bytes that every request begins with."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _LATER = ("messages", "system", "tools")
 """What follows the head of the body, so that ``extra_body`` cannot say it a second time."""
@@ -131,7 +133,7 @@ def set_parameters(overrides: Overrides) -> list[str]:
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     """Compact JSON. What JSON can say and UTF-8 cannot (half a surrogate pair) becomes a question mark."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    return _ENCODER.encode(value).encode(errors="replace")
 
 
 def _blocks(message: Message) -> list[bytes]:

@@ -21,6 +21,7 @@ from chain.chain import Chain
 from chain.feed import Feed
 from chain.promptfile import read_system_prompt
 from chain.tools import Tool, ToolContext, tool
+from cli.output import _json
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
 MODEL = "claude-sonnet-5-5"
@@ -101,4 +102,4 @@ async def _print_nowhere(feed: Feed) -> None:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - it never blocks
         while batch := await feed.batch():
             for event in batch:
-                nowhere.write(json.dumps(events.to_json(event), ensure_ascii=False) + "\n")
+                nowhere.write(_json(event))
