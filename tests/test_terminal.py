@@ -223,16 +223,14 @@ def test_the_toolbar_shows_the_step_in_hand(screen: Screen) -> None:
     send(screen, "todo: add one", "todo: add two", "todo: complete 1")
     screen.until(lambda s: "plan 1/2" in s.toolbar)
     busy(screen, "gate a")
-    assert "1/20" in screen.toolbar
-    assert re.search(r"gate \d+ s", screen.toolbar)
-    assert "main" in screen.toolbar
+    screen.until(lambda s: all(re.search(part, s.toolbar) for part in ("main", "1/20", r"gate \d+ s")))
 
     send(screen, "first", "second")
 
     screen.until(lambda s: "queue 2/10" in s.toolbar)
     screen.open_gate("a")
     idle(screen)
-    assert re.search(r"[\d,]+ tokens", screen.toolbar)
+    screen.until(lambda s: re.search(r"[\d,]+ tokens", s.toolbar) is not None)
     busy(screen, "hang", "hang").until(lambda s: "hang 1 s" in s.toolbar)
     screen.type(ESC)
     quit(idle(screen))
@@ -245,7 +243,7 @@ def test_text_appears_above_the_prompt_as_it_comes(screen: Screen) -> None:
     def grows(screen: Screen) -> bool:
         found = re.findall(r"w\d\d", screen.everything)
         assert found == words[: max(len(found), counts[-1])], f"{counts[-1]} words were there, now {found}"
-        assert screen.editor == ""
+        assert not screen.editor  # in the middle of a repaint there may be none
         counts.append(len(found))
         return "✓ done" in screen.everything
 
@@ -299,7 +297,7 @@ def test_a_task_is_added_while_it_works_and_the_next_line_stays(screen: Screen) 
     screen.open_gate("a")
     screen.until("[🔔 INTERRUPTION at iteration 1]").until("  [ ] 1. check the licence").until("Understood: todo: add")
     screen.until(lambda s: "2/20" in s.toolbar and "gate" in s.toolbar).until(half)
-    assert "plan 0/1" in screen.toolbar
+    screen.until(lambda s: "plan 0/1" in s.toolbar)
     screen.open_gate("b")
     screen.until(lambda s: "3/20" in s.toolbar and "gate" in s.toolbar).until(half)
     screen.type("haps")
