@@ -176,6 +176,11 @@ def look_for_model(settings: ModelSettings) -> Finding:
     return trio.run(look)
 
 
+def check_state(state: Path) -> None:
+    """Make the folder of the sessions, if there is none. Raises ``SessionError`` where none can be kept."""
+    sessions_folder(state)
+
+
 def configured_tools(settings: ChainSettings, own: Iterable[Tool] = ()) -> list[Tool]:
     """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
 

@@ -21,6 +21,7 @@ request needs. Several user messages may follow each other: whoever speaks to th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -66,9 +67,11 @@ class CallIds:
 
         Raises ``ConversationError`` if two of its calls have one id, since nobody could tell their results apart.
         """
-        ids = [call.id for call in message.calls if call.id]
-        if repeated := [id for n, id in enumerate(ids) if id in ids[:n]]:
-            raise ConversationError(f"the tool call id {repeated[0][:MAX_ID]!r} was used before")
+        seen: set[str] = set()
+        for id in (call.id for call in message.calls if call.id):
+            if id in seen:
+                raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
+            seen.add(id)
         claimed = [self._claim(call.id) for call in message.calls]
         if claimed == [call.id for call in message.calls]:
             return message
@@ -162,7 +165,7 @@ class Conversation:
         if after is None:
             raise ConversationError(f"{step} cannot follow in state {self._state}")
         ids = [call.id for call in message.calls]
-        repeated = sorted({i for i in ids if i in self._ids or ids.count(i) > 1})
+        repeated = sorted(id for id, count in Counter(ids).items() if count > 1 or id in self._ids)
         if repeated:
             raise ConversationError(f"the tool call id {repeated[0]!r} was used before")
         if step == "tool results" and [r.id for r in message.results] != [c.id for c in self._open]:

@@ -29,7 +29,7 @@ Of ``rules`` the first that matches a line decides. What the format leaves open 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -76,6 +76,10 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
 
+MAX_FOUND = 32
+"""Lines whose rules are remembered: more than wait in a channel."""
+
+
 @dataclass(frozen=True, slots=True)
 class InterruptionPrompt:
     """A handler prompt.
@@ -91,11 +95,22 @@ class InterruptionPrompt:
     resume: str | None
     todo_direct: bool
     rules: tuple[Rule, ...] = ()
+    _found: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def rule_for(self, line: Line) -> Rule | None:
-        """The first rule that matches a line; none for one that is not put to the model as an interruption."""
-        if line.kind in _NOT_PUT or self.mistake is not None:
+        """The first rule that matches a line; none for one that is not put to the model as an interruption.
+
+        A line is asked for when it comes and when it is delivered, and searched once.
+        """
+        if line.kind in _NOT_PUT or self.mistake is not None or not self.rules:
             return None
+        if line.message not in self._found:
+            if len(self._found) >= MAX_FOUND:
+                del self._found[next(iter(self._found))]
+            self._found[line.message] = self._search(line)
+        return self._found[line.message]
+
+    def _search(self, line: Line) -> Rule | None:
         patience = Patience(MAX_SEARCH_S)
         try:
             return next((r for r in self.rules if patience.search(r.pattern, line.message, MAX_SEARCHED)), None)

@@ -13,16 +13,17 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import regex
 
     Pattern: TypeAlias = regex.Pattern[str]
     Match: TypeAlias = regex.Match[str]
+
+T = TypeVar("T")
 
 MAX_WRITTEN_OUT = 200_000
 """Items that the expressions of one file may have once their counted repeats are written out; it takes about 0.4 s to
@@ -59,7 +60,7 @@ class Expressions:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return regex.compile(text, flags)
-        except (regex.error, OverflowError, RecursionError, ValueError) as error:
+        except (regex.error, MemoryError, OverflowError, RecursionError, ValueError) as error:
             raise BadPattern(f"is not a regular expression: {error}") from None
 
 
@@ -76,38 +77,38 @@ class Patience:
 
     def search(self, pattern: Pattern, text: str, most: int) -> Match | None:
         """The first match in the first ``most`` characters."""
-        with self._timed(pattern) as seconds:
-            return pattern.search(text, 0, most, timeout=seconds)
+        return self._timed(pattern, lambda seconds: pattern.search(text, 0, most, timeout=seconds))
 
     def matches(self, pattern: Pattern, text: str, most: int) -> list[Match]:
         """Every match in the first ``most`` characters."""
-        with self._timed(pattern) as seconds:
-            return list(pattern.finditer(text, 0, most, timeout=seconds))
+        return self._timed(pattern, lambda seconds: list(pattern.finditer(text, 0, most, timeout=seconds)))
 
     def is_whole(self, pattern: Pattern, text: str, most: int) -> bool:
         """Whether the pattern matches all of the first ``most`` characters."""
-        with self._timed(pattern) as seconds:
-            return pattern.fullmatch(text, 0, most, timeout=seconds) is not None
+        return self._timed(pattern, lambda seconds: pattern.fullmatch(text, 0, most, timeout=seconds)) is not None
 
-    @contextmanager
-    def _timed(self, pattern: Pattern) -> Iterator[float]:
-        """Count the time that is taken within, of which what is left is given."""
-        if self._left_s <= 0:
-            raise TooSlow
-        begun = time.process_time()
-        try:
-            yield self._left_s
-        except TimeoutError:
-            self._left_s = 0
-            raise TooSlow from None
-        finally:
-            took_s = time.process_time() - begun
-            self._left_s -= took_s
-            if took_s > self._most_s:
-                self.slowest, self._most_s = pattern, took_s
+    def _timed(self, pattern: Pattern, search: Callable[[float], T]) -> T:
+        """Search within what is left of the time.
+
+        The library's timeout counts the time of every thread, so a search that it ends is begun again until this
+        thread has spent its own: what other threads do must not make an expression too slow.
+        """
+        while self._left_s > 0:
+            begun = time.thread_time()
+            try:
+                return search(self._left_s)
+            except TimeoutError:
+                continue
+            finally:
+                took_s = time.thread_time() - begun
+                self._left_s -= took_s
+                if took_s > self._most_s:
+                    self.slowest, self._most_s = pattern, took_s
+        raise TooSlow
 
 
-_COUNTED = re.compile(r"(?P<before>.?)\{(?P<least>\d*),?(?P<most>\d*)\}", re.S)
+_COUNTED = re.compile(r"(?P<before>.?)\{(?P<times>(?:[\d,\s]|#[^\n]*)*)", re.S)
+_COMMENT = re.compile(r"#[^\n]*|\s")
 
 
 def written_out(text: str) -> int:
@@ -115,12 +116,12 @@ def written_out(text: str) -> int:
 
     An upper bound that holds however the text is read, whatever is escaped, a comment or in a set: a repeat after a
     bracket (or after a space, which counts for nothing in a verbose pattern) may repeat a group with all other such
-    repeats in it; any other repeats one character.
+    repeats in it; any other repeats one character. A verbose pattern may have spaces and comments inside the braces.
     """
     groups, singles = [1], len(text)
     for repeat in _COUNTED.finditer(text):
         # Ten digits are beyond every bound already.
-        times = max(int(repeat["least"][:10] or 0), int(repeat["most"][:10] or 0))
+        times = max(int(number[:10] or 0) for number in _COMMENT.sub("", repeat["times"]).split(","))
         if repeat["before"] == ")" or repeat["before"].isspace():
             groups.append(max(times, 1))
         else:

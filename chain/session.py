@@ -68,7 +68,8 @@ class DiskFile:
     def append(self, data: bytes) -> None:
         """Write all of ``data``, or cut the file back to what it was."""
         if self._is_torn:
-            data = b"\n" + data  # what is left of a record becomes a row of its own, which a reader can pass over
+            # What is left of a record becomes a row of its own that a reader passes over, also if all of it is there.
+            data = b"\0\n" + data
         left = memoryview(data)
         try:
             while left:
@@ -128,9 +129,14 @@ class _Syncs:
             if self._wanted[0] is mine:
                 await trio.lowlevel.checkpoint()  # whoever asks in this step goes along
                 group, self._wanted = self._wanted, []
-                await _THREADS.run(partial(_sync_all, group))
-                for each in group:
-                    each.done.set()
+                try:
+                    await _THREADS.run(partial(_sync_all, group))
+                except RuntimeError as error:  # there is no thread to be had
+                    for each in group:
+                        each.error = OSError(str(error))
+                finally:
+                    for each in group:
+                        each.done.set()
             else:
                 await mine.done.wait()
         if mine.error is not None:

@@ -32,7 +32,7 @@ CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_AT_ONCE = 8
 """Calls of a batch that run at the same time: enough to hide the waits of slow disks and servers, few enough that a
-reply with a hundred of them takes neither all threads (trio has 40 for blocking work) nor all open files."""
+reply with a hundred of them takes neither all threads nor all open files."""
 
 T = TypeVar("T")
 

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, configured_tools, look_for_model, prompt_file
+from chain.app import build_model, check_state, configured_tools, look_for_model, prompt_file
 from chain.config import Price, require_trust
-from chain.errors import ConfigError
+from chain.errors import ConfigError, SessionError
 from chain.promptfile import read_system_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from chain.config import ChainSettings, ModelSettings, Settings
 
@@ -26,8 +27,10 @@ _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown as set or not set. ``extra_body`` is one of them because some servers take their key there."""
 
 
-def check(settings: Settings) -> tuple[list[str], bool]:
+def check(settings: Settings, state: Path | None = None) -> tuple[list[str], bool]:
     """Check the configuration, its prompts and its models; returns lines to show, and whether all is well.
+
+    With ``state``, the folder that keeps the sessions, also whether they can be kept there.
 
     Nothing of a file that is not trusted yet is shown: its values may hold any variable.
     """
@@ -41,6 +44,11 @@ def check(settings: Settings) -> tuple[list[str], bool]:
         _line(settings, "models.default", settings.default_model),
         _line(settings, "chain", settings.default_chain),
     ]
+    if state is not None:
+        try:
+            check_state(state)
+        except SessionError as error:
+            problems.append(str(error))
     for name in settings.model_names:
         try:
             model = settings.model(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines import MAX_LINE
-from cli.moments import Now, Say, parse_moment
+from cli.moments import Say, parse_moment
 from cli.output import Format, Output
 from cli.render import Renderer
-from cli.sender import Outgoing, Sender
+from cli.sender import NO_ROOM, Outgoing, Sender
 from cli.signals import LEAVING, received
 from cli.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 
@@ -26,9 +27,13 @@ GRACE_S = 1.0
 """After a signal, how long the output may still take: its reader may be there and not read."""
 
 UNREAD = "the program was ended before it was read"
-NO_ROOM = "the program was ended before there was room for it"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
+SHOWN = 200
+"""Characters of a row that is no line which are told of."""
 AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'
+
+_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+"""Where the id is in an object that was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ class _Headless:
             # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
             await self._chain.wait_idle()
             for raw in self._stdin.unread():
-                self._sender.miss(Outgoing(Now(), raw.text, raw.text), UNREAD)
+                line = self._line(raw)
+                if isinstance(line, Outgoing):
+                    self._sender.miss(line, UNREAD)
             self._sender.give_up(NO_ROOM)
             problem = "" if self._was_answered or self._signal is not None else self._problem
             with self._finishing:
@@ -138,31 +145,35 @@ class _Headless:
         while (raw := await self._stdin.next()) is not None:
             if raw.replaced:
                 self._say(f"line {raw.number} of the input is not UTF-8; the bytes that are not were replaced")
-            if self._job.input == "stream-json":
-                self._take_json(raw)
-            else:
-                say = parse_moment(raw.text, strict=False)
-                self._sender.take(Outgoing(say.moment, say.text, raw.text))
+            match self._line(raw):
+                case Outgoing() as line:
+                    self._sender.take(line)
+                case "interrupt":
+                    self._chain.interrupt()
+                    # What was written behind it is for what comes next, not for the run that is ending.
+                    await self._chain.wait_idle()
+                case _Malformed(text, id, why):
+                    self._note(self._chain.refuse(text, why, id=id))
+                case None:
+                    pass
             await self._sender.wait_for_place()
 
-    def _take_json(self, raw: RawLine) -> None:
+    def _line(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Malformed | None:
+        """What a row of the input says; nothing, if it is blank JSON."""
+        if self._job.input == "text":
+            say = parse_moment(raw.text, strict=False)
+            return Outgoing(say.moment, say.text, raw.text)
         if not raw.text.strip():
-            return
-        match _object(raw.text):
+            return None
+        found = _object(raw.text)
+        match found:
             case {"type": "interrupt"}:
-                self._chain.interrupt()
+                return "interrupt"
             case {"type": "line", "text": str(text), **rest} if _fits(rest):
                 say = parse_moment(text, strict=False)
-                urgent, own_id = bool(rest.get("urgent")), str(rest.get("id", ""))
-                self._sender.take(Outgoing(say.moment, say.text, text, urgent, own_id))
-            case other:
-                why = f"line {raw.number} of the input was not understood; write {AS_JSON}"
-                if raw.cut:
-                    why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
-                self._say(why)
-                id = other.get("id")
-                if isinstance(id, str):
-                    self._chain.refuse(str(other.get("text", "")), why, id=id)
+                return Outgoing(say.moment, say.text, text, bool(rest.get("urgent")), str(rest.get("id", "")))
+            case _:
+                return _malformed(raw, found)
 
     def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
         self._note(answer)
@@ -190,12 +201,48 @@ class _Headless:
         self._output.put(events.Notice(message=message))
 
 
+@dataclass(frozen=True, slots=True)
+class _Malformed:
+    """A row of the input that is no line: what to show of it, the id that it has, and what is wrong with it."""
+
+    text: str
+    id: str
+    why: str
+
+
 def _object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _malformed(raw: RawLine, found: Mapping[str, Any]) -> _Malformed:
+    id, text = found.get("id"), found.get("text")
+    if raw.cut:
+        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
+        cut = _ID.search(raw.text)
+        id = _object(f'{{"id":{cut[1]}}}').get("id") if cut else None
+    else:
+        why = f"line {raw.number} of the input was not understood ({_mistake(found)}); write {AS_JSON}"
+    shown = text if isinstance(text, str) else raw.text[:SHOWN]
+    return _Malformed(shown, id if isinstance(id, str) else "", why)
+
+
+def _mistake(found: Mapping[str, Any]) -> str:
+    """What is wrong with an object that is neither a line nor an interrupt."""
+    match found:
+        case {"type": "line", "text": str(), "urgent": urgent} if not isinstance(urgent, bool):
+            return "urgent must be true or false"
+        case {"type": "line", "text": str()}:
+            return "its id must be a text"
+        case {"type": "line"}:
+            return "its text is missing, or no text"
+        case {"type": type}:
+            return f"the type {str(type)[:40]!r} is unknown"
+        case _:
+            return "it has no type" if found else "it is no JSON object"
 
 
 def _fits(rest: Mapping[str, Any]) -> bool:

@@ -32,7 +32,7 @@ from cli.flow import Flow, clean
 from cli.keyboard import Screen, Taken
 from cli.moments import Say
 from cli.render import LiveRenderer
-from cli.sender import Outgoing, Sender
+from cli.sender import NO_ROOM, Outgoing, Sender
 from cli.signals import LEAVING
 from cli.toolbar import Toolbar
 
@@ -336,7 +336,7 @@ class Interactive:
     async def _finish(self) -> int:
         """End what runs and show how it ended. The exit code."""
         returned = self._returned
-        self._sender.give_up()
+        self._sender.give_up(NO_ROOM)
         self._chain.interrupt()
         with trio.move_on_after(PATIENCE_S) as patience:
             await self._chain.wait_idle()

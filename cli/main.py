@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -38,7 +37,7 @@ COMMANDS = ("check", "init", "demo")
 
 USAGE = """\
 chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
-chain -p QUERY                    one run; standard input is not read
+chain -p QUERY                    one run; standard input is read only as stream-json
 chain < lines                     the first line starts the run
 chain check | init [DIR] | demo   look at the configuration, write one, see it work"""
 
@@ -100,7 +99,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "check":
         from cli.check import check, look
 
-        rows, is_good = check(settings)
+        rows, is_good = check(settings, config.state_folder(os.environ))
         if is_good:
             found, is_good = look(settings)
             rows += found
@@ -333,8 +332,10 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
 
 def _show(rows: Iterable[str]) -> int:
     # A value with a line end must not begin a row of its own.
-    _put(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
-    return 0
+    why = _put(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
+    if why:
+        _put(2, f"chain: standard output cannot be written: {why}\n")
+    return 1 if why else 0
 
 
 def _fail(message: str) -> int:
@@ -342,10 +343,15 @@ def _fail(message: str) -> int:
     return WRONG_USAGE
 
 
-def _put(fd: int, text: str) -> None:
-    """Write what may hold anything, such as values of a configuration that nobody trusted yet."""
-    with suppress(OSError):  # nobody reads any more
+def _put(fd: int, text: str) -> str:
+    """Write what may hold anything, such as values of a file that nobody trusted yet; returns why that failed."""
+    try:
         write_all(fd, clean(text).encode(errors="replace"))
+    except BrokenPipeError:
+        return ""  # nobody reads any more
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -357,7 +363,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="chain", usage=USAGE, add_help=True, allow_abbrev=False)
     add = parser.add_argument
     add("words", nargs="*", metavar="QUERY", help="what the chain is to do, or check, init, demo")
-    add("-p", "--print", action="store_true", help="one run; standard input is not read")
+    add("-p", "--print", action="store_true", help="one run; standard input is read only as stream-json")
     add("--stdin", action="store_true", help="append what standard input holds to the query")
     add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
     add("--script", metavar="FILE", help="many of them, one a line")

@@ -19,10 +19,10 @@ from chain.lines import MAX_LINE
 from cli.moments import BRINGS_MOMENTS, After, AtDone, Moment, Now, fires
 
 AHEAD = 1_000
-"""Lines that are taken ahead of the channel, and as many ahead of their moments: far enough to see a stop."""
+"""Lines that may wait for room in the channel, far enough to see a stop; and as many may wait for their moments."""
 
 AHEAD_CHARS = 20 * MAX_LINE
-"""Characters of the lines that are held."""
+"""Characters of the lines that wait for room, and of those that wait for their moments."""
 
 _GOES_ON = ("done", "cancelled")
 """Endings after which a held line may start the next run: nothing was to be waited for, or it came after the stop."""
@@ -30,7 +30,8 @@ _GOES_ON = ("done", "cancelled")
 OVERTAKEN = "a stop overtook it while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
 TOO_LATE = "the run of its moment had ended"
-TOO_MANY = f"more than {AHEAD:,} lines waited for their moments"
+TOO_MANY = "too many lines waited for their moments"
+NO_ROOM = "the program was ended before there was room for it"
 NO_MOMENT = "its moment did not come"
 
 
@@ -57,6 +58,7 @@ class Sender:
         self._chain = chain
         self._on_answer = on_answer
         self._at_moment: list[Outgoing] = []
+        self._at_moment_chars = 0
         self._held: deque[Outgoing] = deque()
         self._held_chars = 0
         self._news = trio.Event()
@@ -84,6 +86,7 @@ class Sender:
         waiting = [*((line, NO_MOMENT) for line in self._at_moment), *((line, why_held) for line in self._held)]
         self._at_moment.clear()
         self._held.clear()
+        self._at_moment_chars = self._held_chars = 0
         for line, reason in waiting:
             self.miss(line, reason)
 
@@ -93,15 +96,16 @@ class Sender:
 
     def take(self, line: Outgoing) -> None:
         """Send a line now, or keep it for its moment."""
-        match line.moment:
-            case Now():
-                self._send(line)
-            case After(seconds):
+        if isinstance(line.moment, Now):
+            self._send(line)
+        elif len(line.text) > MAX_LINE:
+            self._on_answer(line, self._chain.submit(line.text, id=line.id, local=False))  # refused, so at once
+        else:
+            self._at_moment.append(line)
+            self._at_moment_chars += len(line.text)
+            if isinstance(line.moment, After):
                 assert self._nursery is not None, "run() comes first"
-                self._at_moment.append(line)
-                self._nursery.start_soon(self._send_later, line, seconds)
-            case _:
-                self._at_moment.append(line)
+                self._nursery.start_soon(self._send_later, line, line.moment.seconds)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send what is held as room comes."""
@@ -126,13 +130,15 @@ class Sender:
         """Wait until another line can be taken, so that whoever writes without end waits too."""
         if self.held >= AHEAD or self._held_chars >= AHEAD_CHARS:
             await self.drain()
-        while len(self._at_moment) >= AHEAD:
+        while len(self._at_moment) >= AHEAD or self._at_moment_chars >= AHEAD_CHARS:
             may_come = self._held or any(isinstance(line.moment, After) for line in self._at_moment)
             if self._chain.is_running or may_come:
                 await self._wait_moved()
             else:
                 # Only lines that are still to be read can bring a moment now: the oldest gives way to them.
-                self.miss(self._at_moment.pop(0), TOO_MANY)
+                oldest = self._at_moment[0]
+                self._its_moment_came(oldest)
+                self.miss(oldest, TOO_MANY)
 
     async def _wait_moved(self) -> None:
         """Wait until a line has gone, or a run has ended."""
@@ -148,16 +154,19 @@ class Sender:
         for line in [line for line in self._at_moment if fires(line.moment, event)]:
             if isinstance(line.moment, AtDone) and self._chain.is_running:
                 continue  # another run has begun: this line's own comes after it
-            self._at_moment.remove(line)
-            self._moved.set()
+            self._its_moment_came(line)
             self._send(line)
 
     async def _send_later(self, line: Outgoing, seconds: float) -> None:
         await trio.sleep(seconds)
         if line in self._at_moment:
-            self._at_moment.remove(line)
-            self._moved.set()
+            self._its_moment_came(line)
             self._send(line)
+
+    def _its_moment_came(self, line: Outgoing) -> None:
+        self._at_moment.remove(line)
+        self._at_moment_chars -= len(line.text)
+        self._moved.set()
 
     def _send(self, line: Outgoing) -> None:
         if self._chain.would_stop(line.text, local=False):

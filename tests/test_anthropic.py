@@ -845,6 +845,8 @@ def told(message: str) -> list[Step]:
         *[Status(429, message=said, headers={"retry-after": "1"})] * ATTEMPTS,
         *[Status(529, message=said)] * ATTEMPTS,
         *[ErrorEvent(message=said)] * ATTEMPTS,
+        text("x", stop_reason=said),
+        *[calls((said, {}))] * ATTEMPTS,
         *[Reset(4), Cut(4), Garbage("sse", after=4), Garbage("json", after=4)],
         *[Stall(4)] * ATTEMPTS,
     ]

@@ -394,6 +394,35 @@ async def test_whatever_a_tool_raises_is_its_result(error: BaseException, where:
     assert result.text.startswith(f"probe failed: {kind}")
 
 
+async def test_groups_may_be_deeper_than_the_stack() -> None:
+    error: BaseException = Odd("deep")
+    for _ in range(5_000):
+        error = BaseExceptionGroup("one", [error])
+    result = await called(raising(error))
+    assert result.text == "probe failed: Odd: deep"
+
+
+async def test_a_text_of_a_class_of_its_own_is_taken_as_text() -> None:
+    class Text(str):
+        __slots__ = ()
+
+        def strip(self, chars: str | None = None, /) -> str:
+            raise ZeroDivisionError(chars)
+
+        splitlines = strip  # type: ignore[assignment]
+        __len__ = strip  # type: ignore[assignment]
+
+    class Told(ToolError):
+        def __str__(self) -> str:
+            return Text("No such thing.")
+
+    async def body() -> str:
+        return Text("found")
+
+    assert await called(body) == ToolResult("t1", "found")
+    assert await called(raising(Told())) == ToolResult("t1", "No such thing.", is_error=True)
+
+
 async def test_a_cancellation_from_elsewhere_does_not_end_the_run() -> None:
     kept: list[trio.Cancelled] = []
     with trio.CancelScope() as scope:

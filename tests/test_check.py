@@ -51,6 +51,14 @@ def test_a_good_configuration_has_no_problems(folder: Path) -> None:
     assert problems(lines) == []
 
 
+def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
+    (folder / "state").write_text("not a folder")
+    lines, ok = check(read(folder), folder / "state")
+    assert not ok
+    (problem,) = problems(lines)
+    assert "sessions cannot be kept here" in problem
+
+
 def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
     lines, _ = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "shell"}, model="offline"))
     assert lines[0] == f"config: {folder / 'config.yaml'}"

@@ -1,5 +1,6 @@
 """The history: what may come next, what is refused, and that nothing the Messages API would refuse is ever in it."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from api_rules import problems
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from chain.conversation import INTERRUPTED, SKIPPED, Conversation
+from chain.conversation import INTERRUPTED, SKIPPED, CallIds, Conversation
 from chain.errors import ConversationError
 from chain.messages import (
     Block,
@@ -165,6 +166,14 @@ def test_an_id_is_used_once_in_a_conversation() -> None:
 def test_an_id_is_used_once_in_a_reply() -> None:
     with pytest.raises(ConversationError, match="'t1' was used before"):
         Conversation([HELLO]).append(asking("t1", "t1"))
+
+
+def test_ten_thousand_calls_hold_nobody_up() -> None:
+    ids = [f"t{n}" for n in range(10_000)]
+    begun = time.process_time()
+    reply = CallIds().claimed(asking(*ids))
+    Conversation([HELLO]).append(reply)
+    assert time.process_time() - begun < 1  # it was five
 
 
 @pytest.mark.parametrize("call", [ToolCall("", "shell", {}), ToolCall("t1", "", {})])

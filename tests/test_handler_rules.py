@@ -10,6 +10,7 @@ import re
 import time
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import trio
@@ -39,6 +40,7 @@ from chain.interruption import (
 from chain.lines import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
 from chain.promptfile import PromptFile
+from chain.search import Patience
 from cli.check import check
 
 ROOT = Path(__file__).parent.parent
@@ -110,6 +112,25 @@ def test_a_rule_sees_what_message_gives_the_line_without_its_marker(text: str, s
 @pytest.mark.parametrize("text", ["stop", "!Never mind.", "", "   ", "/queue", "then: deploy it"])
 def test_rules_see_only_lines_that_are_put_to_the_model_as_interruptions(text: str) -> None:
     assert ruled("[{match: '.*', action: urgent}]", text) == parse_line(text)
+
+
+def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    search = Patience.search
+
+    def note(self: Patience, pattern: Any, text: str, most: int) -> Any:
+        searched.append(text)
+        return search(self, pattern, text, most)
+
+    monkeypatch.setattr(Patience, "search", note)
+    prompt = parse("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
+    for _ in range(3):
+        assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]
+        assert prompt.rule_for(parse_line("go on")) is None
+    assert searched == ["deploy it", "go on"]
+    for n in range(1_000):
+        prompt.rule_for(parse_line(f"line {n}"))
+    assert len(prompt._found) < 100
 
 
 def test_only_the_beginning_of_a_line_is_searched() -> None:

@@ -656,6 +656,17 @@ async def test_an_interrupt_while_the_answer_streams_keeps_its_text(tmp_path: Pa
         ]
 
 
+async def test_what_is_written_behind_an_interrupt_is_for_the_next_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "q"))
+        await stage.until("tool_call")
+        stage.send(INTERRUPT, line("hello", "h"))
+        assert await stage.end() == 130
+
+        assert stage.statuses == ["interrupted", "done"]
+        assert {r["id"]: r["state"] for r in stage.last["receipts"]} == {"h": "delivered"}
+
+
 async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         stage.send(INTERRUPT, line("hello"))
@@ -666,33 +677,35 @@ async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind(tmp_path: Pa
         assert stage.statuses == ["done", "done"]
 
 
-MALFORMED = [
-    "not json",
-    '{"type":"line","text":',
-    "[]",
-    "5",
-    "null",
-    "{}",
-    '{"type":"line"}',
-    '{"type":"line","text":5}',
-    '{"type":"line","text":null}',
-    '{"type":"line","text":"x","urgent":"yes"}',
-    '{"type":"line","text":"x","id":5}',
-    '{"type":"nonsense","text":"x"}',
-    '{"type":["line"],"text":"x"}',
-    "[" * 50_000,
-]
+MALFORMED = {
+    "not json": "it is no JSON object",
+    '{"type":"line","text":': "it is no JSON object",
+    "[]": "it is no JSON object",
+    "5": "it is no JSON object",
+    "null": "it is no JSON object",
+    "[" * 50_000: "it is no JSON object",
+    "{}": "it is no JSON object",
+    '{"text":"x"}': "it has no type",
+    '{"type":"line"}': "its text is missing, or no text",
+    '{"type":"line","text":5}': "its text is missing, or no text",
+    '{"type":"line","text":null}': "its text is missing, or no text",
+    '{"type":"line","text":"x","urgent":"yes"}': "urgent must be true or false",
+    '{"type":"line","text":"x","id":5}': "its id must be a text",
+    '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
+    '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",
+}
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=[text[:24] for text in MALFORMED])
 async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_path: Path, text: str) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         stage.send(text, "", line("hello"))
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
-        (notice,) = [o for o in stage.objects if o["type"] == "notice"]
-        assert "line 1 of the input was not understood" in notice["message"]
-        assert '{"type":"interrupt"}' in notice["message"]
+        (refused,) = [o for o in stage.objects if o["type"] == "line_refused"]
+        assert refused["reason"].startswith(f"line 1 of the input was not understood ({MALFORMED[text]}); write ")
+        assert '{"type":"interrupt"}' in refused["reason"]
+        assert len(refused["text"]) <= 200
         assert stage.last["result"] == "Done: hello"
 
 
@@ -711,7 +724,7 @@ async def test_after_malformed_input_the_last_object_is_still_a_result(tmp_path:
         await stage.until("result")
         await stage.session.chain.wait_idle()
         stage.send("not json")
-        assert await stage.end() == 0
+        assert await stage.end() == 3
 
         assert stage.last["status"] == "done"
 
@@ -736,11 +749,12 @@ async def test_a_json_line_may_be_as_long_as_any_other_however_it_is_written(tmp
 @pytest.mark.parametrize("size", [100_001, 2_000_000])
 async def test_an_over_long_json_line_is_refused_with_the_limit(tmp_path: Path, size: int) -> None:
     async with opened(tmp_path, "hello", input="stream-json") as stage:
-        await trio.to_thread.run_sync(stage.send, line("x" * size, "long"))
+        await trio.to_thread.run_sync(stage.send, {"type": "line", "id": "long", "text": "x" * size})
         await stage.end()
 
-        told = [o.get("reason", "") + o.get("message", "") for o in stage.objects if o["type"] in ("receipt", "notice")]
-        assert any("100,000" in text for text in told)
+        (receipt,) = [o for o in stage.objects if o["type"] == "receipt" and o["state"] == "refused"]
+        assert receipt["id"] == "long"
+        assert "100,000" in receipt["reason"]
 
 
 async def test_json_that_utf_8_cannot_say_is_taken(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +38,25 @@ def test_a_search_that_would_not_end_is_given_up_in_any_thread(text: str) -> Non
     assert search() < 1
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(search).result() < 1
+
+
+def test_what_other_threads_do_makes_no_search_too_slow() -> None:
+    over = Event()
+
+    def work() -> None:
+        blob = b"x" * 10_000_000
+        while not over.is_set():
+            hashlib.sha256(blob)  # leaves the interpreter to others meanwhile
+
+    slow = compiled("(a|b|c)*d")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(work)
+        try:
+            for _ in range(40):
+                assert not Patience(0.05).search(slow, "abc" * 2_000, 6_000)
+        finally:
+            over.set()
 
 
 def test_searches_share_their_time_and_the_slowest_is_known() -> None:
@@ -79,6 +100,9 @@ def test_what_is_no_expression_is_said(text: str) -> None:
         "((x{99}){99}){99}",
         "x{999999}",
         "(x){99999999999999999999}",
+        "(?x)((x?){ 2000 }){ 2000 }",
+        "(?x)((x?){2 000}){2#}\n000}",
+        "(?x)((x?){1 , 2\t000}) {0,20#,1\n00}",
     ],
 )
 def test_repeats_that_would_fill_the_memory_are_refused_without_trying(text: str) -> None:

@@ -15,7 +15,7 @@ from chain import events
 from chain.chain import Submitted
 from chain.tools import Tool, ToolContext, tool
 from cli.moments import Now, parse_moment
-from cli.sender import AHEAD, Outgoing, Sender
+from cli.sender import AHEAD, AHEAD_CHARS, Outgoing, Sender
 
 RULES = """
 rules:
@@ -471,7 +471,17 @@ async def test_when_no_moment_can_come_the_oldest_gives_way(autojump_clock: Mock
             await stage.sender.wait_for_place()
         assert len(stage.sender.waiting) == AHEAD - 1
         [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
-        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "more than 1,000 lines waited for their moments")
+        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines waited for their moments")
+
+
+async def test_lines_for_moments_are_bounded_in_characters_too(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        stage.take(*(f"@iteration 2 {n} {'x' * 90_000}" for n in range(25)))
+        await stage.sender.wait_for_place()
+        assert sum(map(len, stage.sender.waiting)) < AHEAD_CHARS
+        stage.take("@iteration 2 " + "x" * 200_000)
+        [refused] = [r for r in stage.session.of(events.Receipt) if r.state == "refused"]
+        assert "100,000" in refused.reason
 
 
 async def test_a_line_at_a_time_is_waited_for_when_no_other_moment_can_come(autojump_clock: MockClock) -> None:

@@ -577,10 +577,12 @@ def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: Path) 
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize("missing", [1, 980])
 @pytest.mark.parametrize("cannot_cut", [PermissionError(errno.EPERM, "Operation not permitted"), None])
 def test_what_is_left_of_a_torn_record_never_joins_the_next(
-    tmp_path: Path, cannot_cut: OSError | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cannot_cut: OSError | None, missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also if all of it was written but the end of its row: it was refused."""
     path = tmp_path / "s1.jsonl"
     cut = os.ftruncate
 
@@ -590,11 +592,14 @@ def test_what_is_left_of_a_torn_record_never_joins_the_next(
         cut(fd, length)
 
     monkeypatch.setattr(os, "ftruncate", truncate)
+    monkeypatch.setattr(time, "time", lambda: 1234567890.5)
     with disk_file(path) as file:
         journal = Journal(file, path=path)
         journal.record("line", {"text": "kept"})
-        for _ in range(2):
-            with files_at_most(path.stat().st_size + 20), pytest.raises(JournalError):
+        size = path.stat().st_size + 1000 - len("kept")
+        for tries in range(2):
+            room = size - missing + 2 * tries * (cannot_cut is not None)
+            with files_at_most(path.stat().st_size + room), pytest.raises(JournalError):
                 journal.record("line", {"text": "x" * 1000})
         journal.record("line", {"text": "next"})
         journal.record("line", {"text": "last"})
@@ -604,6 +609,28 @@ def test_what_is_left_of_a_torn_record_never_joins_the_next(
         with suppress(ValueError):
             whole.append(json.loads(row)["text"])
     assert whole == ["kept", "next", "last"]
+
+
+async def test_a_sync_that_gets_no_thread_fails_for_all_that_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    failed = []
+
+    async def sync(file: DiskFile) -> None:
+        with pytest.raises(OSError, match="can't start new thread"):
+            await file.sync()
+        failed.append(file)
+
+    monkeypatch.setattr(session._THREADS, "run", no_thread)
+    with disk_file(tmp_path / "s1.jsonl") as one, disk_file(tmp_path / "s2.jsonl") as two:
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sync, one)
+                nursery.start_soon(sync, two)
+        assert len(failed) == 2
 
 
 def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -512,6 +513,29 @@ def test_a_stop_reason_without_end_is_told_in_a_few_words() -> None:
     with pytest.raises(ModelError) as caught:
         read(START + a_text("hi") + done("x" * 1_000_000))
     assert len(str(caught.value)) < 200
+
+
+def test_a_long_signature_costs_no_more_a_piece_than_a_short_one() -> None:
+    data = START + event(type="content_block_start", index=0, content_block={"type": "thinking", "thinking": ""})
+    data += delta(type="signature_delta", signature="s" * 50) * 100_000
+    begun = time.process_time()
+    reply, _ = read(data + event(type="content_block_stop", index=0) + done())
+    assert time.process_time() - begun < 10  # it was minutes
+    (thought,) = reply.message.blocks
+    assert isinstance(thought, Thinking)
+    assert len(thought.signature) == 5_000_000
+
+
+def test_a_reply_of_too_many_blocks_breaks_off() -> None:
+    assert "more than 1,000 blocks" in str(
+        broken(
+            START
+            + b"".join(
+                event(type="content_block_start", index=n, content_block={"type": "text", "text": "x"})
+                for n in range(1_001)
+            )
+        )
+    )
 
 
 def test_a_reply_without_an_end_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ _TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens."""
+    """US dollars per million tokens."""
 
     input: float
     output: float
@@ -200,7 +200,8 @@ class AnthropicModel:
             # What may pass says nothing about the settings.
             return Finding(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            return Finding(False, str(self._translated(error)))
+            # Nor does a connection that was made and lost; where nobody is, base_url may be wrong.
+            return Finding(False if _is_nowhere(error) else None, str(self._translated(error)))
         if answer.lstrip().startswith("<"):
             return Finding(False, f"{self._where} answered with a page of HTML; check base_url")
         return Finding(True, f"{self._where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
@@ -278,6 +279,7 @@ class AnthropicModel:
             said = self._shown(error.said)
             raise (_TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)) from None
         except ModelError as error:
+            error.args = (self._shown(str(error)),)
             error.usage = self._used(reader)
             raise
         except Exception as error:  # noqa: BLE001 - translated, or raised again
@@ -471,7 +473,12 @@ def _import_sdk() -> None:
 def _secrets(parameters: Parameters, service: Service) -> list[str]:
     """What must not be shown though a service may repeat it, the longest first so that none hides in another."""
     url = urlsplit(service.base_url or "")
-    found = {service.api_key or "", url.password or "", *(value for _, value in parse_qsl(url.query))}
+    found = {
+        service.api_key or "",
+        url.username or "",
+        url.password or "",
+        *(value for _, value in parse_qsl(url.query)),
+    }
     for value in service.extra_headers.values():
         found |= {value, *value.split()}
     found |= set(_leaves(parameters.extra_body))
@@ -487,6 +494,14 @@ def _leaves(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _leaves(inner)
+
+
+def _is_nowhere(error: Exception) -> bool:
+    """Whether no connection was made at all."""
+    import httpx2
+
+    cause = error.__cause__ if isinstance(error, _Unreached) else error
+    return not isinstance(cause, httpx2.ReadError | httpx2.ReadTimeout | httpx2.RemoteProtocolError)
 
 
 def _said(body: str) -> str:

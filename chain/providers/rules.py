@@ -71,8 +71,8 @@ after which such a message comes (SPEC, section 5), since the answer would stand
 ``from: stdin`` is what stands between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
 How messages are told apart can be set under ``marks``: ``interruption`` is what stands before a line; ``redirect`` is a
-regular expression for lines that take the place of the query (without it none do), ``resume`` one for messages that
-only ask to go on, and ``note`` one for those to be passed over.
+regular expression for lines that take the place of the query (without it none do; if it has a group ``query``, that
+does), ``resume`` one for messages that only ask to go on, and ``note`` one for those to be passed over.
 """
 
 from __future__ import annotations

@@ -306,8 +306,9 @@ class _Scene:
             self._nudged = True
         elif text.startswith(mark):
             for line in text.removeprefix(mark).split(f"\n\n{mark}"):
-                if self._marks.redirect is not None and self.search(self._marks.redirect, line):
-                    self._begin(line.strip())
+                redirect = self._marks.redirect and self.search(self._marks.redirect, line)
+                if redirect:
+                    self._begin((redirect.groupdict().get("query") or line).strip())
                 else:
                     self.lines.append(line.strip())
         else:

@@ -25,6 +25,9 @@ MAX_EVENT = 16 * 1024 * 1024
 MAX_REPLY = 64 * 1024 * 1024
 """Bytes of a whole stream: a reply of 128,000 tokens, each in an event of its own, has 20 MB."""
 
+MAX_BLOCKS = 1_000
+"""Blocks of a reply, of which each tool call is one."""
+
 MAX_COUNT = 10**12
 """Tokens: a count beyond it is nonsense, and one with hundreds of digits would not fit into a price."""
 
@@ -64,7 +67,7 @@ class _Open:
     raw: Mapping[str, Any]
     text: list[str] = field(default_factory=list)
     json: list[str] = field(default_factory=list)
-    signature: str = ""
+    signature: list[str] = field(default_factory=list)
 
 
 class ReplyReader:
@@ -170,7 +173,9 @@ class ReplyReader:
     def _open(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         if not isinstance(index, int) or index in self._blocks:
             raise BrokenStream("a block of it begins twice or has no number")
-        self._blocks[index] = opened = _Open(block, signature=_text(block.get("signature") or ""))
+        if len(self._blocks) >= MAX_BLOCKS:
+            raise BrokenStream(f"it has more than {MAX_BLOCKS:,} blocks")
+        self._blocks[index] = opened = _Open(block, signature=[_text(block.get("signature") or "")])
         match block["type"]:
             case "text" | "thinking" as kind if block.get(kind):
                 return self._say(opened, kind, block[kind])
@@ -186,7 +191,7 @@ class ReplyReader:
             case "input_json_delta":
                 block.json.append(_text(delta["partial_json"]))
             case "signature_delta":
-                block.signature += _text(delta["signature"])
+                block.signature.append(_text(delta["signature"]))
             case _:
                 pass
         return ()
@@ -209,7 +214,7 @@ class ReplyReader:
                     # Citations are not kept: the API takes the text back without them.
                     return Text("".join(block.text))
                 case "thinking":
-                    return Thinking("".join(block.text), block.signature)
+                    return Thinking("".join(block.text), "".join(block.signature))
                 case "tool_use":
                     return self._call(block, cut, is_last=is_last)
                 case _ if block.json:

@@ -6,6 +6,7 @@ sentence. Only the chain's own cancellation passes through.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import trio
@@ -34,7 +35,7 @@ def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
     except ToolError:
         raise
     except BaseException as error:
-        raise ToolError(_told(tool, error)) from error
+        raise ToolError(_message(tool, error)) from error
     if tool.needs_approval and tool.name not in rules.allow:
         raise ToolError(f"{tool.name} needs approval, and nobody can be asked here; allow it with --allow {tool.name}.")
     return tool
@@ -47,7 +48,7 @@ async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) ->
     error: BaseException | None = None
     try:
         with trio.move_on_after(seconds) as scope:
-            text = await tool.run(context, call.input)
+            text = _plain(await tool.run(context, call.input))
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if _holds_cancelled(raised):
             # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
@@ -57,7 +58,7 @@ async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) ->
     if scope.cancelled_caught:
         return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
     if error is not None:
-        return failed(call, shortened(_told(tool, error), rules.result_limit))
+        return failed(call, shortened(_message(tool, error), rules.result_limit))
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
     return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT)
@@ -75,17 +76,31 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit:,} of {len(text):,} characters left out]"
 
 
+def _plain(text: object) -> object:
+    """A text as Python's own: a tool may return one of a class that does as it likes."""
+    return str.__str__(text) if isinstance(text, str) else text
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """What is in the groups of an exception, however deep they are."""
+    left = [error]
+    while left:
+        error = left.pop()
+        if isinstance(error, BaseExceptionGroup):
+            left += reversed(error.exceptions)
+        else:
+            yield error
+
+
 def _holds_cancelled(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(trio.Cancelled) is not None
-    return isinstance(error, trio.Cancelled)
+    return any(isinstance(each, trio.Cancelled) for each in _leaves(error))
 
 
-def _told(tool: Tool, error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = next((each for each in error.exceptions if not isinstance(each, trio.Cancelled)), error.exceptions[0])
+def _message(tool: Tool, error: BaseException) -> str:
+    leaves = list(_leaves(error))
+    error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:
-        text = str(error)
+        text = str.__str__(str(error))
     except BaseException:  # noqa: BLE001 - even this is a tool's own code
         text = ""
     if isinstance(error, ToolError):
