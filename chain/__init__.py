@@ -21,14 +21,13 @@ from chain.version import VERSION as __version__
 if TYPE_CHECKING:
     from chain.app import open_chain
     from chain.chain import Chain, Submitted
-    from chain.config import Settings
-    from chain.config import load as load_settings
+    from chain.config.load import Settings, load_settings
     from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
     from chain.events import Event
-    from chain.feed import Feed
     from chain.messages import Message
     from chain.model import Model, Reply, Request
-    from chain.tools import Guidance, Tool, ToolContext, tool
+    from chain.session.feed import Feed
+    from chain.tools.tool import Guidance, Tool, ToolContext, tool
 
 __all__ = [
     "Chain",
@@ -57,13 +56,13 @@ __all__ = [
 _HOMES = {
     "app": ("open_chain",),
     "chain": ("Chain", "Submitted"),
-    "config": ("Settings", "load_settings"),
+    "config.load": ("Settings", "load_settings"),
     "errors": ("ChainError", "ConfigError", "ModelError", "ToolError", "UserError"),
     "events": ("Event",),
-    "feed": ("Feed",),
     "messages": ("Message",),
     "model": ("Model", "Reply", "Request"),
-    "tools": ("Guidance", "Tool", "ToolContext", "tool"),
+    "session.feed": ("Feed",),
+    "tools.tool": ("Guidance", "Tool", "ToolContext", "tool"),
 }
 """The imports above once more, as they are made when the program runs."""
 
@@ -72,7 +71,7 @@ if not TYPE_CHECKING:  # a type checker that saw this function would take any na
     def __getattr__(name: str) -> object:
         for module, names in _HOMES.items():
             if name in names:
-                found = getattr(import_module(f"chain.{module}"), "load" if name == "load_settings" else name)
+                found = getattr(import_module(f"chain.{module}"), name)
                 globals()[name] = found
                 return found
         try:

@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from chain.agent.run import Limits
 from chain.chain import Chain
-from chain.config import ChainSettings, ModelSettings, Settings
+from chain.config.load import Settings
+from chain.config.settings import ChainSettings, ModelSettings
+from chain.config.system_prompt import read_system_prompt
 from chain.errors import ConfigError, JournalError, SessionError, UserError
+from chain.interruption.file import PromptFile
 from chain.model import Model
-from chain.promptfile import PromptFile, read_system_prompt
-from chain.run import Limits
-from chain.session import Journal, new_journal, sessions_folder
-from chain.tools import Registry, Tool, calling
-from chain.trace import Trace
+from chain.session.journal import Journal
+from chain.session.store import new_journal, sessions_folder
+from chain.session.trace import Trace
+from chain.tools import calling
+from chain.tools.registry import Registry
+from chain.tools.tool import Tool
 from chain.version import VERSION
 
 if TYPE_CHECKING:
-    from chain.providers.anthropic import AnthropicModel, Finding
+    from chain.providers.anthropic.client import AnthropicModel, Finding
 
 
 @asynccontextmanager
@@ -127,7 +132,7 @@ def _groups() -> dict[str, tuple[Tool, ...]]:
 
 def build_model(settings: ModelSettings) -> Model:
     """The model of a definition. Raises ``ConfigError``."""
-    from chain.providers.scripted import ScriptedModel
+    from chain.providers.scripted.model import ScriptedModel
 
     settings.require_key()
     if settings.provider == "scripted":
@@ -138,8 +143,8 @@ def build_model(settings: ModelSettings) -> Model:
 
 def anthropic_model(settings: ModelSettings) -> AnthropicModel:
     """The model of a definition whose provider is ``anthropic``; its library is imported at the first call."""
-    from chain.providers.anthropic import AnthropicModel, Price, Service
-    from chain.providers.encoding import Parameters
+    from chain.providers.anthropic.client import AnthropicModel, Price, Service
+    from chain.providers.anthropic.encoding import Parameters
 
     parameters = Parameters(
         model=settings.model,

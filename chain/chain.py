@@ -15,25 +15,28 @@ from typing import Literal
 
 import trio
 
-from chain import endings, events
-from chain.account import Account
-from chain.conversation import CallIds
+from chain import events
+from chain.agent.conversation import CallIds
+from chain.agent.executor import Executor
+from chain.agent.run import Limits, Run
 from chain.errors import JournalError, ModelError, PlanError, UserError
-from chain.executor import Executor
-from chain.feed import Audience, Feed, Listener
-from chain.inbox import Accepted, Inbox, Ledger, Refused, Settled
-from chain.interruption import InterruptionPrompt, by_rule
-from chain.lines import Line, parse_line
+from chain.interruption.file import PromptFile
+from chain.interruption.prompt import InterruptionPrompt, by_rule
+from chain.lines.inbox import Inbox
+from chain.lines.parse import Line, parse_line
+from chain.lines.receipts import Accepted, Ledger, Refused, Settled
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Author, Change, Plan, Task
-from chain.promptfile import PromptFile
-from chain.run import Limits, Run
-from chain.runs import Runs
-from chain.session import Journal
-from chain.tools import Registry, calling
-from chain.trace import Trace
+from chain.session.account import Account
+from chain.session.feed import Audience, Feed, Listener
+from chain.session.journal import Journal
+from chain.session.runs import Runs
+from chain.session.trace import Trace
+from chain.tools import calling
+from chain.tools.registry import Registry
 from chain.version import VERSION
+from chain.wording import STOPPED_BY_RULE
 
 CLOSING_S = 5.0
 """How long closing waits for tools that were cancelled; only one that shields itself takes longer than no time."""
@@ -304,7 +307,7 @@ class Chain:
     def _interrupt_with(self, run: Run, typed: Line, id: str) -> Submitted:
         line = self._by_rule(typed, id)
         if line.kind == "stop":
-            return self._stop(run, line, id, "" if typed.kind == "stop" else endings.STOPPED_BY_RULE)
+            return self._stop(run, line, id, "" if typed.kind == "stop" else STOPPED_BY_RULE)
         put = self._inbox.put(line, id=id, iteration=run.iteration)
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
 

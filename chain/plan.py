@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from chain.errors import PlanError
-from chain.lines import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
+from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
 
 TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
 Author: TypeAlias = Literal["user", "model"]

@@ -14,14 +14,14 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
-from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.lines import MAX_LINE
-from cli.moments import Say, parse_moment
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.lines.parse import MAX_LINE
+from cli.input.moments import Say, parse_moment
+from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
-from cli.render import Renderer
-from cli.sender import NO_ROOM, Outgoing, Sender
+from cli.show.events import Renderer
 from cli.signals import LEAVING, received
-from cli.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 
 GRACE_S = 1.0
 """After a signal, how long the output may still take: its reader may be there and not read."""

@@ -22,19 +22,19 @@ import trio
 from chain import events
 from chain.app import build_model, open_chain
 from chain.chain import CLOSING_S, Chain, Submitted
-from chain.config import Settings
-from chain.endings import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
+from chain.config.load import Settings
 from chain.errors import UserError
-from chain.lines import is_stop
-from cli import tty
-from cli.commands import TAKEN_BACK, Commands
-from cli.flow import Flow, clean
-from cli.keyboard import Screen, Taken
-from cli.moments import Say
-from cli.render import LiveRenderer
-from cli.sender import NO_ROOM, Outgoing, Sender
+from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
+from chain.lines.parse import is_stop
+from cli.input.moments import Say
+from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.screen import tty
+from cli.screen.protocol import Screen, Taken
+from cli.show.events import LiveRenderer
+from cli.show.text import Flow, clean
+from cli.show.toolbar import Toolbar
 from cli.signals import LEAVING
-from cli.toolbar import Toolbar
+from cli.slash import TAKEN_BACK, Commands
 
 if TYPE_CHECKING:
     from chain import Model, Tool

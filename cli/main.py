@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from chain import config
-from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.config.load import Settings, load_settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
-from chain.lines import MAX_LINE
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.lines.parse import MAX_LINE
 from chain.version import VERSION
-from cli import tty
-from cli.flow import clean
+from cli.screen import tty
+from cli.show.text import clean
 from cli.writing import write_all
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from chain import Tool
     from cli.headless import Job
-    from cli.keyboard import Screen
-    from cli.moments import Say
-    from cli.render import Renderer
+    from cli.input.moments import Say
+    from cli.screen.protocol import Screen
+    from cli.show.events import Renderer
 
 COMMANDS = ("check", "init", "demo")
 
@@ -88,18 +88,18 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes")
     word = words[0] if words else None
     if command == "init":
-        from cli.initialize import init
+        from cli.subcommands.init import init
 
         return _show(init(Path(word or ".")))
     if command == "demo":
-        from cli.demo import demo
+        from cli.subcommands.demo import demo
 
         return demo(_renderer(args, fd=1))
     settings = _settings(args)
     if command == "check":
-        from cli.check import check, look
+        from cli.subcommands.check import check, look
 
-        rows, is_good = check(settings, config.state_folder(os.environ))
+        rows, is_good = check(settings, state_folder(os.environ))
         if is_good:
             found, is_good = look(settings)
             rows += found
@@ -107,15 +107,15 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     return (_interactive if _is_interactive(args) else _headless)(args, word, settings, tools)
 
 
-def _headless(args: argparse.Namespace, query: str | None, settings: config.Settings, tools: tuple[Tool, ...]) -> int:
+def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
     from chain.app import open_chain
     from cli import headless
 
     job = _job(args, query)
-    config.require_trust(settings)
-    state = config.state_folder(os.environ)
+    require_trust(settings)
+    state = state_folder(os.environ)
     traces = _traces(state, by_default=False)
 
     async def work() -> int:
@@ -132,13 +132,11 @@ def _is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and speaks and not args.print and not args.stdin
 
 
-def _interactive(
-    args: argparse.Namespace, query: str | None, settings: config.Settings, tools: tuple[Tool, ...]
-) -> int:
+def _interactive(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     if query is not None:
         _check_query(query)
     says = _says(args)
-    state = config.state_folder(os.environ)
+    state = state_folder(os.environ)
     if settings.untrusted:
         settings = _ask_for_trust(settings, state)
     settings.model()  # what is wrong with it is said before there is a prompt
@@ -207,15 +205,15 @@ def _leave_at_once(number: int, frame: object) -> NoReturn:
 def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:
     """The terminal with an editor, or without a place for its history one that has none."""
     if history is None:
-        from cli.plain import open_plain
+        from cli.screen.dumb import open_plain
 
         return open_plain()
-    from cli.terminal import open_terminal
+    from cli.screen.editor import open_terminal
 
     return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))
 
 
-def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:
+def _ask_for_trust(settings: Settings, state: Path) -> Settings:
     """Ask whether a configuration that was merely found may do what it wants; remembered by its content."""
     keys = ", ".join(settings.untrusted)
     _put(1, f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] ")
@@ -224,8 +222,8 @@ def _ask_for_trust(settings: config.Settings, state: Path) -> config.Settings:
     except EOFError:
         answer = ""
     if answer.strip().casefold() in ("y", "yes"):
-        return config.remember_trust(settings, state)
-    config.require_trust(settings)
+        return remember_trust(settings, state)
+    require_trust(settings)
     return settings
 
 
@@ -271,7 +269,7 @@ def _job(args: argparse.Namespace, query: str | None) -> Job:
 def _says(args: argparse.Namespace) -> list[Say]:
     if not (args.script or args.say):
         return []
-    from cli.moments import parse_moment, read_script
+    from cli.input.moments import parse_moment, read_script
 
     says = []
     if args.script:
@@ -292,7 +290,7 @@ def _says(args: argparse.Namespace) -> list[Say]:
 
 def _all_of_stdin() -> tuple[str, bool]:
     """The text on standard input, and whether bytes of it had to be replaced."""
-    from cli.stdin import TEXT_BYTES
+    from cli.input.stdin import TEXT_BYTES
 
     try:
         with os.fdopen(0, "rb", closefd=False) as stdin:
@@ -307,7 +305,7 @@ def _all_of_stdin() -> tuple[str, bool]:
         return raw.decode(errors="replace").rstrip("\n"), True
 
 
-def _settings(args: argparse.Namespace) -> config.Settings:
+def _settings(args: argparse.Namespace) -> Settings:
     flags = {
         "model": args.model,
         "chain": args.chain,
@@ -315,11 +313,11 @@ def _settings(args: argparse.Namespace) -> config.Settings:
         "allow": [name for names in args.allow for name in names.split(",") if name],
     }
     named = Path(args.config) if args.config else None
-    return config.load(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
+    return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
 
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
-    from cli.render import Renderer
+    from cli.show.events import Renderer
 
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)

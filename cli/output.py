@@ -19,8 +19,8 @@ import trio
 from chain import events
 from chain.chain import Chain
 from chain.threads import Threads
-from cli.flow import clean
-from cli.render import Renderer
+from cli.show.events import Renderer
+from cli.show.text import clean
 from cli.writing import write_all
 
 _THREADS = Threads("output")

@@ -11,8 +11,8 @@ from types import FrameType
 
 import trio
 
-from chain.endings import INTERRUPTED_CODE, SIGTERM_CODE
-from cli import tty
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from cli.screen import tty
 
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -27,16 +27,17 @@ import trio
 from api_rules import problems
 from hypothesis.strategies import SearchStrategy
 
-from chain import config, events
+from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
+from chain.config.load import Settings, load_settings
 from chain.errors import JournalError, UserError
-from chain.lines import parse_line
+from chain.lines.parse import parse_line
 from chain.messages import Overrides, from_json, to_json
 from chain.model import Delta, Model, Reply, Request
-from chain.providers.scripted import ScriptedModel
-from chain.session import Journal
-from chain.tools import Tool
+from chain.providers.scripted.model import ScriptedModel
+from chain.session.journal import Journal
+from chain.tools.tool import Tool
 
 _CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
 
@@ -216,7 +217,7 @@ def settings(
     max_attempts: int = 4,
     budget_tokens: int | None = None,
     allow: str = "",
-) -> config.Settings:
+) -> Settings:
     """Settings read from a file, as a user's are; made once for each combination."""
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
@@ -244,7 +245,7 @@ def settings(
     }
     path = folder / "config.yaml"
     path.write_text(json.dumps(raw))
-    return config.load(config=path, environ={}, cwd=folder, flags={})
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
 
 
 @asynccontextmanager
@@ -252,7 +253,7 @@ async def open_session(
     model: Model | str,
     *,
     tools: Iterable[Tool] = (),
-    use: config.Settings | None = None,
+    use: Settings | None = None,
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from chain.tools import ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 from cli.main import main
 
 WILD = (

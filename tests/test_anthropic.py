@@ -54,12 +54,13 @@ from support import settings as chain_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import KEY, Wire, model_at, wired
 
-from chain import config, events
+from chain import events
+from chain.config.load import Settings, load_settings
 from chain.errors import ModelError
 from chain.messages import Usage, user_text
 from chain.model import Reply, Request
-from chain.providers.anthropic import CONNECT_S, AnthropicModel, Price, Service, _retry_after
-from chain.providers.encoding import Parameters
+from chain.providers.anthropic.client import CONNECT_S, AnthropicModel, Price, Service, _retry_after
+from chain.providers.anthropic.encoding import Parameters
 
 ROOT = Path(__file__).parent.parent
 ATTEMPTS = 4
@@ -445,7 +446,7 @@ async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------ the handler's settings
 
 
-def handled(config: str) -> config.Settings:
+def handled(config: str) -> Settings:
     return chain_settings(handler=f"config: {config}\nmessages: [{{role: system, content: Deal with it.}}]\n")
 
 
@@ -528,7 +529,7 @@ async def test_a_setting_of_the_models_own_that_is_refused_is_an_error(clock: Mo
 # -------------------------------------------------------------------------------------------------- usage and budgets
 
 
-def budget(tmp_path: Path, **limits: float) -> config.Settings:
+def budget(tmp_path: Path, **limits: float) -> Settings:
     (tmp_path / "rules.yaml").write_text("rules: [{text: unused}]")
     raw = {
         "models": {"default": "test", "definitions": {"test": {"provider": "scripted", "script": "rules.yaml"}}},
@@ -536,7 +537,7 @@ def budget(tmp_path: Path, **limits: float) -> config.Settings:
     }
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(raw))
-    return config.load(config=path, environ={}, cwd=tmp_path, flags={})
+    return load_settings(config=path, environ={}, cwd=tmp_path, flags={})
 
 
 UNCACHED = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
@@ -937,7 +938,7 @@ def test_settings_and_models_do_not_show_what_is_secret(tmp_path: Path) -> None:
     more = f"extra_headers: {{X-Gateway-Token: {SECRETS['header']}}}"
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG.format(model=NEWER, url="http://127.0.0.1:9", key=SECRETS["key"], more=more))
-    settings = config.load(config=path, environ={}, cwd=tmp_path, flags={})
+    settings = load_settings(config=path, environ={}, cwd=tmp_path, flags={})
     definition = settings.model("test")
     assert definition.api_key == SECRETS["key"]
     service = Service(definition.api_key, extra_headers=definition.extra_headers)

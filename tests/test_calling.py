@@ -14,8 +14,10 @@ from trio.testing import wait_all_tasks_blocked
 from chain.errors import PlanError, ToolError
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
-from chain.tools import Guidance, Registry, Tool, ToolContext, calling, tool
+from chain.tools import calling
 from chain.tools.calling import Rules, shortened
+from chain.tools.registry import Registry
+from chain.tools.tool import Guidance, Tool, ToolContext, tool
 
 
 class Unsteered:

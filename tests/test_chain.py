@@ -26,8 +26,8 @@ from wire import model_at, wired
 
 from chain import events
 from chain.errors import JournalError, UserError
-from chain.providers.scripted import ScriptedModel
-from chain.tools import Tool, ToolContext, tool
+from chain.providers.scripted.model import ScriptedModel
+from chain.tools.tool import Tool, ToolContext, tool
 
 ROOT = Path(__file__).parent.parent
 
@@ -528,8 +528,8 @@ async def test_who_leaves_at_once_does_not_wait_and_who_calls_waits_for_the_same
 LEAVES = """
 import sys
 import trio
-from chain.providers.anthropic import AnthropicModel, Service
-from chain.providers.encoding import Parameters
+from chain.providers.anthropic.client import AnthropicModel, Service
+from chain.providers.anthropic.encoding import Parameters
 
 async def main():
     model = AnthropicModel(Parameters("m", 10), Service("key"))

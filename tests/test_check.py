@@ -7,8 +7,8 @@ from threading import Thread
 
 import pytest
 
-from chain.config import Settings, load
-from cli.check import check, look
+from chain.config.load import Settings, load_settings
+from cli.subcommands.check import check, look
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -38,7 +38,7 @@ def read(
 ) -> Settings:
     (folder / "config.yaml").write_text(text)
     config = Path("config.yaml") if named else None
-    return load(config=config, environ={"HOME": str(folder), **environ}, cwd=folder, flags=flags)
+    return load_settings(config=config, environ={"HOME": str(folder), **environ}, cwd=folder, flags=flags)
 
 
 def problems(lines: list[str]) -> list[str]:

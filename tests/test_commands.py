@@ -12,11 +12,12 @@ import trio
 from support import Session, check_invariants, open_session
 from trio.testing import wait_all_tasks_blocked
 
-from chain import __version__, config, events
+from chain import __version__, events
 from chain.app import open_chain
-from chain.lines import STOP_PHRASES
-from chain.tools import Tool, ToolContext, tool
-from cli.commands import MOST_SHOWN, Answer, Commands
+from chain.config.load import Settings, load_settings
+from chain.lines.parse import STOP_PHRASES
+from chain.tools.tool import Tool, ToolContext, tool
+from cli.slash import MOST_SHOWN, Answer, Commands
 
 RULES = """
 rules:
@@ -71,7 +72,7 @@ async def shell(ctx: ToolContext) -> str:
     return "run"
 
 
-def configured(folder: Path, *, handler: bool = True, chain_model: str = "test") -> config.Settings:
+def configured(folder: Path, *, handler: bool = True, chain_model: str = "test") -> Settings:
     """Settings with a scripted model, another one, and one whose key is missing."""
     (folder / "rules.yaml").write_text("rules: [{text: unused}]")
     (folder / "other.yaml").write_text(OTHER)
@@ -87,7 +88,7 @@ def configured(folder: Path, *, handler: bool = True, chain_model: str = "test")
     raw = {"models": {"default": "test", "definitions": definitions}, "chains": {"default": chain}}
     path = folder / "config.yaml"
     path.write_text(json.dumps({**raw, "tools": {"allow": ["danger"]}}))
-    return config.load(config=path, environ={}, cwd=folder, flags={})
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
 
 
 @asynccontextmanager

@@ -11,20 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chain.app import build_model, prompt_file
-from chain.config import (
-    Budget,
-    ModelSettings,
-    Price,
-    Settings,
-    defaults_folder,
-    is_trusted,
-    load,
-    remember_trust,
-    require_trust,
-    state_folder,
-)
+from chain.config.load import Settings, defaults_folder, load_settings, remember_trust, require_trust, state_folder
+from chain.config.settings import Budget, ModelSettings, Price
+from chain.config.system_prompt import read_system_prompt
+from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
-from chain.promptfile import PromptFile, read_system_prompt
+from chain.interruption.file import PromptFile
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -48,7 +40,7 @@ class Setting:
         self.home, self.work = home, work
 
     def load(self, config: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        return load(
+        return load_settings(
             config=None if config is None else Path(config),
             environ={"HOME": str(self.home), **(environ or {})},
             cwd=self.work,

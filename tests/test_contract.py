@@ -290,7 +290,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.events import Status
-from chain.lines import MAX_LINE
+from chain.lines.parse import MAX_LINE
 
 TESTS = Path(__file__).parent
 WITH_MAPS = ("test_contract.py", "test_steering.py", "test_stopping.py")

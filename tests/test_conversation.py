@@ -9,7 +9,7 @@ from api_rules import problems
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from chain.conversation import INTERRUPTED, SKIPPED, CallIds, Conversation
+from chain.agent.conversation import CallIds, Conversation
 from chain.errors import ConversationError
 from chain.messages import (
     Block,
@@ -25,6 +25,7 @@ from chain.messages import (
     tool_results,
     user_text,
 )
+from chain.wording import INTERRUPTED, SKIPPED
 
 
 def reply(*blocks: Block) -> Message:

@@ -13,7 +13,7 @@ from double.cache import LOOKBACK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.conversation import Conversation
+from chain.agent.conversation import Conversation
 from chain.messages import (
     Message,
     Opaque,
@@ -28,8 +28,8 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Request, ToolSpec
-from chain.providers import encoding
-from chain.providers.encoding import Encoder, Parameters, set_parameters
+from chain.providers.anthropic import encoding
+from chain.providers.anthropic.encoding import Encoder, Parameters, set_parameters
 
 HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
 OLD_HEADERS = {**HEADERS, "anthropic-version": "2023-06-01"}

@@ -4,8 +4,9 @@ from typing import get_args
 
 import pytest
 
-from chain.endings import EXIT_CODES, Found, exit_code, keeps_lines, stopped
+from chain.agent.endings import Found, keeps_lines, stopped
 from chain.events import Phase, Status
+from chain.exit_codes import EXIT_CODES, exit_code
 
 FOUND = [Found("search_files", "3 matches\nin 2 files"), Found("read_file", "\n  SKU123: 9 left  \n")]
 

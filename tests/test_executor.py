@@ -18,8 +18,8 @@ from chain import events
 from chain.app import open_chain
 from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted import ScriptedModel
-from chain.tools import Tool, ToolContext, tool
+from chain.providers.scripted.model import ScriptedModel
+from chain.tools.tool import Tool, ToolContext, tool
 
 TWO_STEPS = """
 rules:

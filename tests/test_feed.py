@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from chain.events import Event, Notice, Reply, Retry, TextDelta, ThinkingDelta, ToolProgress
-from chain.feed import MAX_PROGRESS, Audience, Feed
+from chain.session.feed import MAX_PROGRESS, Audience, Feed
 
 
 def text(piece: str, *, agent: str = "main", iteration: int = 1) -> TextDelta:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from cli.flow import Flow, clean, columns, fitting
+from cli.show.text import Flow, clean, columns, fitting
 
 
 def rows_of(text: str, width: int = 20, *, piece: int = 0) -> list[str]:

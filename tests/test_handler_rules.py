@@ -23,10 +23,11 @@ from test_properties import RandomModel, Step, look
 from trio.testing import MockClock
 
 from chain import events
-from chain.config import Settings, load
-from chain.endings import STOPPED_BY_RULE
+from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
-from chain.interruption import (
+from chain.interruption.file import PromptFile
+from chain.interruption.parse import parse
+from chain.interruption.prompt import (
     BUILT_IN,
     MAX_SEARCH_S,
     MAX_SEARCHED,
@@ -35,13 +36,12 @@ from chain.interruption import (
     Situation,
     by_rule,
     compose,
-    parse,
 )
-from chain.lines import MAX_LINE, Line, parse_line
+from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
-from chain.promptfile import PromptFile
 from chain.search import Patience
-from cli.check import check
+from chain.wording import STOPPED_BY_RULE
+from cli.subcommands.check import check
 
 ROOT = Path(__file__).parent.parent
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
@@ -635,7 +635,7 @@ async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_an
 def test_check_tells_of_bad_rules(tmp_path: Path) -> None:
     (tmp_path / "handler.yaml").write_text("rules:\n  - match: '['\n")
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
-    lines, ok = check(load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path))
+    lines, ok = check(load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path))
     assert not ok
     assert any("handler.yaml:2: rules[0].match: is not a regular expression" in line for line in lines)
 

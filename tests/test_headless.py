@@ -21,14 +21,15 @@ import trio
 from support import Session, check_invariants, open_session, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import config, events
+from chain import events
+from chain.config.load import Settings, load_settings
 from chain.messages import from_json
-from chain.tools import ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 from cli import headless
 from cli.headless import Job
-from cli.moments import parse_moment
+from cli.input.moments import parse_moment
 from cli.output import Format
-from cli.render import Renderer
+from cli.show.events import Renderer
 
 RULES = """
 rules:
@@ -142,7 +143,7 @@ async def opened(
     reads: bool = True,
     output: Format = "stream-json",
     input: Literal["text", "stream-json"] = "text",
-    use: config.Settings | None = None,
+    use: Settings | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
 ) -> AsyncIterator[Stage]:
@@ -661,6 +662,7 @@ async def test_what_is_written_behind_an_interrupt_is_for_the_next_run(tmp_path:
         stage.send(line("task", "q"))
         await stage.until("tool_call")
         stage.send(INTERRUPT, line("hello", "h"))
+        await stage.until("result", status="done")
         assert await stage.end() == 130
 
         assert stage.statuses == ["interrupted", "done"]
@@ -1097,7 +1099,7 @@ async def test_a_signal_in_text_mode_says_what_happened(tmp_path: Path) -> None:
 GOOD = "messages: [{role: user, content: 'Handled: ${message}'}]\n"
 
 
-def settings_with_handler(folder: Path, text: str | None) -> tuple[config.Settings, Path]:
+def settings_with_handler(folder: Path, text: str | None) -> tuple[Settings, Path]:
     handler = folder / "handler.yaml"
     if text is not None:
         handler.write_text(text)
@@ -1106,7 +1108,7 @@ def settings_with_handler(folder: Path, text: str | None) -> tuple[config.Settin
         "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
         "chains: {default: {model: test, interruption_prompt: handler.yaml, tools: [todo]}}\n"
     )
-    return config.load(config=folder / "config.yaml", environ={}, cwd=folder, flags={}), handler
+    return load_settings(config=folder / "config.yaml", environ={}, cwd=folder, flags={}), handler
 
 
 @pytest.mark.parametrize(

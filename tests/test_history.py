@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prompt_toolkit.history import FileHistory
 
-from cli import history
+from cli.screen import history
 
 
 def test_what_was_kept_is_read_the_newest_first(tmp_path: Path) -> None:

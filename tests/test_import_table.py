@@ -10,72 +10,57 @@ ROOT = Path(__file__).parent.parent
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
 GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
 
-PURE = {"chain.errors", "chain.messages"}
-TRIO = {"trio"}
-TOOLS = PURE | {"chain.events", "chain.lines", "chain.plan", "chain.threads", "chain.tools"} | TRIO
-# What a run is made of: everything below the executor, in the order in which it is built up.
-RUN = PURE | {"chain.events", "chain.endings", "chain.inbox"} | TRIO
-ASKING = RUN | {"chain.conversation", "chain.model", "chain.run"}
-TOOLRUN = RUN | TOOLS | {"chain.conversation", "chain.run"}
-DELIVERY = RUN | {"chain.interruption", "chain.plan", "chain.run"}
-EXECUTOR = ASKING | TOOLRUN | DELIVERY | {"chain.asking", "chain.toolrun", "chain.delivery"}
+# What may be imported by everything that is pure.
+PURE = {"chain.errors", "chain.messages", "chain.wording"}
+# The spine, from the foot up: each room may import those below it.
+LINES = PURE | {"chain.events", "chain.lines", "trio"}
+TOOLS = PURE | {
+    "chain.events",
+    "chain.lines.parse",
+    "chain.plan",
+    "chain.search",
+    "chain.threads",
+    "chain.tools",
+    "trio",
+}
+AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
+SESSION = AGENT | {"chain.session", "chain.exit_codes"}
 
-# The row of a package holds for the modules in it, and who may import a package may import those.
+# The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
-    "chain.lines": set(),
-    "chain.plan": {"chain.errors", "chain.lines"},
-    "chain.events": PURE,
-    "chain.conversation": PURE,
-    "chain.model": PURE,
-    "chain.endings": {"chain.events"},
-    "chain.yamlfile": {"chain.errors", "yaml"},
+    "chain.wording": set(),
+    "chain.exit_codes": {"chain.events"},
     "chain.search": {"regex"},
-    "chain.threads": TRIO,
-    "chain.interruption": PURE | {"chain.lines", "chain.search", "chain.yamlfile"},
-    "chain.promptfile": {"chain.errors", "chain.interruption", "chain.yamlfile"},
-    "chain.feed": {"chain.events"} | TRIO,
-    "chain.inbox": {"chain.errors", "chain.events", "chain.lines"} | TRIO,
-    "chain.tools": TOOLS | {"pydantic"},
-    "chain.run": RUN,
-    "chain.asking": ASKING,
-    "chain.toolrun": TOOLRUN,
-    "chain.delivery": DELIVERY,
-    "chain.executor": EXECUTOR,
-    "chain.account": RUN | {"chain.run"},
-    "chain.runs": EXECUTOR | {"chain.executor", "chain.account", "chain.session", "chain.trace"},
-    "chain.session": {"chain.errors", "chain.threads"} | TRIO,
-    "chain.settings": {"chain.errors"},
-    "chain.overlay": {"chain.yamlfile"},
-    "chain.values": {"chain.errors", "chain.settings", "chain.yamlfile"},
-    "chain.trust": {"chain.errors", "chain.values", "chain.yamlfile"},
-    "chain.config": {
-        "chain.errors",
-        "chain.overlay",
-        "chain.settings",
-        "chain.trust",
-        "chain.values",
-        "chain.yamlfile",
-    },
+    "chain.threads": {"trio"},
+    "chain.events": PURE,
+    "chain.model": PURE,
+    "chain.lines.parse": PURE,
+    "chain.agent.conversation": PURE,
+    "chain.plan": {"chain.errors", "chain.lines.parse"},
+    "chain.yamlfile": {"chain.errors", "yaml"},
+    "chain.lines": LINES,
+    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
+    "chain.tools.tool": TOOLS | {"pydantic"},
+    "chain.tools.registry": TOOLS | {"pydantic"},
+    "chain.tools": TOOLS,
+    "chain.agent": AGENT,
+    "chain.session": SESSION,
+    "chain.config": {"chain.config", "chain.errors", "chain.yamlfile"},
     "chain.providers": PURE
-    | {"chain.model", "chain.search", "chain.threads", "chain.yamlfile", "chain.providers"}
-    | TRIO,
-    "chain.providers.anthropic": PURE
-    | {"chain.model", "chain.providers", "chain.threads", "anthropic", "httpx2"}
-    | TRIO,
-    "chain.trace": PURE | {"chain.events", "chain.model"} | TRIO,
-    "chain.chain": EXECUTOR
-    | {"chain.executor", "chain.account", "chain.runs", "chain.feed", "chain.promptfile", "chain.session"}
-    | {"chain.trace", "chain.version"},
+    | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
+    "chain.providers.anthropic.client": PURE
+    | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.app": {"chain"} | TRIO,
+    "chain.app": {"chain", "trio"},
 }
 
-PRIVATE = {"conversation", "asking", "delivery", "executor", "toolrun", "account", "runs", "inbox", "providers"}
-PRIVATE |= {"session", "trace", "model"}
-"""The parts of chain that are its own business: a front end speaks to a `Chain` and reads events."""
+PUBLIC = {"chain", "app", "config", "errors", "events", "exit_codes", "lines", "threads"}
+PUBLIC |= {"version", "wording"}
+"""The parts of chain that a front end may import: it speaks to a `Chain` and reads events."""
 
 
 def modules() -> dict[str, Path]:
@@ -128,10 +113,10 @@ def test_module_imports_only_what_its_row_allows(name: str) -> None:
 
 def check_cli(name: str, found: set[str]) -> None:
     outside = found & GUARDED
-    assert outside <= ({"trio", "prompt_toolkit"} if name == "cli.terminal" else {"trio"})
-    if name in {"cli.render", "cli.moments", "cli.commands"}:
+    assert outside <= ({"trio", "prompt_toolkit"} if name == "cli.screen.editor" else {"trio"})
+    if name.startswith("cli.show.") or name in {"cli.input.moments", "cli.slash"}:
         assert not outside
-    private = {m for m in found if m.startswith("chain.") and m.split(".")[1] in PRIVATE}
+    private = {m for m in found if m.startswith("chain.") and m.split(".")[1] not in PUBLIC}
     assert not private, f"{name} reaches into {sorted(private)}"
 
 

@@ -14,9 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import State
-from chain.inbox import Accepted, Inbox, Ledger, Refused
-from chain.lines import MAX_LINE, Adjustment, Line, parse_line
-from chain.session import Journal
+from chain.lines.inbox import Inbox
+from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
+from chain.lines.receipts import Accepted, Ledger, Refused
+from chain.session.journal import Journal
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
 STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from chain.config import defaults_folder, load
+from chain.config.load import defaults_folder, load_settings
 from chain.errors import UserError
-from cli.initialize import init
+from cli.subcommands.init import init
 
 
 def test_a_new_folder_gets_a_configuration_that_works_and_is_not_asked_about(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "new"
     lines = init(folder)
     assert lines[0] == f"wrote {folder / 'config.yaml'}"
-    got = load(config=None, environ={"HOME": str(tmp_path)}, cwd=folder)
+    got = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=folder)
     assert got.file == folder / "config.yaml"
     assert got.untrusted == ()
     assert got.chain().system_prompt == folder / "prompts/system.yaml"
@@ -32,7 +32,7 @@ def test_the_files_are_the_shipped_ones_and_each_is_told(tmp_path: Path) -> None
 
 def test_every_file_that_the_configuration_names_is_there(tmp_path: Path) -> None:
     init(tmp_path)
-    got = load(config=None, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
+    got = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
     for path in (got.chain().system_prompt, got.chain().interruption_prompt, got.model("offline").script):
         assert path is not None
         assert path.is_file()

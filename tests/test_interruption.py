@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ConfigError
-from chain.interruption import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose, parse
-from chain.lines import parse_line
+from chain.interruption.parse import parse
+from chain.interruption.prompt import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose
+from chain.lines.parse import parse_line
 from chain.messages import Overrides
 
 FILE = "prompts/handler.yaml"

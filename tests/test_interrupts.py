@@ -16,12 +16,12 @@ from support import MemoryFile, Session, check_invariants, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.conversation import INTERRUPTED, SKIPPED
-from chain.endings import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
+from chain.agent.conversation import INTERRUPTED, SKIPPED
 from chain.errors import ModelError
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted import ScriptedModel
-from chain.tools import Tool, ToolContext, tool
+from chain.providers.scripted.model import ScriptedModel
+from chain.tools.tool import Tool, ToolContext, tool
+from chain.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
 
 MODEL = """
 rules:

@@ -13,10 +13,10 @@ from support import MemoryFile, check_invariants, open_session, settings
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 from cli import headless
 from cli.headless import Job
-from cli.render import Renderer
+from cli.show.events import Renderer
 
 TWO_STEPS = """
 rules:

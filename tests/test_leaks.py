@@ -28,7 +28,7 @@ from wire import model_at
 from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 
 @tool

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.lines import (
+from chain.lines.parse import (
     MAX_LINE,
     STOP_PHRASES,
     AddTask,

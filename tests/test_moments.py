@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chain import events
 from chain.errors import UserError
 from chain.events import Event
-from cli.moments import (
+from cli.input.moments import (
     After,
     AtAnswer,
     AtDone,

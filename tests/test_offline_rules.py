@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from chain import interruption
+from chain.config.system_prompt import read_system_prompt
 from chain.errors import ToolError
-from chain.interruption import Arrival, Situation
-from chain.lines import parse_line
+from chain.interruption import prompt as interruption
+from chain.interruption.file import PromptFile
+from chain.interruption.prompt import Arrival, Situation
+from chain.lines.parse import parse_line
 from chain.messages import Message, ToolCall, ToolResult, tool_results, user_text
 from chain.model import Request, ToolSpec
 from chain.plan import Plan
-from chain.promptfile import PromptFile, read_system_prompt
-from chain.providers import rules
-from chain.providers.scripted import ScriptedModel
-from chain.tools import Guidance, Registry, ToolContext, files, plan
+from chain.providers.scripted import rules
+from chain.providers.scripted.model import ScriptedModel
+from chain.tools import files, plan
+from chain.tools.registry import Registry
+from chain.tools.tool import Guidance, ToolContext
 
 PROMPTS = Path(__file__).parent.parent / "prompts"
 # At full speed: the pace is for people to watch.

@@ -19,9 +19,9 @@ import trio
 from support import Session, open_session
 
 from chain import events
-from chain.tools import ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 from cli.output import Format, Output
-from cli.render import Renderer
+from cli.show.events import Renderer
 
 RULES = """
 rules:

@@ -15,9 +15,9 @@ from support import FullDisk, Session, check_invariants, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.conversation import INTERRUPTED, SKIPPED
-from chain.toolrun import MAX_AT_ONCE, batches
-from chain.tools import Tool, ToolContext, tool
+from chain.agent.conversation import INTERRUPTED, SKIPPED
+from chain.agent.tool_calls import MAX_AT_ONCE, batches
+from chain.tools.tool import Tool, ToolContext, tool
 
 
 def asking(*calls: str) -> str:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chain.errors import PlanError
-from chain.lines import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
+from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
 from chain.plan import MAX_TASKS, Author, Change, Plan, Task, changed
 
 

@@ -62,7 +62,7 @@ chains:
 DRIVER = """
 import os, sys
 import trio
-from chain.tools import ToolContext, tool
+from chain import ToolContext, tool
 from cli.main import main
 
 @tool(timeout_s=1000)
@@ -227,7 +227,7 @@ def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
 
 BLOCKED = """
 import os, sys, time
-from chain.tools import ToolContext, tool
+from chain import ToolContext, tool
 from cli.main import main
 
 @tool

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.interruption import BUILT_IN
-from chain.promptfile import PromptFile
+from chain.interruption.file import PromptFile
+from chain.interruption.prompt import BUILT_IN
 
 GOOD = "messages: [{role: system, content: 'Be brief.'}]\n"
 BROKEN = "version: '1.0'\nmesages: []\n"

@@ -48,7 +48,7 @@ from chain import events
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request, StopReason
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 # --------------------------------------------------------------------------------------- a random model and its tools
 

@@ -16,11 +16,15 @@ import pytest
 from screen import Screen
 from support import open_session
 
-from chain import endings, events, interruption, lines
-from chain.config import load
-from cli import moments
-from cli.commands import Commands
+from chain import events
+from chain.config.load import load_settings
+from chain.exit_codes import EXIT_CODES
+from chain.interruption.parse import parse as parse_prompt
+from chain.interruption.prompt import NAMES
+from chain.lines import parse as lines
+from cli.input import moments
 from cli.main import USAGE
+from cli.slash import Commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -92,7 +96,7 @@ def without_chance(transcript: str) -> list[str]:
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
     told = {name for cells in rows("Use") for name in re.findall(r"`(/\w+)", cells[0])}
     async with open_session("rules: [{text: Hello.}]") as session:
-        commands = Commands(session.chain, load(config=None, environ={}, cwd=tmp_path))
+        commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
         assert told == {name.strip() for name in commands.completions("/")}
 
 
@@ -108,7 +112,7 @@ def test_the_event_table_is_the_union() -> None:
 
 def test_the_exit_codes_are_the_table_of_endings() -> None:
     told = {s: int(code) for code, statuses in rows("Exit codes") for s in re.findall(r"`(\w+)`", statuses)}
-    assert told == endings.EXIT_CODES
+    assert told == EXIT_CODES
     assert "143, 130, 1, 4, 3" in README
 
 
@@ -124,13 +128,13 @@ def test_every_stop_phrase_is_listed(phrase: str) -> None:
 
 def test_the_configuration_example_works(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("config"))
-    settings = load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
     assert settings.chain().max_iterations == 5
     assert settings.model().script == tmp_path / "my_rules.yaml"
 
 
 def test_the_handler_example_is_used_as_it_is() -> None:
-    prompt = interruption.parse(block("handler"), "handler.yaml")
+    prompt = parse_prompt(block("handler"), "handler.yaml")
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
 
 
@@ -146,7 +150,7 @@ def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Pat
 
 
 def test_the_template_names_are_all_listed() -> None:
-    for name in interruption.NAMES:
+    for name in NAMES:
         assert f"`${{{name}}}`" in README
 
 
@@ -172,7 +176,9 @@ def test_every_option_of_the_readme_exists(tmp_path: Path) -> None:
 
 def test_the_local_model_example_needs_no_key(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("local model"))
-    settings = load(config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for this server"}, cwd=tmp_path)
+    settings = load_settings(
+        config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for this server"}, cwd=tmp_path
+    )
     model = settings.model("local")
     assert (model.base_url, model.api_key, model.lacks_key) == ("http://localhost:8080", None, False)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
-from chain.endings import STOPPED_BY_RULE
 from chain.events import Event, TaskView
 from chain.messages import Usage
-from cli.flow import clean
-from cli.render import MAX_ROWS, LiveRenderer, Renderer
+from chain.wording import STOPPED_BY_RULE
+from cli.show.events import MAX_ROWS, LiveRenderer, Renderer
+from cli.show.text import clean
 
 
 def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:

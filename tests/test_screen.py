@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from screen import DEADLINE_S, Emulator, Receipt, Screen, gates, receipts, records
 
-from chain.providers import rules
+from chain.providers.scripted import rules
 
 Start = Callable[..., Screen]
 

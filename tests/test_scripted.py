@@ -23,7 +23,7 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted import ScriptedModel
+from chain.providers.scripted.model import ScriptedModel
 
 RESUME = (
     "Your reply was shown to the user. Continue the task, as the user's messages changed it. "

@@ -13,9 +13,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.chain import Submitted
-from chain.tools import Tool, ToolContext, tool
-from cli.moments import Now, parse_moment
-from cli.sender import AHEAD, AHEAD_CHARS, Outgoing, Sender
+from chain.tools.tool import Tool, ToolContext, tool
+from cli.input.moments import Now, parse_moment
+from cli.input.sender import AHEAD, AHEAD_CHARS, Outgoing, Sender
 
 RULES = """
 rules:

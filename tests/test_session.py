@@ -21,9 +21,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from chain import session
 from chain.errors import JournalError, SessionError
-from chain.session import DiskFile, Journal, new_journal, sessions_folder
+from chain.session import journal as session
+from chain.session.journal import DiskFile, Journal
+from chain.session.store import new_journal, sessions_folder
 
 ROOT = Path(__file__).parent.parent
 
@@ -520,7 +521,7 @@ def test_what_is_there_already_is_kept(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from chain.session import DiskFile, Journal
+from chain.session.journal import DiskFile, Journal
 journal = Journal(DiskFile(Path(sys.argv[1])))
 for n in range(100):
     journal.record("line", {"n": n})

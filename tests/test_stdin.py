@@ -16,8 +16,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.lines import MAX_LINE
-from cli.stdin import Lines, RawLine
+from chain.lines.parse import MAX_LINE
+from cli.input.stdin import Lines, RawLine
 
 BOM = b"\xef\xbb\xbf"
 CHUNK = 60_000

@@ -55,7 +55,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import UserError
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"

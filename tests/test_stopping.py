@@ -77,8 +77,8 @@ from test_steering import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.lines import STOP_PHRASES
-from chain.tools import ToolContext, tool
+from chain.lines.parse import STOP_PHRASES
+from chain.tools.tool import ToolContext, tool
 
 STOPPED = "[The user stopped the run here]"
 INTERRUPTED_HERE = "[The user interrupted the run here]"

@@ -16,12 +16,12 @@ from double.steps import Say, calls, cut_call, nothing, text, thinking
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.conversation import Conversation
+from chain.agent.conversation import Conversation
 from chain.errors import ConversationError, ModelError
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, Usage, block_to_json, user_text
 from chain.model import Delta, Reply
-from chain.providers import stream
-from chain.providers.stream import BrokenStream, ReplyReader, ServiceError
+from chain.providers.anthropic import stream
+from chain.providers.anthropic.stream import BrokenStream, ReplyReader, ServiceError
 
 USAGE = {"input_tokens": 11, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5}
 

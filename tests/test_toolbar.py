@@ -10,8 +10,8 @@ from prompt_toolkit.utils import get_cwidth
 
 from chain import events
 from chain.events import Event, TaskView
-from chain.lines import MAX_LINE, STOP_PHRASES
-from cli.toolbar import LONGEST_PARSED, Toolbar
+from chain.lines.parse import MAX_LINE, STOP_PHRASES
+from cli.show.toolbar import LONGEST_PARSED, Toolbar
 
 RUN = events.RunStarted(id="L1", query="count", time=100.0)
 ITERATION = events.IterationStarted(iteration=3, max_iterations=20, time=101.0)

@@ -6,13 +6,14 @@ from typing import Any, Literal
 import pytest
 import trio
 
-from chain import config
 from chain.app import configured_tools
+from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
-from chain.lines import Adjustment
+from chain.lines.parse import Adjustment
 from chain.plan import Plan
-from chain.tools import Guidance, Registry, Tool, ToolContext, tool
 from chain.tools.plan import TOOLS
+from chain.tools.registry import Registry
+from chain.tools.tool import Guidance, Tool, ToolContext, tool
 
 
 class Steered:
@@ -300,7 +301,7 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
         return text
 
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, tools: [todo, echo]}}")
-    chosen = config.load(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path).chain()
+    chosen = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path).chain()
     assert "plan_list" in [each.name for each in configured_tools(chosen, [echo])]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
         configured_tools(chosen)

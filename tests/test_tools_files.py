@@ -14,8 +14,9 @@ import trio.testing
 
 from chain.errors import ToolError
 from chain.plan import Plan
-from chain.tools import Guidance, ToolContext, files, grep
+from chain.tools import files, grep
 from chain.tools.files import TOOLS, inside, list_files, read_file, search_files
+from chain.tools.tool import Guidance, ToolContext
 
 
 class Unsteered:

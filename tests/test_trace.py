@@ -10,8 +10,8 @@ from support import MemoryFile, Recorder, Session, check_invariants, settings
 
 from chain import events
 from chain.app import open_chain
-from chain.providers.scripted import ScriptedModel
-from chain.session import Journal
+from chain.providers.scripted.model import ScriptedModel
+from chain.session.journal import Journal
 
 MODEL = """
 rules:

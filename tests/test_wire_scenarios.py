@@ -25,7 +25,7 @@ from wire import TOOLS, model_at, wired
 from chain import events
 from chain.messages import user_text
 from chain.model import Reply, Request
-from chain.providers.anthropic import AnthropicModel
+from chain.providers.anthropic.client import AnthropicModel
 
 LOOK = calls(("look", {"at": "x"}), ("slow", {}), say="Let me look.", text_chunk=4)
 FINAL = text("The final answer.", text_chunk=4)

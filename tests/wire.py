@@ -19,10 +19,11 @@ from support import Session, check_invariants, open_session
 from support import settings as chain_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import config, events
-from chain.providers.anthropic import AnthropicModel, Price, Service
-from chain.providers.encoding import Parameters
-from chain.tools import Tool, ToolContext, tool
+from chain import events
+from chain.config.load import Settings
+from chain.providers.anthropic.client import AnthropicModel, Price, Service
+from chain.providers.anthropic.encoding import Parameters
+from chain.tools.tool import Tool, ToolContext, tool
 
 KEY = "test-key"
 
@@ -109,7 +110,7 @@ async def wired(
     script: Script,
     *,
     tools: Iterable[Tool] = TOOLS,
-    use: config.Settings | None = None,
+    use: Settings | None = None,
     policy: Policy | None = None,
     cache: PromptCache | None = None,
     tail: Tail = None,

@@ -13,7 +13,8 @@ import trio
 
 from chain.errors import ToolError
 from chain.messages import ToolCall, ToolResult
-from chain.tools import Registry, Tool, ToolContext
+from chain.tools.registry import Registry
+from chain.tools.tool import Tool, ToolContext
 
 NO_OUTPUT = "(no output)"
 

@@ -30,7 +30,8 @@ import trio
 from chain.errors import ToolError
 from chain.messages import JsonObject
 from chain.threads import Threads
-from chain.tools import Tool, ToolContext, grep, tool
+from chain.tools import grep
+from chain.tools.tool import Tool, ToolContext, tool
 
 LEFT_OUT = frozenset(
     {

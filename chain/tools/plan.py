@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 
 @tool

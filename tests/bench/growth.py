@@ -25,12 +25,13 @@ from tempfile import TemporaryDirectory
 import trio
 from workload import looked_up, price
 
-from chain import config, events
+from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
-from chain.feed import Feed
+from chain.config.load import Settings, load_settings
 from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Reply, Request
+from chain.session.feed import Feed
 
 WIDTH = 20
 """A figure is the mean of the N / WIDTH runs or iterations around it."""
@@ -71,13 +72,13 @@ class Model:
 
 
 @cache
-def settings(folder: Path) -> config.Settings:
+def settings(folder: Path) -> Settings:
     """The settings that all chains have in common."""
     path = folder / "config.yaml"
     path.write_text(
         "models: {default: offline}\nchains: {default: {tools: [], max_iterations: 10000000, timeout_s: 100000}}\n"
     )
-    return config.load(config=path, environ={}, cwd=folder, flags={})
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
 
 
 @asynccontextmanager

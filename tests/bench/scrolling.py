@@ -21,7 +21,7 @@ import trio
 from chain import app
 from chain.messages import ToolCall, assistant
 from chain.model import Delta, Reply, Request
-from chain.tools import ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 from cli.main import main
 
 LINES_A_SECOND = 10_000

@@ -22,7 +22,7 @@ from workload import looked_up, ready_chain, run
 
 from chain import events
 from chain.chain import Chain
-from chain.tools import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 LINE = "prefer the parts made of steel"
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import trio
 
-from chain import config, events
+from chain import events
 from chain.app import anthropic_model, open_chain
 from chain.chain import Chain
-from chain.feed import Feed
-from chain.promptfile import read_system_prompt
-from chain.tools import Tool, ToolContext, tool
+from chain.config.load import Settings, load_settings
+from chain.config.system_prompt import read_system_prompt
+from chain.session.feed import Feed
+from chain.tools.tool import Tool, ToolContext, tool
 from cli.output import _json
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -56,7 +57,7 @@ def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def settings(folder: Path, url: str, iterations: int) -> config.Settings:
+def settings(folder: Path, url: str, iterations: int) -> Settings:
     """The settings of a chain that asks the double, with the shipped prompts; read from a file, as a user's are."""
     model = {"provider": "anthropic", "model": MODEL, "api_key": KEY, "base_url": url, "max_tokens": MAX_TOKENS}
     chosen = {
@@ -69,7 +70,7 @@ def settings(folder: Path, url: str, iterations: int) -> config.Settings:
     raw = {"models": {"default": "double", "definitions": {"double": model}}, "chains": {"default": chosen}}
     file = folder / "config.yaml"
     file.write_text(json.dumps(raw), encoding="utf-8")
-    return config.load(config=file, environ={}, cwd=folder, flags={})
+    return load_settings(config=file, environ={}, cwd=folder, flags={})
 
 
 @asynccontextmanager

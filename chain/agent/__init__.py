@@ -1,0 +1,1 @@
+"""One agent: its loop, its conversation, its model calls and tool calls."""

@@ -1,0 +1,241 @@
+"""The history of a session, as a state machine that cannot hold what the Messages API would refuse.
+
+Four states say what may come next. The API wants a user message first, every ``tool_use`` answered by one
+``tool_result`` in the very next message, ids used once, and a user message last in a request
+(https://docs.anthropic.com/en/api/messages). So a request can be made in one state alone, ASKED, and a tool call that
+nobody answered leaves the history in OPEN, where nothing but its results is accepted:
+
+========  =============  ==================  ==================  ============
+state     user text      reply, no calls     reply with calls    tool results
+========  =============  ==================  ==================  ============
+EMPTY     ASKED
+ASKED     ASKED          REPLIED             OPEN
+OPEN                                                             ASKED
+REPLIED   ASKED
+========  =============  ==================  ==================  ============
+
+Messages are only ever appended, so a prompt cache keeps hitting. The one exception is ``withdraw``, which a refused
+request needs. Several user messages may follow each other: whoever speaks to the service merges them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Literal, TypeAlias, overload
+
+from chain.errors import ConversationError
+from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
+from chain.wording import INTERRUPTED, SKIPPED
+
+MAX_ID = 128
+"""Characters of a tool call's id; those of the API have 30."""
+
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+"""What the API takes as one, and says when it gets another: ``tool_use.id: String should match pattern``."""
+
+State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
+Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
+
+_NEXT: dict[tuple[State, Step], State] = {
+    ("EMPTY", "user text"): "ASKED",
+    ("ASKED", "user text"): "ASKED",
+    ("ASKED", "reply"): "REPLIED",
+    ("ASKED", "reply with calls"): "OPEN",
+    ("OPEN", "tool results"): "ASKED",
+    ("REPLIED", "user text"): "ASKED",
+}
+
+
+class CallIds:
+    """The ids of the tool calls of a session, whichever agent made them: each is used once.
+
+    Some servers make ids that the API does not take back (``functions.look:0``), or begin to count anew for each reply.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._number = 0
+
+    def claimed(self, message: Message) -> Message:
+        """A reply with ids that can be sent back, which count as used from now on.
+
+        Raises ``ConversationError`` if two of its calls have one id, since nobody could tell their results apart.
+        """
+        seen: set[str] = set()
+        for id in (call.id for call in message.calls if call.id):
+            if id in seen:
+                raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
+            seen.add(id)
+        claimed = [self._claim(call.id) for call in message.calls]
+        if claimed == [call.id for call in message.calls]:
+            return message
+        left = iter(claimed)
+        blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
+        return Message(message.role, tuple(blocks))
+
+    def _claim(self, id: str) -> str:
+        while id in self._used or len(id) > MAX_ID or not _ID.fullmatch(id):
+            self._number += 1
+            id = f"call_{self._number}"
+        self._used.add(id)
+        return id
+
+
+class Messages(Sequence[Message]):
+    """The first messages of a history that only grows, as they stand: making one does not copy them."""
+
+    def __init__(self, history: list[Message], count: int) -> None:
+        self._history = history
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        if isinstance(at, slice):
+            return [self._history[n] for n in range(*at.indices(self._count))]
+        return self._history[range(self._count)[at]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._history, self._count)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reversed__(self) -> Iterator[Message]:
+        return (self._history[n] for n in reversed(range(self._count)))
+
+
+class Conversation:
+    """The messages so far, and the state that follows from them."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._state: State = "EMPTY"
+        self._ids: set[str] = set()
+        self._open: tuple[ToolCall, ...] = ()
+        for message in messages:
+            self.append(message)
+
+    @property
+    def state(self) -> State:
+        """Which row of the table holds now."""
+        return self._state
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Everything so far, for reading."""
+        return self._messages
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for their results, in order; empty but in OPEN."""
+        return self._open
+
+    def request(self) -> Sequence[Message]:
+        """The messages of a model call, which stay as they are.
+
+        Raises ``ConversationError`` when the model has nothing to answer.
+        """
+        if self._state != "ASKED":
+            raise ConversationError(f"no request can be made of a conversation in state {self._state}")
+        return Messages(self._messages, len(self._messages))
+
+    def check(self, message: Message) -> State:
+        """The state that the message would lead to. Raises ``ConversationError`` with what is wrong with it."""
+        _check_blocks(message)
+        step = _step(message)
+        after = _NEXT.get((self._state, step))
+        if after is None:
+            raise ConversationError(f"{step} cannot follow in state {self._state}")
+        ids = [call.id for call in message.calls]
+        repeated = sorted(id for id, count in Counter(ids).items() if count > 1 or id in self._ids)
+        if repeated:
+            raise ConversationError(f"the tool call id {repeated[0]!r} was used before")
+        if step == "tool results" and [r.id for r in message.results] != [c.id for c in self._open]:
+            raise ConversationError("the results are not those of the open tool calls, in their order")
+        return after
+
+    def append(self, message: Message) -> None:
+        """Take the message. Raises ``ConversationError`` and changes nothing when it may not come next."""
+        self.append_checked(message, self.check(message))
+
+    def append_checked(self, message: Message, after: State) -> None:
+        """Take a message that was checked in this very step, and led to this state."""
+        self._state = after
+        self._messages.append(message)
+        self._open = message.calls
+        self._ids.update(call.id for call in message.calls)
+
+    def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
+        """Stub results for the open calls: those whose id is in ``started`` may have had effects, the others not."""
+        ran = set(started)
+        return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
+
+    @property
+    def withdrawable(self) -> int:
+        """How many messages ``withdraw`` would take back."""
+        count = 0
+        for message in reversed(self._messages):
+            if message.role == "assistant" and not message.calls:
+                break
+            count += 1
+        return count
+
+    def withdraw(self) -> tuple[Message, ...]:
+        """Take back, and return, the messages since the last reply without tool calls.
+
+        What is left is EMPTY or REPLIED. The API refuses the same history again and again, so a refused request has to
+        leave it (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
+        """
+        keep = len(self._messages) - self.withdrawable
+        taken = tuple(self._messages[keep:])
+        self._messages = self._messages[:keep]  # a new list, since requests that were made look at the old one
+        self._ids.difference_update(call.id for m in taken for call in m.calls)
+        self._open = ()
+        self._state = "REPLIED" if keep else "EMPTY"
+        return taken
+
+
+def _step(message: Message) -> Step:
+    if message.role == "assistant":
+        return "reply with calls" if message.calls else "reply"
+    return "tool results" if message.results else "user text"
+
+
+def _check_blocks(message: Message) -> None:
+    if not message.blocks:
+        raise ConversationError("a message needs content")
+    for block in message.blocks:
+        match block:
+            case Text(text) if not text.strip():
+                raise ConversationError("a text block may not be blank")
+            case ToolCall(id, name):
+                if message.role == "user":
+                    raise ConversationError("a user message may not hold a tool call")
+                if not id.strip() or not name.strip():
+                    raise ConversationError("a tool call needs an id and a name")
+            case ToolResult() if message.role == "assistant":
+                raise ConversationError("a reply may not hold a tool result")
+            case Opaque({"type": "tool_use" | "tool_result" as kind}):
+                raise ConversationError(f"a {kind} block in a form that is not known here")
+            case Opaque({"type": "text", "text": str(text)}) if not text.strip():
+                raise ConversationError("a text block may not be blank")
+            case Text() | Opaque() if message.results:
+                raise ConversationError("text comes in a message of its own after tool results")
+            case _:
+                pass

@@ -1,0 +1,384 @@
+"""The one loop: model call, tool calls, and between them the safe points where the user's lines come in.
+
+::
+
+    append the query
+    A     deliver the lines carried over
+    for each iteration:
+          ask the model              nothing is delivered while it answers
+          append the reply
+          no tool calls?        B    deliver what waits and go on; nothing waits: done
+          for each batch:       C    an urgent line or a stop waits: skip the rest
+          append the results
+                                D    deliver what waits
+
+What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
+the journal.
+
+``Run`` (chain.run) is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt
+that comes before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the
+cancelled scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from chain import events
+from chain.agent import endings
+from chain.agent.conversation import CallIds, Conversation
+from chain.agent.delivery import Delivery
+from chain.agent.model_call import Asker, BudgetSpent
+from chain.agent.run import Limits, Outcome, Run, Step
+from chain.agent.tool_calls import ToolRunner
+from chain.errors import JournalError, ModelError
+from chain.events import Point
+from chain.interruption.prompt import InterruptionPrompt
+from chain.lines.inbox import Inbox
+from chain.lines.receipts import Accepted, Emit, Ledger, Record
+from chain.messages import Message, Text, ToolCall, assistant, to_json, user_text
+from chain.model import Model, Reply, ToolSpec
+from chain.plan import Author, Plan
+from chain.tools import calling
+from chain.tools.registry import Registry
+from chain.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, PLEASE_CONTINUE, STOP_NOTE
+
+_GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
+"""The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
+
+
+class Flushing(Record, Protocol):
+    """A journal as the loop needs it."""
+
+    async def flush(self) -> None:
+        """Wait until what was queued is on the disk and told. Raises ``JournalError``."""
+        ...
+
+
+class Executor:
+    """Runs one agent's loop. ``prompt()`` gives the handler prompt as it is now; it never fails."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        system: str,
+        registry: Registry,
+        conversation: Conversation,
+        inbox: Inbox,
+        ledger: Ledger,
+        journal: Flushing,
+        emit: Emit,
+        plan: Plan,
+        prompt: Callable[[], InterruptionPrompt],
+        workspace: Path,
+        limits: Limits,
+        tool_rules: calling.Rules,
+        call_ids: CallIds,
+        agent: str = "main",
+        trace_path: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.agent = agent
+        self.conversation = conversation
+        self.inbox = inbox
+        self._asker = Asker(
+            agent=agent,
+            model=model,
+            system=system,
+            tools=[ToolSpec(t.name, t.description, t.input_schema) for t in registry],
+            conversation=conversation,
+            emit=emit,
+            max_attempts=limits.max_attempts,
+            spent=self._spent,
+            call_ids=call_ids,
+        )
+        self._tools = ToolRunner(
+            agent=agent,
+            registry=registry,
+            rules=tool_rules,
+            workspace=workspace,
+            plan=plan,
+            conversation=conversation,
+            commit=self._commit,
+            inbox=inbox,
+            journal=journal,
+            emit=emit,
+        )
+        self._delivery = Delivery(
+            agent=agent,
+            inbox=inbox,
+            ledger=ledger,
+            journal=journal,
+            emit=emit,
+            plan=plan,
+            prompt=prompt,
+            commit=self._commit,
+            max_iterations=limits.max_iterations,
+            trace_path=trace_path,
+        )
+        self._journal = journal
+        self._emit = emit
+        self._plan = plan
+        self._limits = limits
+        # A conversation that begins does not know the plan that is there already.
+        self._plan_is_news = bool(plan.tasks) and conversation.state == "EMPTY"
+        self._plan_sent: object = None
+        self._unfinished: Run | None = None
+        """The run whose tool calls are still open since the disk did not take their results."""
+
+    def plan_changed(self, by: Author) -> None:
+        """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
+        self._plan_is_news = by != "model"
+
+    def use_model(self, model: Model, max_attempts: int) -> None:
+        """Ask another model from now on; for the time between two runs."""
+        self._asker.use(model, max_attempts)
+
+    async def run(self, run: Run) -> Outcome:
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
+        outcome: Outcome | None = None
+        try:
+            self._open(run)
+            run.scope.deadline = trio.current_time() + self._limits.timeout_s
+            with run.scope:
+                outcome = await self._loop(run)
+        except ModelError as error:
+            # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
+            outcome = None if run.interrupted else self._failed(run, "model", str(error))
+        except JournalError as error:
+            outcome = self._failed(run, "journal", str(error))
+        if outcome is None:
+            outcome = self._cut_short(run)
+        elif outcome.status in _GIVE_WAY and (run.interrupted or run.stop_asked):
+            # The user's word came in the very step of another ending: nothing is to follow now.
+            outcome = self._cut_short(run) if run.interrupted else self._stopped(run)
+        # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
+        # next run answers the calls that are open.
+        with suppress(JournalError):
+            self._complete(run, outcome)
+        self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
+        return outcome
+
+    # ------------------------------------------------------------------------------------------------- the loop
+
+    def _open(self, run: Run) -> None:
+        """Answer what an earlier ending could not write, then append the query."""
+        if self.conversation.open_calls:
+            self._answer_open(run)
+        if run.query is not None:
+            self._delivery.query(run, run.query)
+
+    def _answer_open(self, run: Run) -> None:
+        """Answer the open calls with what the run that made them knows: it may be an earlier one."""
+        self._tools.answer_open(self._unfinished or run)
+        self._unfinished = None
+
+    async def _loop(self, run: Run) -> Outcome:
+        # A run that is over before its first step takes no lines along: they are given back.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not run.stop_asked and not self._delivery.deliver(run, "A") and run.query is None:
+            return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
+        while run.iteration < self._limits.max_iterations:
+            run.step = Step()
+            await self._journal.flush()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if run.stop_asked:
+                return self._stopped(run)
+            if spent := self._spent(run):
+                return self._limit_reached(run, spent)
+            run.iteration += 1
+            most = self._limits.max_iterations
+            self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
+            try:
+                reply = await self._asker.reply(run, self._tail(run))
+            except BudgetSpent as spent_now:
+                return self._limit_reached(run, str(spent_now))
+            outcome = self._stopped(run) if reply is None else await self._take(run, reply)
+            if outcome is not None:
+                return outcome
+        return self._at_limit(run)
+
+    async def _take(self, run: Run, reply: Reply) -> Outcome | None:
+        """Append a reply and do what it asks for. ``None``: the loop goes on."""
+        message, text = reply.message, reply.message.text.strip()
+        if reply.stop_reason == "refusal":
+            return self._refused(run)
+        if reply.stop_reason == "pause_turn":
+            if run.stop_asked:
+                return self._stopped(run)
+            raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
+        if reply.stop_reason == "model_context_window_exceeded":
+            if text:
+                self._append_reply(run, assistant([Text(message.text)]))
+            return Outcome("context_full", text or "The conversation has outgrown the model; /new starts afresh.")
+        if not text and not message.calls:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return self._empty(run)
+        self._append_reply(run, message)
+        if message.calls:
+            skipped = await self._tools.run(run, message.calls, reply.cut_calls)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return self._after_tools(run, skipped)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
+
+    def _after_answer(self, run: Run, truncated: Outcome | None) -> Outcome | None:
+        """Point B, and the way back to the task after an aside.
+
+        ``truncated`` is how a run ends whose last reply was cut off, if no line goes on from there.
+        """
+        if run.stop_asked:
+            return self._stopped(run)
+        spent = self._spent(run)
+        if spent or run.iteration == self._limits.max_iterations:
+            # No call is left to answer what would be delivered.
+            self._delivery.settle_todos(run)
+            waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
+            if not waits and (truncated or run.asked.resume is None):
+                return truncated or self._done(run)
+            return self._limit_reached(run, spent) if spent else self._at_limit(run)
+        if self._delivery.deliver(run, "B"):
+            return None
+        resume, run.asked = run.asked.resume, run.asked.after_reply()
+        if truncated or resume is None:
+            return truncated or self._done(run)
+        self._commit(user_text(resume))
+        return None
+
+    def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
+        """Point D, reported as C when an urgent line skipped tools."""
+        if run.stop_asked:
+            return self._stopped(run)
+        run.asked = run.asked.after_reply()
+        if run.iteration == self._limits.max_iterations or self._spent(run):
+            self._delivery.settle_todos(run)
+        else:
+            self._delivery.deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
+        return None
+
+    def _tail(self, run: Run) -> tuple[str, ...]:
+        """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
+        plan = self._plan.render() if self._plan_is_news else ""
+        self._plan_sent = self._plan.tasks
+        return tuple(text for text in (run.asked.post_prompt, plan) if text)
+
+    def _spent(self, run: Run) -> str:
+        """Which budget the run has used up, or an empty string."""
+        tokens, cost = self._limits.max_tokens, self._limits.max_cost_usd
+        if tokens is not None and run.usage.total_tokens >= tokens:
+            return f"Stopped: the run has used {run.usage.total_tokens:,} tokens, and its budget is {tokens:,}."
+        if cost is not None and run.usage.cost_usd is not None and run.usage.cost_usd >= cost:
+            return f"Stopped: the run has cost ${run.usage.cost_usd:.2f}, and its budget is ${cost:.2f}."
+        return ""
+
+    def _append_reply(self, run: Run, message: Message) -> None:
+        self._commit(message)
+        run.step.appended = True
+        # A change that came while the model was answering is still news.
+        self._plan_is_news = self._plan_is_news and self._plan.tasks != self._plan_sent
+        text = message.text.strip()
+        if text:
+            run.replies.append(text)
+        if not message.calls:
+            self._delivery.answered()
+            run.answer = run.answer if run.asked.asides_only else text
+        self._emit(
+            events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
+        )
+
+    # --------------------------------------------------------------------------------------------------- one door
+
+    def _commit(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
+        """The one door into the conversation: check, journal, append.
+
+        The journal comes before the append, so that the history never holds what the record does not.
+        """
+        after = self.conversation.check(message)
+        self._journal.record(
+            "message",
+            {
+                "message": to_json(message),
+                "agent": self.agent,
+                "parent_id": "root",
+                "is_interjection": point not in (None, "start"),
+                "line_ids": [a.id for a in lines],
+                "point": point,
+            },
+        )
+        self.conversation.append_checked(message, after)
+
+    # --------------------------------------------------------------------------------------------------- endings
+
+    def _done(self, run: Run) -> Outcome:
+        return Outcome("done", run.result)
+
+    def _limit_reached(self, run: Run, spent: str) -> Outcome:
+        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        return Outcome("limit_reached", run.result or spent)
+
+    def _at_limit(self, run: Run) -> Outcome:
+        why = f"the run has used all its {run.iteration} iterations; raise max_iterations for longer ones"
+        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        last = run.replies[-1] if run.replies else ""
+        return Outcome("max_iterations", last or f"Stopped after {run.iteration} iterations without a final answer.")
+
+    def _stopped(self, run: Run) -> Outcome:
+        phase = run.phase_reached or "thinking"
+        ending = endings.stopped(phase, run.found, run.skipped, "".join(run.step.shown))
+        return Outcome(
+            ending.status,
+            ending.text,
+            partial=True,
+            phase_reached=phase,
+            partial_results=tuple(f.text for f in run.found),
+            termination_reason="user_cancelled",
+        )
+
+    def _cut_short(self, run: Run) -> Outcome:
+        """The outcome of a cancelled scope: the user's interrupt, or the time limit."""
+        found = tuple(f.text for f in run.found)
+        if run.interrupted:
+            return Outcome("interrupted", INTERRUPTED_TEXT, True, run.phase_reached, found, "user_interrupted")
+        seconds = f"{self._limits.timeout_s:g} s"
+        return Outcome("limit_reached", run.result or f"Stopped after {seconds}, the time limit, without an answer.")
+
+    def _failed(self, run: Run, kind: str, message: str) -> Outcome:
+        self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
+        return Outcome("error", message)
+
+    def _empty(self, run: Run) -> Outcome | None:
+        """A reply without content: ask once for more, then give up."""
+        if run.nudged or run.stop_asked or run.iteration == self._limits.max_iterations:
+            twice = " twice" if run.nudged else ""
+            why = f"The model gave an empty reply{twice}; put it differently, or try again."
+            return self._stopped(run) if run.stop_asked else Outcome("empty", why)
+        run.nudged = True
+        self._commit(user_text(PLEASE_CONTINUE))
+        return None
+
+    def _refused(self, run: Run) -> Outcome:
+        """Take back what the service will not hear, since it would refuse every later request for it too."""
+        count = self.conversation.withdrawable
+        self._journal.record("withdrawn", {"messages": count, "agent": self.agent, "reason": "refused"})
+        self.conversation.withdraw()
+        self._plan_is_news = bool(self._plan.tasks)  # what told the model of it may be gone
+        self._delivery.give_back(run)
+        return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
+
+    def _complete(self, run: Run, outcome: Outcome) -> None:
+        """Make the history of a run that was cut short valid, and say in it what happened."""
+        if self.conversation.open_calls:
+            self._answer_open(run)
+        shown = "".join(run.step.shown)
+        was_cut = outcome.status == "limit_reached" or outcome.termination_reason is not None
+        if was_cut and shown.strip() and not run.step.appended:
+            self._append_reply(run, assistant([Text(shown)]))
+        if outcome.termination_reason == "user_cancelled":
+            self._commit(user_text(STOP_NOTE))
+        elif outcome.termination_reason == "user_interrupted":
+            self._commit(user_text(INTERRUPT_NOTE))

@@ -1,0 +1,177 @@
+"""One model call, asked for again as often as it makes sense.
+
+What is asked again is the same conversation: nothing partial was appended, so a retry takes back only what was shown.
+These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import trio
+
+from chain import events
+from chain.agent.conversation import CallIds, Conversation
+from chain.agent.run import Run
+from chain.errors import ConversationError, ModelError, ParameterRefused
+from chain.lines.receipts import Emit
+from chain.messages import Overrides, Text, Usage, assistant
+from chain.model import Delta, Model, Reply, Request, ToolSpec
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+"""Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
+half so that many chains do not come back in step."""
+
+
+class Asker:
+    """Asks a model for the replies of one agent. ``spent(run)`` says which budget is used up, or nothing."""
+
+    def __init__(
+        self,
+        *,
+        agent: str,
+        model: Model,
+        system: str,
+        tools: Sequence[ToolSpec],
+        conversation: Conversation,
+        emit: Emit,
+        max_attempts: int,
+        spent: Callable[[Run], str],
+        call_ids: CallIds,
+    ) -> None:
+        self._agent = agent
+        self._system = system
+        self._tools = tools
+        self._conversation = conversation
+        self._emit = emit
+        self._spent = spent
+        self._call_ids = call_ids
+        self.use(model, max_attempts)
+
+    def use(self, model: Model, max_attempts: int) -> None:
+        """Ask this model from the next call on."""
+        self._model = model
+        self._max_attempts = max_attempts
+
+    async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
+        """One whole reply; ``None`` when a stop cut it.
+
+        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        """
+        reply: Reply | None = None
+        overrides, attempt = run.asked.overrides, 1
+        with trio.CancelScope() as run.call_scope:
+            while reply is None and _goes_on(run):
+                request = Request(self._system, self._conversation.request(), self._tools, tail, overrides)
+                await trio.lowlevel.checkpoint_if_cancelled()
+                try:
+                    reply = await self._model.reply(request, lambda delta: self._show(run, delta))
+                    self._account(run, reply.usage)
+                    if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
+                        raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
+                    reply = self._sound(reply)
+                except (ParameterRefused, _HandlerLimit) as error:
+                    reply = None
+                    if run.stop_asked:
+                        break  # whatever is wrong with the reply, the user wants no other
+                    overrides = self._without(run, overrides, error)
+                    await self._again(run, attempt, 0.0, str(error))
+                except ModelError as error:
+                    reply = None
+                    if error.usage is not None and any(error.usage[:4]):
+                        self._account(run, Usage(*error.usage))
+                    if run.stop_asked:
+                        break
+                    delay = _delay(attempt, error.retry_after)
+                    if not error.retryable or attempt >= self._max_attempts:
+                        raise
+                    if trio.current_time() + delay >= run.scope.deadline:
+                        why = f"{error}; it asks to wait {delay:g} s, longer than the run has left"
+                        raise ModelError(why) from None
+                    await self._again(run, attempt, delay, str(error))
+                    attempt += 1
+        run.call_scope = None
+        return reply
+
+    def _sound(self, reply: Reply) -> Reply:
+        """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
+        if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
+            reply = replace(reply, message=assistant(reply.message.blocks))
+        if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
+            return reply  # it will not be appended
+        try:
+            message = self._call_ids.claimed(reply.message)
+            self._conversation.check(message)
+        except ConversationError as error:
+            raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
+        if message is reply.message:
+            return reply
+        pairs = zip(reply.message.calls, message.calls, strict=True)
+        cut = frozenset(new.id for old, new in pairs if old.id in reply.cut_calls)
+        return replace(reply, message=message, cut_calls=cut)
+
+    def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
+        """The handler's settings less those that the service refused, which the user is told."""
+        if isinstance(error, _HandlerLimit):
+            return overrides.without("max_tokens")
+        ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
+        if not ours:
+            raise error
+        source = run.asked.source.removeprefix("yaml:")
+        why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
+        self._emit(events.Notice(agent=self._agent, message=why, file=source))
+        return overrides.without(*ours)
+
+    async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        was_shown = bool(run.step.shown)
+        run.step.shown.clear()
+        if spent := self._spent(run):
+            raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
+        self._emit(
+            events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
+        )
+        await trio.sleep(delay_s)
+
+    def _show(self, run: Run, delta: Delta) -> None:
+        if delta.kind == "thinking":
+            self._emit(events.ThinkingDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+            return
+        run.step.shown.append(delta.text)
+        self._emit(events.TextDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+
+    def _account(self, run: Run, usage: Usage) -> None:
+        run.usage += usage
+        self._emit(
+            events.UsageReport(
+                agent=self._agent,
+                iteration=run.iteration,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                cost_usd=usage.cost_usd,
+            )
+        )
+
+
+class BudgetSpent(Exception):
+    """The reply is not there, and no call may start to ask for it again."""
+
+
+class _HandlerLimit(Exception):
+    """The handler's own max_tokens cut the reply off."""
+
+
+def _goes_on(run: Run) -> bool:
+    # In a function of its own, since a type checker takes an attribute for fixed across an await.
+    return not run.stop_asked
+
+
+def _delay(attempt: int, retry_after: float | None) -> float:
+    if retry_after is not None:
+        return retry_after
+    longest = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
+    return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,123 @@
+"""One run: what bounds it, what it has come to so far, and the handle that stops it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import trio
+
+from chain.agent.endings import Found
+from chain.events import Phase, Status
+from chain.lines.receipts import Accepted
+from chain.messages import Overrides, ToolResult, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a run. ``None`` is no bound; ``max_attempts`` counts the first attempt of a model call too."""
+
+    max_iterations: int = 20
+    timeout_s: float = 1800.0
+    max_attempts: int = 4
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended; the waiting lines are still where they were."""
+
+    status: Status
+    result: str
+    partial: bool = False
+    phase_reached: Phase | None = None
+    partial_results: tuple[str, ...] = ()
+    termination_reason: str | None = None
+
+
+@dataclass(eq=False)
+class Step:
+    """The iteration under way: what of its reply was shown, and which of its tools have started or been answered."""
+
+    shown: list[str] = field(default_factory=list)
+    appended: bool = False
+    tools: Literal["not begun", "running", "over"] = "not begun"
+    started: set[str] = field(default_factory=set)
+    answered: dict[str, ToolResult] = field(default_factory=dict)
+
+    @property
+    def phase(self) -> Phase:
+        """How far the iteration has come."""
+        if self.tools == "running":
+            return "tools"
+        return "answering" if self.shown and self.tools == "not begun" else "thinking"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the last delivery wants of the reply to it.
+
+    ``asides_only``: the reply answers asides alone, so it is not the run's result. ``aside_task``: the work that the
+    reply goes on with, or comes back to, is itself for an aside, one that came after the task was done. ``source`` is
+    where the settings are from.
+    """
+
+    post_prompt: str = ""
+    overrides: Overrides = field(default_factory=Overrides)
+    source: str = ""
+    resume: str | None = None
+    asides_only: bool = False
+    aside_task: bool = False
+
+    def after_reply(self) -> Asked:
+        """What still holds once the reply is there: whom the work is for."""
+        return Asked(asides_only=self.aside_task, aside_task=self.aside_task)
+
+
+@dataclass(eq=False)
+class Run:
+    """The handle on one run. ``query`` is ``None`` when only carried lines start it."""
+
+    query: Accepted | None
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    iteration: int = 0
+    replies: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    stop_asked: bool = False
+    interrupted: bool = False
+    phase_reached: Phase | None = None
+    call_scope: trio.CancelScope | None = None
+    step: Step = field(default_factory=Step)
+    asked: Asked = field(default_factory=Asked)
+    answer: str = ""
+    found: list[Found] = field(default_factory=list)
+    skipped: int = 0
+    nudged: bool = False
+    stranded: list[Accepted] = field(init=False)
+    """Lines, the query first, that wait in no inbox and are not in the conversation yet: every ending returns them."""
+    carried_out: set[str] = field(default_factory=set)
+    """Ids of the todo lines that code has done."""
+
+    def __post_init__(self) -> None:
+        self.stranded = [] if self.query is None else [self.query]
+
+    def stop(self) -> None:
+        """End the run at the next safe point; a reply that streams is cut, a running tool finishes."""
+        if not self.stop_asked:
+            self.stop_asked = True
+            self.phase_reached = self.step.phase
+        if self.call_scope is not None:
+            self.call_scope.cancel()
+
+    @property
+    def result(self) -> str:
+        """The last reply that answered more than asides, or else the last reply."""
+        return self.answer or (self.replies[-1] if self.replies else "")
+
+    def interrupt(self) -> None:
+        """Cancel the work in hand."""
+        if not self.interrupted:
+            self.interrupted = True
+            self.phase_reached = self.step.phase
+        self.scope.cancel()

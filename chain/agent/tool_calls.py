@@ -1,0 +1,243 @@
+"""The tool calls of a reply, batch after batch, and a result for every one of them.
+
+A batch is one call, or neighbours that only read and so run at the same time. Point C stands before each batch, and in
+a long one before what could not start with the others: a stop or an urgent line that waits skips it and all after it,
+and what has started finishes.
+
+A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
+have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from chain import events
+from chain.agent.conversation import Conversation
+from chain.agent.endings import Found
+from chain.agent.run import Run
+from chain.errors import JournalError, ToolError
+from chain.lines.inbox import Inbox
+from chain.lines.receipts import Emit, Record
+from chain.messages import Message, ToolCall, ToolResult, tool_results
+from chain.plan import Plan
+from chain.tools import calling
+from chain.tools.registry import Registry
+from chain.tools.tool import Guidance, Tool, ToolContext
+
+CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
+
+MAX_AT_ONCE = 8
+"""Calls of a batch that run at the same time: enough to hide the waits of slow disks and servers, few enough that a
+reply with a hundred of them takes neither all threads nor all open files."""
+
+T = TypeVar("T")
+
+
+def batches(calls: Iterable[T], goes_along: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
+    """The calls in their order, cut into what may run at the same time: neighbours that go along, or one other."""
+    for along, group in groupby(calls, goes_along):
+        if along:
+            yield tuple(group)
+        else:
+            yield from ((call,) for call in group)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A call and its tool; without one, the call cannot be run and ``fault`` says why."""
+
+    call: ToolCall
+    tool: Tool | None
+    fault: str = ""
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether neighbours cannot tell when it runs. A call that is not run is as harmless as one that reads."""
+        return self.tool is None or self.tool.read_only
+
+
+class ToolRunner:
+    """Runs the tools of one agent. ``commit`` is the executor's door into the conversation."""
+
+    def __init__(
+        self,
+        *,
+        agent: str,
+        registry: Registry,
+        rules: calling.Rules,
+        workspace: Path,
+        plan: Plan,
+        conversation: Conversation,
+        commit: Callable[[Message], None],
+        inbox: Inbox,
+        journal: Record,
+        emit: Emit,
+    ) -> None:
+        self._agent = agent
+        self._registry = registry
+        self._rules = rules
+        self._workspace = workspace
+        self._plan = plan
+        self._conversation = conversation
+        self._commit = commit
+        self._inbox = inbox
+        self._journal = journal
+        self._emit = emit
+
+    async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
+        """Run the calls of a reply and append the results. Returns the calls that were skipped."""
+        planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]
+        for batch in batches(planned, lambda p: p.goes_along):
+            if self._is_held_up(run):
+                break
+            try:
+                await self._run_batch(run, batch)
+            finally:
+                # What was found keeps the order of the calls, whichever ended first.
+                answers = ((p.call.name, run.step.answered.get(p.call.id)) for p in batch)
+                run.found.extend(Found(name, a.text) for name, a in answers if a is not None and not a.is_error)
+        skipped = [call for call in calls if call.id not in run.step.answered]
+        self.answer_open(run)
+        run.step.tools = "over"
+        return skipped
+
+    def _is_held_up(self, run: Run) -> bool:
+        """Whether a line waits that keeps tools from starting."""
+        return run.stop_asked or self._inbox.has_urgent
+
+    def _plan_call(self, call: ToolCall, *, is_cut: bool) -> _Planned:
+        if is_cut:
+            return _Planned(call, None, CUT_OFF)
+        try:
+            return _Planned(call, calling.find(self._registry, call, self._rules))
+        except ToolError as error:
+            return _Planned(call, None, calling.shortened(str(error), self._rules.result_limit))
+
+    async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
+        if len(batch) == 1:
+            await self._run_one(run, batch[0])
+            return
+        room = trio.Semaphore(MAX_AT_ONCE)
+
+        async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
+            try:
+                # Here and not before: a task begins a moment later, and a line may come in that moment.
+                if is_at_c and self._is_held_up(run):
+                    task_status.started(False)
+                    return
+                await self._run_one(run, planned, on_start=lambda: task_status.started(True))
+            finally:
+                room.release()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for n, planned in enumerate(batch):
+                    await room.acquire()
+                    # Each waits for the one before, so they start in order.
+                    if not await nursery.start(run_one, planned, n == 0 or n >= MAX_AT_ONCE):
+                        break
+        except BaseExceptionGroup as group:
+            raise _as_itself(group) from None
+
+    async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
+        call, tool = planned.call, planned.tool
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if tool is not None:
+            self._journal.record("tool_started", {"id": call.id, "name": call.name, "agent": self._agent})
+            run.step.started.add(call.id)
+        run.step.tools = "running"
+        self._emit(
+            events.ToolCall(agent=self._agent, iteration=run.iteration, id=call.id, name=call.name, input=call.input)
+        )
+        on_start()
+        if tool is None:
+            self._ended(run, call, calling.failed(call, planned.fault), 0.0)
+            return
+        # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        begun = trio.current_time()
+        result = await calling.run(tool, call, self._context(run, call), self._rules)
+        self._ended(run, call, result, trio.current_time() - begun)
+
+    def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        """Take note of a result. It is told even if this raises ``JournalError``, since the call's start was told."""
+        run.step.answered[call.id] = result
+        try:
+            if call.id in run.step.started:
+                fields = {"id": call.id, "agent": self._agent, "is_error": result.is_error, "seconds": seconds}
+                self._journal.record("tool_finished", fields)
+        finally:
+            self._emit(
+                events.ToolResult(
+                    agent=self._agent,
+                    iteration=run.iteration,
+                    id=call.id,
+                    name=call.name,
+                    text=result.text,
+                    is_error=result.is_error,
+                    seconds=seconds,
+                )
+            )
+
+    def answer_open(self, run: Run) -> None:
+        """Append a result for every open call: its own, or one that says why there is none."""
+        failure: JournalError | None = None
+        for call, stub in zip(self._conversation.open_calls, self._conversation.repair(run.step.started), strict=True):
+            if call.id not in run.step.answered:
+                run.skipped += call.id not in run.step.started
+                try:
+                    self._ended(run, call, stub, 0.0)
+                except JournalError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+        self._commit(tool_results(run.step.answered[c.id] for c in self._conversation.open_calls))
+
+    def _context(self, run: Run, call: ToolCall) -> ToolContext:
+        def report(text: str) -> None:
+            self._emit(
+                events.ToolProgress(agent=self._agent, iteration=run.iteration, id=call.id, name=call.name, text=text)
+            )
+
+        return ToolContext(self._workspace, self._plan, call.id, _Steering(run, self._inbox), report)
+
+
+def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
+
+    A cancellation beside it is not lost: it strikes again at the next checkpoint. Errors of several calls stay a group,
+    unless all of them tell of one full disk.
+    """
+    _, errors = group.split(trio.Cancelled)
+    if errors is None:
+        return group
+    leaves = list(_leaves(errors))
+    is_one_fault = len(leaves) == 1 or all(isinstance(each, JournalError) for each in leaves)
+    return leaves[0] if is_one_fault else errors
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+@dataclass(frozen=True, slots=True)
+class _Steering:
+    """What a running tool is told at its own safe points."""
+
+    run: Run
+    inbox: Inbox
+    seen: set[str] = field(default_factory=set)
+
+    def take_guidance(self) -> Guidance:
+        return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)

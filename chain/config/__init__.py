@@ -1,0 +1,1 @@
+"""The configuration: files, environment and flags, merged, checked and typed."""

@@ -1,0 +1,112 @@
+"""What a configuration that was merely found may not set before the user trusted it, and what was trusted.
+
+A ``./config.yaml`` may come from anybody, for instance with a cloned repository, which must get neither a key nor a
+shell. Trust is remembered by content: a line with a digest in the file ``trusted`` of the state folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from chain.config.values import KEY_REFERENCE, located
+from chain.errors import UserError
+from chain.yamlfile import Node
+
+_SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
+"""What decides where a key and a conversation go. ``extra_body`` is one of them: a request can name servers that the
+service then calls on its own."""
+_SENSITIVE_TOOLS = ("shell", "research")
+"""The shell is the user's machine, and ``research`` can carry what was read to any address."""
+_PATHS = ("script", "system_prompt", "interruption_prompt")
+_HANDED_ON = ("thinking", "extra_body", "extra_headers")
+"""Mappings that are the service's business, so that any key may be in them."""
+
+
+def sensitive_keys(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of a file from a stranger that could send something away or run something.
+
+    Besides the obvious ones: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
+    file's folder, also by a link (a private key as the system prompt), and another provider under a shipped name
+    (``offline`` that is not).
+    """
+    found = [*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ)]
+    return tuple(dict.fromkeys(found))
+
+
+def digest_of(user: Node, keys: Sequence[str]) -> str:
+    """What trust in a file is remembered by: its content, and the keys that it was asked for."""
+    import json  # only where a file was found, and the prompt waits for every import
+
+    # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.
+    return hashlib.sha256(json.dumps([user.plain(), keys], sort_keys=True).encode()).hexdigest()
+
+
+def is_trusted(digest: str, state: Path) -> bool:
+    """Whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
+    try:
+        return digest in (state / "trusted").read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def remember(digest: str, state: Path) -> None:
+    """Note a digest in the state folder. Raises ``UserError`` if it cannot be written down."""
+    file = state / "trusted"
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            os.write(descriptor, f"{digest}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UserError(f"the trust cannot be noted: {error.strerror}", file=file) from None
+
+
+def _redefined(user: Node, shipped: Node) -> Iterator[str]:
+    """The sensitive keys of models' definitions that are not as shipped."""
+    for name, definition in user.entries("models", "definitions").items():
+        was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
+        was["api_key"] = KEY_REFERENCE
+        for key, node in definition.entries().items():
+            if (key in _SENSITIVE or (key == "provider" and key in was)) and (node.plain() or None) != was.get(key):
+                yield node.key
+
+
+def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
+    """The lists that name a dangerous tool, or let any tool go unapproved."""
+    known = {tool.value for tool in shipped.entries("chains", "default")["tools"].items()}
+    for chain in user.entries("chains").values():
+        tools = chain.entries().get("tools")
+        if tools and tools.value and any(t.value in _SENSITIVE_TOOLS and t.value not in known for t in tools.items()):
+            yield tools.key
+    allow = user.entries("tools").get("allow")
+    if allow is not None and allow.value:
+        yield allow.key
+
+
+def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[str]:
+    """The keys of texts that name a variable, and of paths that leave the folder."""
+    for key, child in node.entries().items():
+        if isinstance(child.value, str):
+            has_variable = "${" in child.value and not (key == "api_key" and child.value == KEY_REFERENCE)
+            if has_variable or (key in _PATHS and not _is_inside(child, environ)):
+                yield child.key
+        elif isinstance(child.value, list) or key in _HANDED_ON:
+            # Not by the keys within, which are free: nothing of them may reach the terminal.
+            if "${" in repr(child.plain()):
+                yield child.key
+        else:
+            yield from _leading_out(child, environ)
+
+
+def _is_inside(node: Node, environ: Mapping[str, str]) -> bool:
+    path = located(node.value, node.file, environ)
+    try:
+        return path is None or path.resolve().is_relative_to(Path(node.file).parent.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
+        return False

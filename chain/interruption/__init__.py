@@ -1,0 +1,1 @@
+"""Handler prompts: how interruptions are put to the model."""

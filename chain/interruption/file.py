@@ -1,0 +1,73 @@
+"""The handler prompt's file, read again when it changed, so that it can be edited while a chain runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from chain import yamlfile
+from chain.errors import ConfigError
+from chain.interruption.parse import parse
+from chain.interruption.prompt import BUILT_IN, InterruptionPrompt
+
+_State: TypeAlias = tuple[int, ...] | str
+"""What tells two states of a file apart: numbers of its inode, or why there are none."""
+
+
+class PromptFile:
+    """Gives the handler prompt as its file has it now, or the built-in one.
+
+    ``within`` is a folder that the file must not lead out of, whenever it is read (``yamlfile.read_text``).
+    """
+
+    def __init__(self, path: Path | None, within: Path | None = None) -> None:
+        self._path = path
+        self._within = within
+        self._state: _State | None = None
+        self._prompt = BUILT_IN
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is meant to be a file."""
+        return self._path is not None
+
+    def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
+        """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
+
+        The error is given once for each state of the file: not again while nothing changes, but again when the file
+        breaks anew. A rule that proves too slow breaks it too, until the file changes. Blocks for one ``stat``, and
+        after a change for as long as it takes to read a file of bounded size.
+        """
+        state = self._look()
+        if state == self._state:
+            mistake = self._prompt.mistake
+            if mistake is not None:
+                self._prompt = BUILT_IN
+            return self._prompt, mistake
+        # The state was taken before the reading: a write in between makes the next call read again.
+        self._state = state
+        try:
+            self._prompt = self._load(state)
+        except ConfigError as error:
+            self._prompt = BUILT_IN
+            return self._prompt, error
+        return self._prompt, None
+
+    def _look(self) -> _State:
+        if self._path is None:
+            return "no file is configured for the handler prompt, so the built-in one is used"
+        try:
+            found = self._path.stat()
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            return _reason(error)
+        # The change time is the only one that tells when a file became readable, or was put back with its old times.
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
+
+    def _load(self, state: _State) -> InterruptionPrompt:
+        if self._path is None or isinstance(state, str):
+            raise ConfigError(str(state), file=self._path)
+        return parse(yamlfile.read_text(self._path, self._within), str(self._path))
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return f"cannot be read: {(error.strerror if isinstance(error, OSError) else None) or error}"

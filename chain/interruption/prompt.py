@@ -1,0 +1,249 @@
+"""A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out.
+
+``parse`` makes one of a file, ``file`` reads that file again when it changed. Every text is a ``string.Template`` that
+was checked when it was read, so ``compose`` cannot fail while a chain runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from string import Template
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from chain.messages import Overrides
+from chain.search import Patience, TooSlow
+
+if TYPE_CHECKING:
+    from chain.errors import ConfigError
+    from chain.lines.parse import Kind, Line
+    from chain.search import Pattern
+
+MAX_SEARCHED = 2_000
+"""Characters of a line that rules look at: what somebody types has fewer, and what is pasted says little by its end."""
+
+MAX_SEARCH_S = 0.1
+"""Seconds of processor time that all rules together have for a line: good ones need microseconds."""
+
+NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
+"""What a template may name."""
+
+Action: TypeAlias = Literal["deliver", "urgent", "stop"]
+
+_NOT_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
+"""Kinds that are never put to the model as an interruption."""
+
+DEFAULT_USER = "USER INTERRUPTION: ${message}"
+
+DEFAULT_RESUME = (
+    "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
+    "If it is already complete, give the final answer."
+)
+
+_POST_PROMPT = """\
+The user wrote to you while you were at work. Deal with that first, in this reply:
+
+- A wish about the plan (to add, finish, fail or list tasks): use the plan tools, if you have them. Where the message
+  says in brackets that something is done, it is done: do not repeat it.
+- A question, or "status": answer in a sentence or two. Iteration ${iteration}, ${remaining} model calls left.
+- "continue": say that you go on.
+- Anything else changes what you are to do: follow it from here on, and say in one sentence how.
+
+Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
+
+
+MAX_FOUND = 32
+"""Lines whose rules are remembered: more than wait in a channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionPrompt:
+    """A handler prompt.
+
+    ``source`` is ``default`` or ``yaml:<path>``. ``post_prompt`` is empty where there is none, ``resume`` is ``None``
+    where coming back to the task is off, and ``todo_direct`` says whether code carries out plan commands.
+    """
+
+    source: str
+    user_template: str
+    post_prompt: str
+    overrides: Overrides
+    resume: str | None
+    todo_direct: bool
+    rules: tuple[Rule, ...] = ()
+    _found: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def rule_for(self, line: Line) -> Rule | None:
+        """The first rule that matches a line; none for one that is not put to the model as an interruption.
+
+        A line is asked for when it comes and when it is delivered, and searched once.
+        """
+        if line.kind in _NOT_PUT or self.mistake is not None or not self.rules:
+            return None
+        if line.message not in self._found:
+            if len(self._found) >= MAX_FOUND:
+                del self._found[next(iter(self._found))]
+            self._found[line.message] = self._search(line)
+        return self._found[line.message]
+
+    def _search(self, line: Line) -> Rule | None:
+        patience = Patience(MAX_SEARCH_S)
+        try:
+            return next((r for r in self.rules if patience.search(r.pattern, line.message, MAX_SEARCHED)), None)
+        except TooSlow:
+            # Every rule with that pattern: a file may have it twice.
+            for rule in self.rules:
+                rule.was_too_slow = rule.pattern is patience.slowest
+            return None
+
+    @property
+    def mistake(self) -> ConfigError | None:
+        """What showed only in use: a rule whose search took too long."""
+        return next((rule.too_slow for rule in self.rules if rule.was_too_slow), None)
+
+
+@dataclass(eq=False, slots=True)
+class Rule:
+    """What holds for the lines that ``pattern`` is found in.
+
+    ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
+    too long, and ``too_slow`` is what to tell the user then.
+    """
+
+    pattern: Pattern
+    action: Action
+    prompt: InterruptionPrompt
+    too_slow: ConfigError
+    was_too_slow: bool = False
+
+
+BUILT_IN = InterruptionPrompt(
+    source="default",
+    user_template=DEFAULT_USER,
+    post_prompt=_POST_PROMPT,
+    overrides=Overrides(),
+    resume=DEFAULT_RESUME,
+    todo_direct=True,
+)
+"""The prompt where no file can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where the lines are delivered: at ``point`` of ``iteration``, with ``remaining`` model calls left to the run.
+
+    ``skipped`` are the names of the tools that an urgent line kept from starting, ``query`` is the run's.
+    """
+
+    iteration: int
+    point: str
+    remaining: int
+    skipped: tuple[str, ...]
+    agent: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A line that is delivered now; ``outcome`` tells what code already did about it, such as ``(Done: ...)``."""
+
+    line: Line
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What the model gets: ``text`` as a user message, the rest for the one call that answers it.
+
+    ``post_prompt`` may be empty. ``resume`` brings the model back to its task; ``None`` if the reply may end the run.
+    """
+
+    text: str
+    post_prompt: str
+    overrides: Overrides
+    resume: str | None
+
+
+def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
+    """A line as the action of its rule makes it: the same one, an urgent one or a stop."""
+    rule = prompt.rule_for(line)
+    match rule.action if rule is not None else "deliver":
+        case "deliver":
+            return line
+        case "urgent":
+            return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
+        case "stop":
+            return replace(line, kind="stop", urgent=False, command=None, adjustment=None)
+
+
+def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation) -> Composed:
+    """Put all lines of one safe point into one message, which is never blank. Each is put by its own rule.
+
+    Of the lines' settings the later wins, except ``max_tokens``, where the largest does, so that no answer is cut for
+    another line's sake; a line that sets none has no say. Texts that several lines share are there once, with the
+    messages of all these lines in it. The model can be brought back to its task only once, so of several ``resume``
+    texts the first that a rule has of its own is used, with the messages of the lines that it is for.
+    """
+    if not arrivals:
+        raise ValueError("a message needs at least one line")
+    handled = [(arrival, _prompt_for(prompt, arrival.line)) for arrival in arrivals]
+    count = len(arrivals)
+    posts: dict[str, list[Arrival]] = {}
+    resumes: dict[str, list[Arrival]] = {}
+    comes_back = True
+    for arrival, chosen in handled:
+        posts.setdefault(chosen.post_prompt, []).append(arrival)
+        if chosen.resume is None or not arrival.line.is_aside:
+            comes_back = False
+        else:
+            resumes.setdefault(chosen.resume, []).append(arrival)
+    own = [text for text in resumes if text != prompt.resume] or list(resumes)
+    return Composed(
+        text="\n\n".join(_user_text(chosen.user_template, arrival, situation, count) for arrival, chosen in handled),
+        post_prompt=_shared(posts, situation, count),
+        overrides=_combined([chosen.overrides for _, chosen in handled]),
+        resume=(_render(own[0], resumes[own[0]], situation, count) or DEFAULT_RESUME) if comes_back else None,
+    )
+
+
+def _prompt_for(prompt: InterruptionPrompt, line: Line) -> InterruptionPrompt:
+    rule = prompt.rule_for(line)
+    return prompt if rule is None else rule.prompt
+
+
+def _user_text(template: str, arrival: Arrival, situation: Situation, count: int) -> str:
+    text = _render(template, [arrival], situation, count) or _render(DEFAULT_USER, [arrival], situation, count)
+    outcome = arrival.outcome.strip()
+    if not outcome or "outcome" in Template(template).get_identifiers():
+        return text
+    return f"{text}\n{outcome}" if "\n" in text + outcome else f"{text} {outcome}"
+
+
+def _shared(texts: dict[str, list[Arrival]], situation: Situation, count: int) -> str:
+    rendered = [_render(template, arrivals, situation, count) for template, arrivals in texts.items()]
+    return "\n\n".join(dict.fromkeys(text for text in rendered if text))
+
+
+def _render(template: str, arrivals: Sequence[Arrival], situation: Situation, count: int) -> str:
+    """Fill a template in. What is filled in is never read as a template itself."""
+    values = {
+        "message": "\n\n".join(a.line.message for a in arrivals),
+        "outcome": "\n".join(a.outcome.strip() for a in arrivals if a.outcome.strip()),
+        "count": str(count),
+        "iteration": str(situation.iteration),
+        "point": situation.point,
+        "remaining": str(situation.remaining),
+        "skipped": ", ".join(situation.skipped),
+        "agent": situation.agent,
+        "query": situation.query,
+    }
+    return Template(template).substitute(values).strip()
+
+
+def _combined(overrides: Sequence[Overrides]) -> Overrides:
+    temperature, effort = None, None
+    for each in overrides:
+        temperature = temperature if each.temperature is None else each.temperature
+        effort = effort if each.effort is None else each.effort
+    limits = [each.max_tokens for each in overrides if each.max_tokens is not None]
+    return Overrides(max_tokens=max(limits, default=None), temperature=temperature, effort=effort)

@@ -1,0 +1,163 @@
+"""The bounded channel in which an agent's lines wait for a safe point.
+
+Accepting a line is one synchronous step (SPEC section 3): check for room, give it an id, record it, send it. Nothing
+can come in between, so a line is never half accepted.
+
+A trio channel cannot be looked into, so what has to be known without receiving (an urgent line waits) is kept beside
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import trio
+
+from chain import events
+from chain.errors import JournalError, UserError
+from chain.lines.parse import Adjustment, Line
+from chain.lines.receipts import Accepted, Emit, Ledger, Record, Refused
+from chain.wording import FULL
+
+
+class Inbox:
+    """The bounded channel of one agent."""
+
+    def __init__(self, ledger: Ledger, journal: Record, emit: Emit, *, agent: str = "main", size: int = 10) -> None:
+        self.agent = agent
+        self.size = size
+        self._ledger = ledger
+        self._journal = journal
+        self._emit = emit
+        self._send, self._receive = trio.open_memory_channel[Accepted](size)
+        self._urgent = 0
+        self._adjusted: set[str] = set()
+        self._on_room: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return self._receive.statistics().current_buffer_used
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next line would be refused."""
+        return len(self) >= self.size
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether an urgent line waits."""
+        return self._urgent > 0
+
+    def when_room(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called whenever lines have left the channel."""
+        self._on_room = action
+
+    def put(self, line: Line, *, id: str = "", iteration: int = 0) -> Accepted | Refused:
+        """Accept a line for this agent, or refuse it; one step, without an await."""
+        if problem := self._ledger.problem(line, id):
+            return self._ledger.refuse(line, self.agent, len(self), problem, id=id, iteration=iteration)
+        if self.is_full:
+            return self._ledger.refuse(line, self.agent, len(self), FULL, id=id, iteration=iteration)
+        try:
+            accepted = self._ledger.accept(line, self.agent, id=id)
+        except JournalError as error:
+            return self._ledger.refuse(line, self.agent, len(self), str(error), id=id, iteration=iteration)
+        self._send.send_nowait(accepted)
+        self._urgent += line.urgent
+        queued = events.LineQueued(
+            agent=self.agent,
+            iteration=iteration,
+            id=accepted.id,
+            text=line.text,
+            # A key or a rule may have made it urgent, which its text does not show; what it is otherwise, it does.
+            kind="urgent" if line.urgent else line.kind,
+            target_agent=self.agent,
+            waiting=len(self),
+        )
+        self._journal.acknowledge(lambda: self._emit(queued))
+        return accepted
+
+    def drain(self) -> tuple[Accepted, ...]:
+        """Take all waiting lines but the follow-ups, in the order of acceptance."""
+        return self._take(lambda a: a.line.kind != "follow-up")
+
+    def next_follow_up(self) -> Accepted | None:
+        """Take the oldest follow-up, if one waits."""
+        found = False
+
+        def is_oldest(accepted: Accepted) -> bool:
+            nonlocal found
+            wanted = not found and accepted.line.kind == "follow-up"
+            found = found or wanted
+            return wanted
+
+        taken = self._take(is_oldest)
+        return taken[0] if taken else None
+
+    def take_todos(self) -> tuple[Accepted, ...]:
+        """Take the todo lines, which need no model call."""
+        return self._take(lambda a: a.line.kind == "todo")
+
+    def take_all(self) -> tuple[Accepted, ...]:
+        """Take everything that waits."""
+        return self._take(lambda _: True)
+
+    def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
+        """Take one line out for good; the case of its id does not matter.
+
+        Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
+        """
+        every = self.waiting()
+        wanted = id.strip()
+        found = [a for a in every if a.id == wanted] or [a for a in every if a.id.casefold() == wanted.casefold()]
+        if not found:
+            held = ", ".join(a.id for a in every)
+            raise UserError(f"{wanted} does not wait; waiting are {held}" if held else "nothing waits")
+        accepted = found[0]
+        if self.was_used(accepted):
+            raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
+        self._take(lambda a: a is accepted)
+        self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
+        return accepted
+
+    def waiting(self) -> tuple[Accepted, ...]:
+        """What waits, in order, without taking it."""
+        every = self._receive_all()
+        self._send_back(every)
+        return every
+
+    def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
+        """The adjustments of the waiting lines whose ids are not in ``seen``, which gains them.
+
+        The lines stay: the model is still to read them. But a tool has acted on them, so from now on ``was_used`` is
+        true of each.
+        """
+        new = [a for a in self.waiting() if a.line.adjustment is not None and a.id not in seen]
+        seen.update(a.id for a in new)
+        self._adjusted.update(a.id for a in new)
+        return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
+
+    def was_used(self, accepted: Accepted) -> bool:
+        """Whether a running tool has taken the line's adjustment."""
+        return accepted.id in self._adjusted
+
+    def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+        every = self._receive_all()
+        chosen = [wanted(a) for a in every]
+        self._send_back(a for a, take in zip(every, chosen, strict=True) if not take)
+        taken = tuple(a for a, take in zip(every, chosen, strict=True) if take)
+        if taken:
+            self._urgent -= sum(a.line.urgent for a in taken)
+            self._on_room()
+        return taken
+
+    def _receive_all(self) -> tuple[Accepted, ...]:
+        every = []
+        while True:
+            try:
+                every.append(self._receive.receive_nowait())
+            except trio.WouldBlock:
+                return tuple(every)
+
+    def _send_back(self, lines: Iterable[Accepted]) -> None:
+        for accepted in lines:
+            self._send.send_nowait(accepted)

@@ -1,0 +1,199 @@
+"""The ledger of a session: what became of each line.
+
+What may become of a line is one table. All final states but one stay as they are: the service may refuse a request
+whose messages then have to leave the conversation again, and the lines in them go back to the user::
+
+    queued ──> delivered ──> returned (only by a refusal)
+       ├─────> handled
+       ├─────> returned
+       └─────> dropped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import trio
+
+from chain import events
+from chain.errors import JournalError
+from chain.events import Point, Receipt, State
+from chain.lines.parse import MAX_LINE, Line
+from chain.wording import FULL
+
+MAX_REFUSED = 1_000
+"""Characters that are kept of a line that was refused: enough to know it by. Its text is still its sender's."""
+
+_NEXT: dict[State, frozenset[State]] = {
+    "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
+    "delivered": frozenset({"returned"}),
+}
+
+
+class Record(Protocol):
+    """What the ledger needs of a journal."""
+
+    def record(self, type: str, fields: dict[str, Any]) -> None:
+        """Append one record. Raises ``JournalError``."""
+        ...
+
+    def acknowledge(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once the records are on the disk."""
+        ...
+
+    def in_order(self, action: Callable[[], None]) -> None:
+        """Call ``action`` after the acknowledgements that wait."""
+        ...
+
+
+Emit: TypeAlias = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A line that has an id and a place to wait.
+
+    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds.
+    """
+
+    id: str
+    line: Line
+    agent: str
+    number: int
+    accepted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that was not accepted, and why."""
+
+    reason: str
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of lines in a part of a session, each line once.
+
+    ``receipts`` are final ones and those of refused lines; ``unsent`` are the lines that a script or a pipe never sent,
+    as they were written.
+    """
+
+    receipts: tuple[Receipt, ...] = ()
+    unsent: tuple[str, ...] = ()
+
+
+class Ledger:
+    """What became of every line, told to the journal and to whoever listens.
+
+    ``returned``, ``refused`` and ``unsent`` count such lines.
+    """
+
+    def __init__(self, journal: Record, emit: Emit) -> None:
+        self._journal = journal
+        self._emit = emit
+        self.returned = self.refused = self.unsent = 0
+        self._receipts: dict[str, Receipt] = {}
+        self._refused: list[Receipt] = []
+        self._number = 0
+        self._settled: dict[str | int, Receipt] = {}
+        """By the ids of accepted lines, which the service may give back once more, and by numbers for refused ones."""
+        self._unsent: list[str] = []
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """A receipt for each accepted line as things are now, in the order of acceptance, then the refused ones."""
+        return (*self._receipts.values(), *self._refused)
+
+    def settled(self) -> Settled:
+        """What was settled since this was last called."""
+        settled = Settled(tuple(self._settled.values()), tuple(self._unsent))
+        self._settled.clear()
+        self._unsent.clear()
+        return settled
+
+    def problem(self, line: Line, id: str) -> str:
+        """Why a line cannot be accepted whatever the room, or an empty string."""
+        if line.problem:
+            return line.problem
+        if len(line.text) > MAX_LINE:
+            return f"the line has {len(line.text):,} characters, and the limit is {MAX_LINE:,}; put it in a file"
+        if id in self._receipts:
+            return f"the id {id} was used before; give each line its own"
+        return ""
+
+    def accept(self, line: Line, agent: str, *, id: str = "") -> Accepted:
+        """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted."""
+        number = self._number
+        while not id or id in self._receipts:
+            number += 1
+            id = f"L{number}"
+        said = {"id": id, "text": line.text, "kind": line.kind, "urgent": line.urgent, "agent": agent}
+        self._journal.record("line", said)
+        self._number = number
+        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
+        return Accepted(id, line, agent, len(self._receipts), trio.current_time())
+
+    def settle(
+        self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
+    ) -> None:
+        """Write the line's receipt. Raises ``ValueError`` for a step that the table does not have."""
+        old = self._receipts[accepted.id]
+        if state not in _NEXT.get(old.state, frozenset()):
+            raise ValueError(f"line {accepted.id} cannot go from {old.state} to {state}")
+        waited = None if point is None else trio.current_time() - accepted.accepted_at
+        receipt = Receipt(
+            agent=accepted.agent,
+            iteration=iteration,
+            id=accepted.id,
+            text=accepted.line.text,
+            state=state,
+            point=point,
+            waited_s=waited,
+            reason=reason,
+        )
+        self._receipts[accepted.id] = receipt
+        self._settled.pop(accepted.id, None)
+        self._settled[accepted.id] = receipt
+        self.returned += state == "returned"
+        fields = {"id": receipt.id, "state": state, "agent": receipt.agent, "iteration": iteration, "point": point}
+        self._record_if_possible("receipt", {**fields, "waited_s": waited, "reason": reason})
+        self._journal.in_order(lambda: self._emit(receipt))
+
+    def refuse(self, line: Line, agent: str, waiting: int, reason: str, *, id: str = "", iteration: int = 0) -> Refused:
+        """Tell that a line was not accepted; it has no place in the ledger."""
+        text = line.text[:MAX_REFUSED]
+        self._emit(
+            events.LineRefused(
+                agent=agent,
+                iteration=iteration,
+                id=id,
+                text=text,
+                kind=line.kind,
+                target_agent=agent,
+                waiting=waiting,
+                reason=reason,
+            )
+        )
+        receipt = Receipt(agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason)
+        self.refused += 1
+        self._refused.append(receipt)
+        self._settled[self.refused] = receipt
+        self._emit(receipt)
+        return Refused(reason, is_full=reason == FULL)
+
+    def never_sent(self, written: str, reason: str, *, id: str = "", agent: str = "main", iteration: int = 0) -> None:
+        """Tell that a line will not be sent any more; ``written`` is the line with its moment."""
+        self.unsent += 1
+        self._unsent.append(written)
+        self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
+
+    def _record_if_possible(self, type: str, fields: dict[str, Any]) -> None:
+        # A disk that takes no receipt must not keep a run from ending. The line itself is on record, so a session that
+        # is read back takes it for one that still waits: shown again rather than lost.
+        try:
+            self._journal.record(type, fields)
+        except JournalError:
+            return

@@ -1,0 +1,1 @@
+"""The Anthropic Messages API, and servers that speak it."""

@@ -1,0 +1,1 @@
+"""Models that follow a file of rules, for offline use and for tests."""

@@ -1,0 +1,181 @@
+"""The model that is a rule file: it looks for a rule that fits the conversation and answers with what the rule says.
+
+It is no language model and does not pretend to be one. It runs the offline demonstrations, stands in for a model in the
+tests, and lets users try their own prompts without a network. The language of the files is told in
+``rules``.
+
+The same conversation gets the same reply, whatever the time. Three things are remembered between calls: how often each
+rule was used, which counts from the moment it is chosen, also when the call is cancelled or fails; whether the latest
+reply kept the task's answer back (``and: work``); and how far the conversation was read, which only saves reading it
+again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import trio
+
+from chain.errors import ModelError, ParameterRefused
+from chain.model import Delta, Reply, Request
+from chain.providers.scripted import rules
+from chain.providers.scripted.answer import Answer, Part, assemble, render
+from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
+from chain.providers.scripted.scene import MAX_SEARCH_S, Event, Fit, Moment, Scene
+from chain.search import Patience, TooSlow
+
+
+class ScriptedModel:
+    """A ``Model`` that answers from rules."""
+
+    def __init__(self, script: RuleFile) -> None:
+        self._script = script
+        self._uses: Counter[int] = Counter()
+        self._scene = Scene(script.marks)
+
+    @classmethod
+    def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
+        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``."""
+        return cls(rules.load(path, within))
+
+    @classmethod
+    def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
+        """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
+        return cls(rules.parse(text, file))
+
+    @property
+    def name(self) -> str:
+        """The file's ``name``."""
+        return self._script.name
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """Answer one request. Raises ``ModelError`` where a rule says so."""
+        if not self._scene.has_read(request.messages):
+            self._scene = Scene(self._script.marks)
+        self._scene.patience = patience = Patience(MAX_SEARCH_S)
+        try:
+            self._scene.read(request.messages)
+            answer = self._answer(request)
+        except TooSlow:
+            self._scene = Scene(self._script.marks)  # it may have been read by half
+            raise self._too_slow(patience) from None
+        await self._stream(answer, on_delta)
+        return answer.reply
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+    def _too_slow(self, patience: Patience) -> ModelError:
+        why = f"took most of the {MAX_SEARCH_S:g} s that searching may take; take repeats inside repeats apart: (a+)+"
+        assert patience.slowest is not None
+        return ModelError(str(self._script.places[patience.slowest].error(why)))
+
+    def _answer(self, request: Request) -> Answer:
+        """Choose, count and render, in one step that nothing can come between."""
+        parts: list[Part] = []
+        for fit in self._choose(request):
+            part = replace(render(fit), failure=self._failure(fit.rule, request))
+            if any(p.calls for p in parts) and not part.calls and fit.rule.when.interruption is None:
+                break  # the task's answer waits until the results are there
+            self._uses[fit.rule.index] += 1
+            parts.append(part)
+        kept_back = self._kept_back(parts)
+        self._uses.subtract(p.rule.index for p in kept_back)
+        self._scene.keeps_back = bool(kept_back)
+        parts = parts[: len(parts) - len(kept_back)]
+        if not parts:
+            parts = [Part(Rule(-1), text=self._nothing_fits())]
+        return assemble(parts, request, self._scene, self._script.pace)
+
+    def _kept_back(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """The parts for the task, if no line wants more than its work and they are only an answer."""
+        lines = [p for p in parts if p.rule.when.interruption is not None]
+        task = parts[len(lines) :]
+        if not lines or not task or any(p.rule.go_on == "continue" for p in lines) or any(p.calls for p in task):
+            return ()
+        return task if self._scene.open_events[0].results else ()
+
+    def _choose(self, request: Request) -> Iterator[Fit]:
+        """The rules to apply, in the order of their output; each is looked for after the ones before were counted."""
+        lines, events = self._scene.lines, self._scene.open_events
+        fit = self._first(request, lines, events[:1])
+        if fit is None:
+            return
+        if fit.rule.when.interruption is None:
+            yield fit
+            below, goes_on = events[1:], fit.rule.go_on != "no"
+        else:
+            below, goes_on = events, False
+            for line in lines:
+                if fit := self._first(request, [line], events[:1], only_interruptions=True):
+                    yield fit
+                    goes_on |= fit.rule.go_on != "no"
+        for event in below:
+            if not goes_on or not (fit := self._first(request, [], [event])):
+                return
+            yield fit
+            goes_on = fit.rule.go_on != "no"
+
+    def _first(
+        self, request: Request, lines: Sequence[str], event: Sequence[Event], *, only_interruptions: bool = False
+    ) -> Fit | None:
+        """The first rule that fits the event, if there is one, or one of the lines."""
+        for rule in self._script.rules:
+            if rule.times is not None and self._uses[rule.index] >= rule.times:
+                continue
+            if rule.when.interruption is None:
+                tried: Sequence[str] = () if only_interruptions else ("",)
+            else:
+                tried = lines
+            for line in tried:
+                moment = Moment(self._script.file, request, self._scene, line, event[0] if event else None)
+                if fit := moment.fit(rule):
+                    return fit
+        return None
+
+    def _failure(self, rule: Rule, request: Request) -> Failure | None:
+        """The error that strikes when this rule is used now."""
+        failure = rule.failure
+        if failure is None or (failure.times is not None and self._uses[rule.index] >= failure.times):
+            return None
+        if not failure.refuses:
+            return failure
+        refused = tuple(n for n in failure.refuses if getattr(request.overrides, n) is not None)
+        return replace(failure, refuses=refused) if refused else None
+
+    def _nothing_fits(self) -> str:
+        scene = self._scene
+        if scene.lines:
+            what = f"the message {scene.lines[-1][:200]!r}"
+        elif scene.open_events and (tools := scene.open_events[0].tools):
+            what = f"the result of {tools}"
+        else:
+            what = f"the query {scene.query[:200]!r}"
+        return f"No rule of {self._script.file} matches {what} (model call {scene.turn} of this conversation)."
+
+    async def _stream(self, answer: Answer, on_delta: Callable[[Delta], None]) -> None:
+        for piece in answer.pieces():
+            await _pause(answer.pace)
+            on_delta(piece)
+        await _pause(answer.pace)
+        if answer.failure is not None:
+            raise _error(answer.failure)
+
+
+async def _pause(pace: Pace) -> None:
+    if pace.delay_s:
+        await trio.sleep(pace.delay_s)
+    else:
+        await trio.lowlevel.checkpoint()
+
+
+def _error(failure: Failure) -> ModelError:
+    if failure.refuses:
+        return ParameterRefused(failure.message, failure.refuses)
+    return ModelError(failure.message, retryable=failure.retryable, retry_after=failure.retry_after)

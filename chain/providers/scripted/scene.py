@@ -1,0 +1,305 @@
+"""What a rule sees: a conversation, read message by message, and one try of a rule at a moment of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from chain.model import Request
+from chain.providers.scripted import rules
+from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule
+from chain.search import Patience
+
+if TYPE_CHECKING:
+    from chain.search import Match, Pattern
+
+MAX_SEARCH_S = 1.0
+"""Seconds of processor time that all searches for a reply have together; the shipped rules need some milliseconds, and
+nothing else goes on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tool result beside the call that it answers."""
+
+    tool: str
+    input: Mapping[str, Any]
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the task has to answer: the results of one reply's calls, or, without any, the query.
+
+    ``aside``: the calls were made in answer to an interruption.
+    """
+
+    results: tuple[Outcome, ...] = ()
+    aside: bool = False
+
+    @property
+    def tools(self) -> str:
+        """The names of the tools, without repeats."""
+        return ", ".join(dict.fromkeys(o.tool for o in self.results))
+
+
+class Scene:
+    """What a conversation comes to, read message by message.
+
+    ``keeps_back`` is set by whoever answers: the reply that comes next leaves the task unanswered.
+
+    A conversation only grows (SPEC, I7), so a scene that ends in the very message that the request has at that place
+    is read on from there; at ten thousand iterations, reading all of it for each call would be most of the work.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self.patience = Patience(MAX_SEARCH_S)
+        self._marks = marks
+        self._count = 0
+        self._last: Message | None = None
+        self._asked: Mapping[str, ToolCall] = {}
+        self._aside = False
+        self._answered = False
+        self._nudged = False
+        self.keeps_back = False
+        self.turn = 1
+        self.step = 1
+        self.calls = 0
+        self.chars = 0
+        self.query = ""
+        self.events: list[Event] = []
+        self.lines: list[str] = []
+        self.used: Counter[str] = Counter()
+
+    @property
+    def open_events(self) -> list[Event]:
+        """What is still to be answered, the latest first; empty after an answer that nobody asked to continue."""
+        return [] if self._answered and not self._nudged else self.events[::-1]
+
+    def has_read(self, messages: Sequence[Message]) -> bool:
+        """Whether all that was read is the beginning of these."""
+        return not self._count or (self._count <= len(messages) and messages[self._count - 1] is self._last)
+
+    def search(self, pattern: Pattern, text: str) -> Match | None:
+        """The first match. Raises ``TooSlow``."""
+        return self.patience.search(pattern, text, MAX_SEARCHED)
+
+    def is_whole(self, pattern: Pattern, text: str) -> bool:
+        """Whether the pattern matches all of the text. Raises ``TooSlow``."""
+        return self.patience.is_whole(pattern, text, MAX_SEARCHED)
+
+    def read(self, messages: Sequence[Message]) -> None:
+        """Read the messages that are new."""
+        for message in messages[self._count :]:
+            self.chars += size(message.blocks)
+            if message.role == "assistant":
+                self._read_reply(message)
+            else:
+                self._read_user(message)
+            self._last = message
+        self._count = len(messages)
+
+    def _read_reply(self, message: Message) -> None:
+        self.turn += 1
+        self.step += 1
+        self.calls += len(message.calls)
+        self.used.update(call.name for call in message.calls)
+        self._asked = {call.id: call for call in message.calls}
+        self._aside = bool(self.lines)
+        self._answered, self._nudged, self.keeps_back = not self.keeps_back, False, False
+        self.lines = []
+
+    def _read_user(self, message: Message) -> None:
+        if message.results:
+            results = []
+            for result in message.results:
+                call = self._asked.get(result.id, ToolCall(result.id, "", {}))
+                results.append(Outcome(call.name, call.input, result.text, result.is_error))
+            self.events.append(Event(tuple(results), self._aside))
+            self._answered = False
+        for block in message.blocks:
+            if isinstance(block, Text):
+                self._read_text(block.text)
+
+    def _read_text(self, text: str) -> None:
+        mark = self._marks.interruption
+        if self.search(self._marks.note, text.strip()):
+            self.lines = []  # they belong to a run that is over
+        elif self.search(self._marks.resume, text.strip()):
+            self._nudged = True
+        elif text.startswith(mark):
+            for line in text.removeprefix(mark).split(f"\n\n{mark}"):
+                redirect = self._marks.redirect and self.search(self._marks.redirect, line)
+                if redirect:
+                    self._begin((redirect.groupdict().get("query") or line).strip())
+                else:
+                    self.lines.append(line.strip())
+        else:
+            self.lines = []
+            self._begin(text)
+
+    def _begin(self, query: str) -> None:
+        self.query, self.events = query, [Event()]
+        self.step, self.used = 1, Counter()
+        self._answered = self._nudged = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one try of a rule looks at."""
+
+    file: str
+    request: Request
+    scene: Scene
+    line: str
+    event: Event | None
+
+    def fit(self, rule: Rule) -> Fit | None:
+        """The rule with what it captured, if all its conditions hold."""
+        when, scene = rule.when, self.scene
+        if when.turn not in (None, scene.turn) or when.step not in (None, scene.step):
+            return None
+        if when.overrides is not None and when.overrides != self._overrides:
+            return None
+        if when.wants_query and (self.event is None or self.event.results):
+            return None
+        found: list[Match | None] = []
+        if when.interruption is not None:
+            found.append(scene.search(when.interruption, self.line))
+        outcome = None
+        if self.event is not None and self.event.results:
+            outcome = next((o for o in self.event.results if self._is_meant(rule, self.event, o)), None)
+        if when.wants_results and outcome is None:
+            return None
+        if when.result is not None and outcome is not None:
+            found.append(scene.search(when.result, outcome.text))
+        if when.user is not None:
+            found.append(scene.search(when.user, scene.query))
+        if when.tail is not None:
+            found.append(scene.search(when.tail, self._tail))
+        if when.system is not None:
+            found.append(scene.search(when.system, self.request.system))
+        matches = [m for m in found if m is not None]
+        if len(matches) < len(found):
+            return None
+        names = self._names(outcome)
+        for n, match in enumerate(matches):
+            names |= _captured(match, numbers=n == 0)
+        return Fit(rule, self, names)
+
+    def _is_meant(self, rule: Rule, event: Event, outcome: Outcome) -> bool:
+        """Whether the conditions on a tool result hold for this one."""
+        when = rule.when
+        return (
+            when.aside in (None, event.aside)
+            and when.is_error in (None, outcome.is_error)
+            and (when.tool is None or self.scene.is_whole(when.tool, outcome.tool))
+            and (when.result is None or self.scene.search(when.result, outcome.text) is not None)
+        )
+
+    def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """The items of a list, each with its names; ``names`` are those of the rule."""
+        found: list[dict[str, str]] = []
+        has = collection.has.fill(names).casefold()
+        for text, input in self._texts(collection):
+            if collection.within is not None and not self.scene.search(collection.within, text):
+                continue
+            for match in self.scene.patience.matches(collection.match, text, MAX_SEARCHED):
+                if match[0] and has in match[0].casefold():
+                    found.append({**_input_names(input), **_captured(match)})
+        if collection.unique is None:
+            return found
+        first: dict[str, dict[str, str]] = {}
+        for item in found:
+            first.setdefault(item[collection.unique], item)
+        return list(first.values())
+
+    def _texts(self, collection: Collection) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        match collection.source:
+            case "results" | "latest" as source:
+                events = self.scene.events if source == "results" else [self.event] if self.event else []
+                for outcome in (o for event in events for o in event.results):
+                    tool_fits = collection.tool is None or self.scene.is_whole(collection.tool, outcome.tool)
+                    if tool_fits and outcome.is_error == collection.is_error:
+                        yield outcome.text, outcome.input
+            case "query":
+                yield self.scene.query, {}
+            case "stdin":
+                yield _block(self.scene.query), {}
+            case "interruption":
+                yield self.line, {}
+            case "tail":
+                yield self._tail, {}
+            case _:
+                assert_never(collection.source)
+
+    def _names(self, outcome: Outcome | None) -> dict[str, str]:
+        scene = self.scene
+        return {
+            "query": scene.query,
+            "interruption": self.line,
+            "turn": str(scene.turn),
+            "step": str(scene.step),
+            "tool": self.event.tools if self.event else "",
+            "used": ", ".join(name if n == 1 else f"{n} × {name}" for name, n in scene.used.items()),
+            "result": outcome.text if outcome else "",
+            "tail": self._tail,
+            "file": Path(self.file).name,
+            "offered": ", ".join(tool.name for tool in self.request.tools),
+            **(_input_names(outcome.input) if outcome else {}),
+        }
+
+    @property
+    def _tail(self) -> str:
+        return "\n\n".join(self.request.tail)
+
+    @property
+    def _overrides(self) -> frozenset[str]:
+        return frozenset(n for n in rules.PARAMETERS if getattr(self.request.overrides, n) is not None)
+
+
+def _block(query: str) -> str:
+    """The text that came with a query, as ``chain --stdin`` puts it there; empty if there is none."""
+    _, _, rest = f"\n{query.rstrip()}".partition("\n<stdin>\n")
+    return rest.removesuffix("\n</stdin>") if rest.endswith("\n</stdin>") else ""
+
+
+def _captured(match: Match, *, numbers: bool = True) -> dict[str, str]:
+    named = {name: value or "" for name, value in match.groupdict().items()}
+    if not numbers:
+        return named
+    return {**named, **{str(n): match[n] or "" for n in range(match.re.groups + 1)}}
+
+
+def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
+    return {f"input.{key}": value if isinstance(value, str) else json.dumps(value) for key, value in input.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A rule that is to be used, with its names."""
+
+    rule: Rule
+    moment: Moment
+    names: Mapping[str, str]
+
+
+def size(blocks: Iterable[Block]) -> int:
+    """Characters, as far as tokens are estimated from them."""
+    return sum(_block_size(block) for block in blocks)
+
+
+def _block_size(block: Block) -> int:
+    match block:
+        case Text(text) | Thinking(text) | ToolResult(_, text):
+            return len(text)
+        case ToolCall(_, name, input):
+            return len(name) + len(json.dumps(dict(input)))
+        case Opaque(raw):
+            return len(json.dumps(dict(raw)))

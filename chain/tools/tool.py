@@ -1,0 +1,197 @@
+"""Tools: async functions with a name, a description and a schema made from their type hints.
+
+A tool is written as::
+
+    @tool(read_only=True)
+    async def count_words(ctx: ToolContext, path: str) -> str:
+        \"\"\"Count the words of a text file.\"\"\"
+
+Its first parameter is the context, the others are the input that the model gives, and its docstring is what the model
+is told of it. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
+reported to the model as well, and the loop goes on. A function that cannot be a tool is a ``TypeError`` where it is
+defined.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, get_type_hints, overload
+
+import trio
+
+from chain.errors import ToolError
+from chain.lines.parse import Adjustment
+from chain.plan import Plan
+
+ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API takes
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """What a safe point tells a long tool: the adjustments since the last one, and whether to stop now."""
+
+    adjustments: tuple[Adjustment, ...] = ()
+    stop: bool = False
+
+
+class Steering(Protocol):
+    """Where a tool's safe points get their guidance from."""
+
+    def take_guidance(self) -> Guidance:
+        """The adjustments since the last call, and whether a stop waits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may use besides its input."""
+
+    workspace: Path
+    plan: Plan
+    call_id: str
+    steering: Steering
+    report: Callable[[str], None]
+
+    async def safe_point(self, where: str) -> Guidance:
+        """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
+        await trio.lowlevel.checkpoint()
+        return self.steering.take_guidance()
+
+    def progress(self, text: str) -> None:
+        """Say something for people to watch; the model does not see it."""
+        if not isinstance(text, str):
+            raise TypeError(f"progress is told as text, not as {type(text).__name__}")
+        self.report(text)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as the executor knows it. ``timeout_s`` of ``None`` means the configured default."""
+
+    function: ToolFunction
+    name: str
+    description: str
+    timeout_s: float | None = None
+    read_only: bool = False
+    needs_approval: bool = False
+
+    @cached_property
+    def input_schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the input: an object without unknown keys."""
+        schema: dict[str, Any] = self._input_model.model_json_schema()
+        return {"properties": {}, **_without_titles(schema)}
+
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+        """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
+        return await self.function(context, **self.check(input))
+
+    def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
+        """The input as the function takes it. Raises ``ToolError`` for input that does not fit the schema."""
+        from pydantic import ValidationError
+
+        try:
+            # The JSON mode of strict validation is the one that takes what JSON can say and coerces nothing else.
+            checked = self._input_model.model_validate_json(json.dumps(input), strict=True)
+        except ValidationError as error:
+            faults = "; ".join(_fault(f["loc"], f["msg"]) for f in error.errors(include_url=False, include_input=False))
+            raise ToolError(f"The input of {self.name} does not fit its schema: {faults}.") from None
+        return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+    @cached_property
+    def _input_model(self) -> Any:  # noqa: ANN401 - a pydantic model class made at run time
+        from pydantic import ConfigDict, create_model
+
+        hints = get_type_hints(self.function, include_extras=True)
+        inputs: dict[str, Any] = {
+            name: (hints[name], ... if p.default is Parameter.empty else p.default)
+            for name, p in list(inspect.signature(self.function).parameters.items())[1:]
+        }
+        return create_model(self.name, __config__=ConfigDict(extra="forbid"), **inputs)
+
+
+def _fault(where: tuple[int | str, ...], message: str) -> str:
+    place = ".".join(str(part) for part in where)
+    return f"{place}: {message}" if place else message
+
+
+def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - walks any JSON
+    """The schema without the titles that repeat each name: the model pays for every token of them."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {k: _without_titles(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+
+
+@overload
+def tool(function: ToolFunction, /) -> Tool: ...
+
+
+@overload
+def tool(
+    *, name: str = "", timeout_s: float | None = None, read_only: bool = False, needs_approval: bool = False
+) -> Callable[[ToolFunction], Tool]: ...
+
+
+def tool(
+    function: ToolFunction | None = None,
+    /,
+    *,
+    name: str = "",
+    timeout_s: float | None = None,
+    read_only: bool = False,
+    needs_approval: bool = False,
+) -> Tool | Callable[[ToolFunction], Tool]:
+    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds.
+
+    Raises ``TypeError`` for a function that a model could not call, or not know how to.
+    """
+
+    def make(function: ToolFunction) -> Tool:
+        made = Tool(
+            function=function,
+            name=name or getattr(function, "__name__", ""),
+            description=inspect.getdoc(function) or "",
+            timeout_s=timeout_s,
+            read_only=read_only,
+            needs_approval=needs_approval,
+        )
+        if mistake := next(_mistakes(made), None):
+            raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")
+        return made
+
+    return make(function) if function is not None else make
+
+
+def _mistakes(made: Tool) -> Iterator[str]:
+    """What keeps a function from being a tool, and how to put it right."""
+    if not inspect.iscoroutinefunction(made.function):
+        yield "it must be defined with async def"
+        return
+    parameters = list(inspect.signature(made.function).parameters.values())
+    if not parameters or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+        yield "its first parameter must be the context, as in (ctx: ToolContext, path: str)"
+    for each in parameters[1:]:
+        if each.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
+            yield f"its parameter {each.name} cannot be given by name, as a model gives it"
+        if each.annotation is Parameter.empty:
+            yield f"its parameter {each.name} needs a type, which the model is told"
+    if not made.description:
+        yield "it needs a docstring, which is what the model is told of it"
+    if not _NAME.fullmatch(made.name):
+        yield f"its name {made.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    if made.timeout_s is not None and not _is_positive(made.timeout_s):
+        yield f"its timeout_s must be a positive number or None, not {made.timeout_s!r}"
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0

@@ -1,0 +1,31 @@
+"""Fixed texts and names that the model or the user reads and that more than one module needs."""
+
+MAIN = "main"
+"""The agent that a session begins with."""
+
+ROOT = "root"
+"""The parent of the main agent: no tool call made it."""
+
+SKIPPED = "[Skipped: user interrupted]"
+"""The result of a tool call that never started."""
+
+INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
+"""The result of a tool call that was cut off."""
+
+STOP_NOTE = "[The user stopped the run here]"
+INTERRUPT_NOTE = "[The user interrupted the run here]"
+
+PLEASE_CONTINUE = "Please continue."
+
+RESUME = (
+    "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
+    "If it is already complete, give the final answer."
+)
+"""Brings the model back to its task after an aside (SPEC section 5)."""
+
+QUESTION = "What would you like to do instead?"
+INTERRUPTED_TEXT = "Interrupted. Tell the chain what to do instead."
+STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
+"""The reason on the receipt of such a line, whose text does not show it."""
+
+FULL = "Interruption channel full, try again"

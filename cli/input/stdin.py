@@ -1,0 +1,123 @@
+"""Lines from a pipe: bytes to text, with bounds."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+from chain.lines.parse import MAX_LINE
+from chain.threads import Threads
+
+_THREADS = Threads("input")
+
+_CHUNK = 65_536
+_BOM = b"\xef\xbb\xbf"
+
+TEXT_BYTES = 4 * (MAX_LINE + 2)
+"""What a line that is kept whole may have: a character has at most four bytes, and there may be one character too many,
+a byte order mark and a carriage return besides."""
+JSON_BYTES = 12 * MAX_LINE + 4_096
+"""The same for a line in a JSON object, where a character may be written as two escapes of six bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawLine:
+    """A line as it came. ``replaced``: some bytes were not UTF-8. ``cut``: it was longer than anyone may send."""
+
+    text: str
+    number: int
+    replaced: bool = False
+    cut: bool = False
+
+
+class Lines:
+    """The lines of a file descriptor, without their ends, read in a thread as they come.
+
+    Of a line of more than ``most`` bytes only the first so many are kept.
+    """
+
+    def __init__(self, fd: int, most: int = TEXT_BYTES) -> None:
+        self._fd = fd
+        self._most = most
+        self._whole: deque[tuple[bytes, bool]] = deque()
+        self._rest = bytearray()
+        self._is_cut = False
+        self._number = 0
+        self._at_end = False
+
+    async def next(self) -> RawLine | None:
+        """The next line; ``None`` at the end of the input. A last line without an end counts."""
+        while not self._whole and not self._at_end:
+            self._take(await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True))
+        if not self._whole:
+            return None
+        self._number += 1
+        raw, is_cut = self._whole.popleft()
+        return _decoded(raw, self._number, is_cut)
+
+    def unread(self) -> list[RawLine]:
+        """The lines that have come and nobody has taken."""
+        left = []
+        while self._whole:
+            self._number += 1
+            raw, is_cut = self._whole.popleft()
+            left.append(_decoded(raw, self._number, is_cut))
+        return [line for line in left if line.text.strip()]
+
+    def _take(self, chunk: bytes) -> None:
+        if not chunk:
+            self._at_end = True
+            if self._rest:
+                self._end_line()
+            return
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            self._keep(piece)
+            self._end_line()
+        self._keep(rest)
+
+    def _keep(self, piece: bytes) -> None:
+        room = self._most - len(self._rest)
+        self._rest += piece[:room]
+        self._is_cut = self._is_cut or len(piece) > room
+
+    def _end_line(self) -> None:
+        self._whole.append((bytes(self._rest), self._is_cut))
+        self._rest.clear()
+        self._is_cut = False
+
+
+def _read(fd: int) -> bytes:
+    """The next bytes; none at the end, and none of an input that is closed or broken."""
+    while True:
+        try:
+            return os.read(fd, _CHUNK)
+        except BlockingIOError:
+            select.select([fd], [], [])
+        except OSError:
+            return b""
+
+
+def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:
+    if number == 1:
+        raw = raw.removeprefix(_BOM)
+    raw = _without_half_a_character(raw) if is_cut else raw.removesuffix(b"\r")
+    try:
+        return RawLine(raw.decode(), number, cut=is_cut)
+    except UnicodeDecodeError:
+        return RawLine(raw.decode(errors="replace"), number, replaced=True, cut=is_cut)
+
+
+def _without_half_a_character(raw: bytes) -> bytes:
+    """The bytes up to the last whole character: where the cut fell says nothing about the input."""
+    for length in range(1, min(4, len(raw) + 1)):
+        first = raw[-length]
+        if first >= 0xC0:
+            needed = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            return raw[:-length] if length < needed else raw
+        if first < 0x80:
+            return raw
+    return raw

@@ -1,0 +1,116 @@
+"""A terminal without an editor, for ``TERM=dumb``: lines come as the terminal edits them, rows go out as they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import trio
+
+from chain.threads import Threads
+from cli.input.stdin import Lines
+from cli.screen import tty
+from cli.screen.protocol import Listener
+from cli.writing import write_all
+
+_THREADS = Threads("rows")
+
+WIDTH = 80
+
+CLOSING_S = 1.0
+"""How long the last rows may take: the terminal may not be read."""
+
+
+@asynccontextmanager
+async def open_plain() -> AsyncIterator[Plain]:
+    """A terminal whose lines wait until ``listen`` has been called. It has no colours and no history."""
+    plain = Plain()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(plain.read)
+        nursery.start_soon(plain.write)
+        yield plain
+        nursery.cancel_scope.cancel()
+
+
+class Plain:
+    """A ``Screen`` of rows. Esc is no key here; Ctrl-C comes as a signal, and the end of the input leaves."""
+
+    def __init__(self) -> None:
+        self._lines = Lines(0)
+        self._listener: Listener | None = None
+        self._listening = trio.Event()
+        self._rows: list[str] = []
+        self._news = trio.Event()
+        self._shown = trio.Event()
+        self._is_closed = False
+
+    async def read(self) -> None:
+        """Hand lines over until the input ends."""
+        await self._listening.wait()
+        assert self._listener is not None
+        while (raw := await self._lines.next()) is not None:
+            self._listener.accept(raw.text, urgent=False)
+        self._listener.leave()
+
+    async def write(self) -> None:
+        """Write rows as they come, in a thread: somebody may hold the terminal."""
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            with suppress(OSError):
+                await _THREADS.run(partial(write_all, 1, self._take()), abandon_on_cancel=True)
+            self._shown.set()
+
+    def _take(self) -> bytes:
+        rows, self._rows = self._rows, []
+        return "".join(f"{row}\n" for row in rows).encode(sys.stdout.encoding or "utf-8", errors="replace")
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        try:
+            return os.get_terminal_size(1).columns or WIDTH
+        except OSError:
+            return WIDTH
+
+    def listen(self, listener: Listener) -> None:
+        """Say who reads what is typed."""
+        self._listener = listener
+        self._listening.set()
+
+    def show(self, rows: Sequence[str], tail: str = "") -> None:
+        """Write the rows; the unfinished one waits until it is whole."""
+        self._rows += rows
+        if self._is_closed:
+            tty.say(self._take())
+        elif rows:
+            self._news.set()
+
+    async def shown(self) -> None:
+        """Wait until the rows are written."""
+        while self._rows:
+            self._shown = trio.Event()
+            await self._shown.wait()
+
+    def refresh(self) -> None:
+        """There is no toolbar."""
+
+    def resized(self) -> None:
+        """Nothing depends on it."""
+
+    def give_back(self, text: str) -> None:
+        """There is no editor. The rows say what came back."""
+
+    def edit(self, text: str) -> None:
+        """There is no editor: show the text, to be typed again."""
+        self.show([text])
+
+    async def close(self) -> str:
+        """Write what is left, for a moment. There is no text that was being typed."""
+        with trio.move_on_after(CLOSING_S):
+            await self.shown()
+        self._is_closed = True
+        return ""

@@ -1,0 +1,548 @@
+"""The prompt: a line editor that stays usable while rows scroll by above it. The only importer of prompt_toolkit.
+
+prompt_toolkit runs in a thread of its own and trio in the main thread. The other way round the chain would stop
+whenever the terminal is not read, and a key would echo late whenever trio is busy. A key that means something is a call
+into trio's thread, which is answered at once; rows to show are left here and drawn by the editor's thread.
+
+One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and fast
+lines would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which take the prompt down
+for each, lose keys and flicker: the prompt is erased, the rows are written and the prompt is drawn again in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import Dimension
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
+from prompt_toolkit.styles import Style
+
+from chain.lines.parse import is_stop
+from chain.threads import Threads
+from cli.screen import history as history_file
+from cli.screen import tty
+from cli.screen.protocol import Listener, Taken
+from cli.show.text import cut
+from cli.writing import write_all
+
+T = TypeVar("T")
+
+_THREADS = Threads("editor")
+
+PROMPT = "> "
+
+FRAME_S = 0.033
+"""Between two drawings of rows: thirty a second are as many as anybody sees, and keys have the rest of the time."""
+
+ESCAPE_S = 0.05
+"""How long a lone Esc may still turn out to be the beginning of another key."""
+
+CLOSING_S = 1.0
+"""How long the editor may take to end; it takes no time unless nobody reads the terminal."""
+
+KEPT = 500
+"""Rows that can be drawn again: more than a screen has."""
+
+MARGIN = 5
+"""Rows of the screen left for the prompt, the toolbar and what a key has to say."""
+
+_STYLE = Style([("prompt", "bold")])
+
+
+@asynccontextmanager
+async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
+    """A prompt that is on the screen. Lines wait in it until ``listen`` has been called.
+
+    ``typed`` are keys that were pressed before.
+    """
+    terminal = Terminal(color=color, history=history, typed=typed)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(terminal.run)
+        try:
+            yield terminal
+        finally:
+            await terminal.close()
+            nursery.cancel_scope.cancel()
+
+
+class _Output(Vt100_Output):
+    """An output that can be held, so that what is written in several steps arrives in one piece."""
+
+    is_held = False
+
+    def flush(self) -> None:
+        """Write what has been collected, unless it is held.
+
+        Not through ``sys.stdout``: if nobody reads the terminal this waits for ever, and a lock would be held.
+        """
+        if self.is_held or not self._buffer:
+            return
+        data, self._buffer = "".join(self._buffer), []
+        # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
+        with suppress(OSError):
+            write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
+
+    def get_rows_below_cursor_position(self) -> int:
+        # The terminal is not asked where the cursor is: the answer comes among the keys, and may come late. One row
+        # is enough for the toolbar to be shown.
+        return 1
+
+
+class Terminal:
+    """A ``Screen`` with an editor: made by ``open_terminal``."""
+
+    def __init__(self, *, color: bool, history: Path | None, typed: str = "") -> None:
+        self._typed = typed
+        self._listener: Listener | None = None
+        self._is_ready = threading.Event()
+        self._lock = threading.Lock()
+        self._rows: list[str] = []
+        self._tail = self._next_tail = ""
+        self._last: deque[str] = deque(maxlen=KEPT)
+        self._back: list[str] = []
+        """The lines at the top of the editor that came back, as they were."""
+        self._kept = ""
+        """The text that was to be put right, when it was last refused."""
+        self._is_scheduled = False
+        self._is_open = False
+        self._is_closing = False
+        self._shown = trio.Event()
+        self._ended = trio.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._output = _Output(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
+        # Shift-Enter, where the terminal tells it apart (kitty's and xterm's ways): the same as Alt-Enter.
+        for sequence in ("\x1b[13;2u", "\x1b[27;2;13~"):
+            ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
+        self._session: PromptSession[None] = PromptSession(
+            message=self._message,
+            multiline=True,
+            wrap_lines=True,
+            bottom_toolbar=self._toolbar,
+            style=_STYLE,
+            color_depth=None if color else ColorDepth.DEPTH_1_BIT,
+            history=InMemoryHistory() if history is None else _History(history),
+            search_ignore_case=True,
+            completer=_Completer(self),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            reserve_space_for_menu=0,
+            key_bindings=self._keys(),
+            prompt_continuation=lambda width, number, is_soft: " " * width,
+            erase_when_done=True,
+            output=self._output,
+        )
+        self._buffer = self._session.default_buffer
+        # Some keys (Ctrl-O) accept the text by themselves. Without this they would end the application.
+        self._buffer.accept_handler = lambda buffer: self._submit(urgent=False)
+        # A pasted file must not take the whole screen.
+        self._session.layout.current_window.height = lambda: Dimension(max=max(_size().rows // 2, 1))
+        self._app = app = self._session.app
+        app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
+        app.terminal_size_polling_interval = None
+
+    # ------------------------------------------------------------------------------------------- in trio's thread
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Have the prompt up until ``close``; started when it is there."""
+        self._token = trio.lowlevel.current_trio_token()
+        self._started = task_status.started
+        try:
+            await _THREADS.run(self._run_editor, abandon_on_cancel=True)
+        finally:
+            self._is_open = False
+            self._ended.set()
+            self._shown.set()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self._output.get_size().columns
+
+    def listen(self, listener: Listener) -> None:
+        """Say who reads what is typed; a line that was ended before has waited for this."""
+        self._listener = listener
+        self._is_ready.set()
+        self.refresh()
+
+    def show(self, rows: Sequence[str], tail: str = "") -> None:
+        """Show whole rows above the prompt, and below them the unfinished one."""
+        with self._lock:
+            self._rows.extend(rows)
+            self._next_tail = tail
+            is_due = self._is_open and not self._is_scheduled
+            self._is_scheduled = self._is_scheduled or is_due
+        if not self._is_open:
+            self._write_left()
+        elif is_due:
+            self._in_editor(self._due)
+
+    async def shown(self) -> None:
+        """Wait until all of it is on the screen."""
+        while self._is_open and (self._rows or self._is_scheduled):
+            self._shown = trio.Event()
+            if self._rows or self._is_scheduled:
+                await self._shown.wait()
+
+    def refresh(self) -> None:
+        """Draw the toolbar anew."""
+        self._in_editor(self._app.invalidate)
+
+    def resized(self) -> None:
+        """The terminal has another size now; the editor's thread hears no signals."""
+        self._in_editor(self._app._on_resize)
+
+    def give_back(self, text: str) -> None:
+        """Put a text into the editor, above what is being typed."""
+        self._in_editor(lambda: self._put_above(text))
+
+    def edit(self, text: str) -> None:
+        """Put a text into the editor to be changed, above what is being typed."""
+        self._in_editor(lambda: self._put_to_edit(text))
+
+    async def close(self) -> str:
+        """Take the prompt away and leave the terminal as it was. The text that was in the editor."""
+        self._is_closing = True
+        self._is_ready.set()
+        self._in_editor(self._exit)
+        with trio.move_on_after(CLOSING_S, shield=True):
+            await self._ended.wait()
+        self._is_open = False
+        tty.restore()
+        self._write_left()
+        return self._buffer.text
+
+    def _write_left(self) -> None:
+        """Write what was to be shown when there is no prompt any more."""
+        with self._lock:
+            rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
+        if rows:
+            text = "".join(f"{row}\n" for row in rows)
+            tty.say(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
+
+    def _in_editor(self, action: Callable[[], object]) -> None:
+        loop = self._app.loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it has just been closed
+                loop.call_soon_threadsafe(action)
+
+    # ---------------------------------------------------------------------------------------- in the editor's thread
+
+    def _run_editor(self) -> None:
+        def begin() -> None:
+            asyncio.get_running_loop().set_exception_handler(self._failed)
+
+        def begun(_: object) -> None:
+            app.after_render -= begun
+            self._is_open = True
+            self._tell(self._started)
+            asyncio.get_running_loop().call_soon(self._press_keys)
+
+        app = self._app
+        app.after_render += begun
+        with suppress(EOFError):  # the terminal is gone
+            app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
+        if not self._is_closing:
+            self._tell(self._hang_up)
+
+    def _press_keys(self) -> None:
+        """Press what was typed ahead."""
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(self._typed)
+        parser.flush()
+        self._app.key_processor.feed_multiple(keys)
+        self._app.key_processor.process_keys()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in a callback is our bug: it ends the application and comes out of ``run``."""
+        error = context.get("exception")
+        if error is not None and not self._app.is_done:
+            self._app.exit(exception=error)
+
+    def _exit(self) -> None:
+        if self._app.is_running and not self._app.is_done:
+            self._draw()
+            self._app.exit()
+
+    def _hang_up(self) -> None:
+        if self._listener is not None:
+            self._listener.hang_up()
+
+    def _ask(self, question: Callable[[Listener], T], otherwise: T) -> T:
+        """Ask the listener in trio's thread, once there is one."""
+        self._is_ready.wait()
+        listener, token = self._listener, self._token
+        if listener is None or token is None:
+            return otherwise
+        try:
+            return trio.from_thread.run_sync(lambda: question(listener), trio_token=token)
+        except trio.RunFinishedError:
+            return otherwise
+
+    def _tell(self, action: Callable[[], object]) -> None:
+        with suppress(trio.RunFinishedError):
+            assert self._token is not None
+            self._token.run_sync_soon(action)
+
+    def _due(self) -> None:
+        """Draw what waits, and for a moment nothing more."""
+        self._draw()
+        asyncio.get_running_loop().call_later(FRAME_S, self._rested)
+
+    def _rested(self) -> None:
+        with self._lock:
+            is_due = bool(self._rows) or self._next_tail != self._tail
+            self._is_scheduled = is_due
+        if is_due:
+            self._due()
+        else:
+            self._tell(lambda: self._shown.set())
+
+    def _draw(self) -> None:
+        """Write the rows that wait and draw the prompt below them, in one piece."""
+        with self._lock:
+            rows, self._rows = self._rows, []
+            # Only now: a key that is drawn before the rows must not show the row that comes after them.
+            self._tail = self._next_tail
+            self._last.extend(rows)
+        app, output = self._app, self._output
+        if app.is_running and not app.is_done:
+            output.is_held = True
+            try:
+                if rows:
+                    app.renderer.erase()
+                    output.write_raw("".join(f"{row}\r\n" for row in rows))
+                app._redraw()
+            finally:
+                output.is_held = False
+            output.flush()
+
+    def _message(self) -> StyleAndTextTuples:
+        above = [("", f"{self._tail}\n")] if self._tail else []
+        return [*above, ("class:prompt", PROMPT)]
+
+    def _toolbar(self) -> str:
+        width = self._output.get_size().columns
+        state = self._buffer.complete_state
+        if state is not None and len(state.completions) > 1:
+            return cut("  ".join(completion.text for completion in state.completions), width, "")
+        return self._listener.toolbar(width, self._buffer.text) if self._listener is not None else "starting"
+
+    def _lines(self) -> list[str]:
+        """The text as lines: those that came back and were not changed are lines of their own, as they were before."""
+        rest, lines = self._buffer.text, []
+        for line in self._back:
+            if not rest.startswith(f"{line}\n"):
+                break
+            lines.append(line)
+            rest = rest[len(line) + 1 :]
+        return [*lines, rest]
+
+    def _put_above(self, text: str) -> None:
+        """Put a line above what is being typed, and below others that came back before."""
+        typed, *above = reversed(self._lines())
+        self._back = [*reversed(above), text]
+        before = len(self._buffer.text) - len(typed)
+        column = max(self._buffer.cursor_position - before, 0)
+        self._set_lines([*self._back, typed], column)
+
+    def _put_to_edit(self, text: str) -> None:
+        if self._buffer.text:
+            self._put_above(text)
+        else:
+            self._buffer.document = Document(text, len(text))
+
+    def _set_lines(self, lines: Sequence[str], column: int) -> None:
+        above = "".join(f"{line}\n" for line in lines[:-1])
+        self._buffer.document = Document(above + lines[-1], len(above) + column)
+
+    def _submit(self, *, urgent: bool) -> bool:
+        """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
+        if self._submit_stop():
+            return True
+        lines, became = self._lines(), "taken"
+        was_tall = "\n" in self._buffer.text
+        while lines and (became := self._hand_over(lines[0], urgent=urgent)) == "taken":
+            self._remember(lines.pop(0))
+        if not lines:
+            self._back = []
+            self._buffer.reset()
+        elif became == "keep" and len(lines) == 1:
+            self._back = []
+            self._kept = lines[0]
+            self._set_lines(lines, len(lines[0]))
+        else:
+            # What is typed next is a line of its own.
+            self._back = lines if lines[-1] else lines[:-1]
+            self._set_lines([*self._back, ""], 0)
+        if was_tall:
+            self._draw_afresh()
+        return True
+
+    def _submit_stop(self) -> bool:
+        """Hand over a stop that was typed after text that could not be sent: nothing keeps anybody from stopping."""
+        text = self._buffer.text
+        for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
+            typed = text.removeprefix(before)
+            if before and typed != text and is_stop(typed):
+                self._hand_over(typed, urgent=False)
+                self._buffer.document = Document(before, len(before))
+                return True
+        self._kept = ""
+        return False
+
+    def _hand_over(self, line: str, *, urgent: bool) -> Taken:
+        otherwise: Taken = "later"
+        return self._ask(lambda listener: listener.accept(line, urgent=urgent), otherwise)
+
+    def _remember(self, line: str) -> None:
+        history = self._buffer.history
+        if line.strip() and history.get_strings()[-1:] != [line]:
+            history.append_string(line)
+
+    def _draw_afresh(self) -> None:
+        """Draw the prompt at the height that it needs now; it would only ever grow."""
+        self._output.is_held = True
+        try:
+            self._app.renderer.erase()
+            self._app._redraw()
+        finally:
+            self._output.is_held = False
+        self._output.flush()
+
+    def _draw_screen(self) -> None:
+        """Draw all of it again, as far as it fits; whatever else wrote to the terminal is gone."""
+        self._app.renderer.clear()
+        with self._lock:
+            self._rows = [*list(self._last)[-max(_size().rows - MARGIN, 0) :], *self._rows]
+            self._last.clear()
+        self._draw()
+        self._ask(lambda listener: listener.redrawn(), None)
+
+    def _suspend(self) -> None:
+        """Stop, as Ctrl-Z does anywhere, and draw the prompt again when it goes on."""
+        self._app.renderer.erase()
+        with tty.as_before():
+            # To this thread, which therefore does not get past this line before it goes on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        self._app._redraw()
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        in_editor = has_focus(DEFAULT_BUFFER)
+        is_empty = Condition(lambda: not self._buffer.text)
+
+        @keys.add("enter", filter=in_editor)
+        def _enter(event: KeyPressEvent) -> None:
+            typed = self._buffer.document
+            if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
+                self._buffer.delete_before_cursor()
+                self._buffer.newline(copy_margin=False)
+            else:
+                self._submit(urgent=False)
+
+        @keys.add("escape", "enter", filter=in_editor)
+        def _alt_enter(event: KeyPressEvent) -> None:
+            self._submit(urgent=True)
+
+        @keys.add("c-j", filter=in_editor)
+        def _newline(event: KeyPressEvent) -> None:
+            self._buffer.newline(copy_margin=False)
+
+        @keys.add("escape", filter=in_editor)
+        def _escape(event: KeyPressEvent) -> None:
+            self._ask(lambda listener: listener.escape(), None)
+
+        @keys.add("c-c", filter=in_editor)
+        def _interrupt(event: KeyPressEvent) -> None:
+            has_text = bool(self._buffer.text)
+            if self._ask(lambda listener: listener.ctrl_c(has_text=has_text), False):
+                self._buffer.reset()
+
+        @keys.add("c-d", filter=in_editor & is_empty)
+        def _end(event: KeyPressEvent) -> None:
+            self._ask(lambda listener: listener.leave(), None)
+
+        @keys.add("up", filter=in_editor & is_empty)
+        def _up(event: KeyPressEvent) -> None:
+            text = self._ask(lambda listener: listener.take_back(), None)
+            if text is None:
+                self._buffer.auto_up()
+            else:
+                self._put_to_edit(text)
+
+        @keys.add("tab", filter=in_editor)
+        def _tab(event: KeyPressEvent) -> None:
+            if self._buffer.complete_state:
+                self._buffer.complete_next()
+            else:
+                self._buffer.start_completion(insert_common_part=True)
+
+        @keys.add("c-l", filter=in_editor)
+        def _clear(event: KeyPressEvent) -> None:
+            self._draw_screen()
+
+        @keys.add("c-z")
+        def _stop(event: KeyPressEvent) -> None:
+            self._suspend()
+
+        return keys
+
+
+class _Completer(Completer):
+    """Completions of the whole text before the cursor."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        nothing: Sequence[str] = ()
+        found = self._terminal._ask(lambda listener: listener.completions(text), nothing)
+        return [Completion(whole, -len(text)) for whole in found]
+
+
+def _size() -> Size:
+    try:
+        columns, rows = os.get_terminal_size(1)
+    except OSError:
+        columns, rows = 0, 0
+    # Some report nothing, or 0.
+    return Size(rows=rows or 24, columns=columns or 80)
+
+
+class _History(History):
+    """The history in a file, as the editor asks for it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        return history_file.read(self._path)
+
+    def store_string(self, string: str) -> None:
+        history_file.append(self._path, string)

@@ -1,0 +1,1 @@
+"""What the user sees: events, text and the status row. Pure."""

@@ -1,0 +1,388 @@
+"""Events as lines of text for people: a headless run's progress, and what scrolls past above a prompt. Pure.
+
+Models, tools, files and users all write what is shown here. ``flow.clean`` takes out whatever a terminal would obey
+instead of showing, and every text that is not this module's own goes through it.
+
+``Renderer`` is for progress beside an answer that the caller prints itself. It holds a reply without tool calls back:
+that is probably the run's answer. It is shown once something else shows that it was not the last word: another
+iteration, lines that were delivered after it, a tool, or a result with another text. Events that say nothing about that
+(a receipt, the use of tokens) pass it by.
+
+``LiveRenderer`` is for a terminal, where replies are shown as they come and nothing else prints the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from chain import events
+from chain.events import Event
+from chain.lines.parse import AdjustmentType, is_stop, parse_line
+from chain.wording import STOPPED_BY_RULE
+from cli.show.text import Flow, clean, cut, flat
+
+MAX_ROWS = 20
+"""Rows of one interruption's or progress report's text: a pasted file would push everything else off the screen."""
+MAX_WRAP = 5
+"""How often one of these rows may wrap, for the same reason."""
+
+_ASCII = {
+    "📤": ">",
+    "⏳": "...",
+    "⚡": "!",
+    "🔔": "!",
+    "⚠️": "!",
+    "✓": "ok:",
+    "✗": "failed:",
+    "⏹": "stopped:",
+    "▶": ">>",
+    "→": "->",
+    "↪": "->",
+    "↩": "<-",
+    "↻": "!",
+    "⏭": ">>",
+    "ℹ": "note:",
+    "[✓]": "[x]",
+    "[✗]": "[-]",
+    "[ ]": "[ ]",
+    "…": "...",
+    "·": "-",
+    "│": "|",
+}
+
+_SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+_BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+
+_GUIDANCE: dict[AdjustmentType, str] = {
+    "focus_query": "focus",
+    "skip_source": "skip",
+    "add_source": "also check",
+    "drop_criterion": "ignore",
+    "preference": "prefer",
+}
+
+
+_ENDS_THOUGHT = (
+    events.TextDelta,
+    events.Reply,
+    events.Retry,
+    events.ToolCall,
+    events.UserInterruption,
+    events.RunStarted,
+    events.IterationStarted,
+    events.Error,
+    events.Result,
+)
+
+
+class Renderer:
+    """Turns the events of a chain into lines, one after the other; keeps what the next line may need of the last."""
+
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+        self._color = color
+        self._ascii = ascii
+        self.width = max(width, 20)
+        self._thinking: dict[str, Flow] = {}
+        self._held: dict[str, str] = {}
+        self._last_tool: dict[str, str] = {}
+        self._started: dict[str, float] = {}
+        self._over: set[str] = set()
+
+    def lines(self, event: Event) -> list[str]:
+        """What there is to show of this event, in lines without their newlines; often nothing."""
+        rows = [*self._finish_thinking(event), *self._release(event), *self._rows(event)]
+        if event.agent == "main":
+            return rows
+        return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
+
+    def _rows(self, event: Event) -> list[str]:
+        match event:
+            case events.Init():
+                named = f" {self._sign('·')} ".join((f"chain {event.version}", event.model, event.session))
+                return [self._paint("dim", self._fit(named))]
+            case events.RunStarted():
+                self._started[event.agent] = event.time
+                self._over.discard(event.agent)
+                return [self._line("▶", event.query, "bold")] if event.query.strip() else []
+            case events.IterationStarted():
+                self._over.discard(event.agent)
+                self._last_tool.pop(event.agent, None)
+                return [self._paint("cyan", f"[{event.iteration}/{event.max_iterations}]")]
+            case events.ThinkingDelta():
+                return self._think(event)
+            case events.TextDelta():
+                return self._delta(event)
+            case events.UsageReport():
+                return []
+            case events.Reply():
+                return self._reply(event)
+            case events.ToolCall():
+                self._last_tool[event.agent] = event.name
+                return [self._line("→", f"{event.name}({self._input(event.input)})", "cyan")]
+            case events.ToolProgress():
+                return [self._paint("dim", self._fit(f"  {row}")) for row in self._some_rows(event.text)]
+            case events.ToolResult():
+                return [self._tool_result(event)]
+            case events.LineQueued():
+                return self._queued(event)
+            case events.LineRefused():
+                return [*self._note("⚠️", flat(event.reason), "yellow"), *self._indented(event.text)]
+            case events.UserInterruption():
+                return self._interruption(event)
+            case events.Receipt():
+                return self._receipt(event)
+            case events.PlanChanged():
+                return self._plan(event)
+            case events.Retry():
+                return self._retry(event)
+            case events.Notice():
+                return self._note("ℹ", _placed(event), "yellow")
+            case events.Error():
+                return self._note("✗", _placed(event), "red")
+            case events.Result():
+                return self._result(event)
+            case _:
+                assert_never(event)
+
+    def _think(self, event: events.ThinkingDelta) -> list[str]:
+        flow = self._thinking.setdefault(event.agent, Flow(self.width))
+        return [self._paint("dim", row) for row in flow.add(event.text) if row]
+
+    def _finish_thinking(self, event: Event) -> list[str]:
+        # A line that is queued or a note passes a thought by.
+        if not isinstance(event, _ENDS_THOUGHT) or event.agent not in self._thinking:
+            return []
+        rows = self._thinking.pop(event.agent).end()
+        return [] if isinstance(event, events.Retry) else [self._paint("dim", row) for row in rows if row]
+
+    def _delta(self, event: events.TextDelta) -> list[str]:
+        """Nothing: the whole reply comes as an event too."""
+        return []
+
+    def _reply(self, event: events.Reply) -> list[str]:
+        if event.tool_calls == 0:
+            self._held[event.agent] = event.text
+            return []
+        return _rows_of(event.text)
+
+    def _retry(self, event: events.Retry) -> list[str]:
+        again = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
+        return self._note("↻", f"{again}: {flat(event.reason)}", "yellow")
+
+    def _note(self, sign: str, text: str, style: str) -> list[str]:
+        """What has to be read to its end, however long it is."""
+        return [self._paint(style, f"{self._sign(sign)} {text}")]
+
+    def _release(self, event: Event) -> list[str]:
+        """The reply that was held back, if this event shows that it was not the answer."""
+        if event.agent not in self._held:
+            return []
+        match event:
+            case events.Result():
+                held = self._held.pop(event.agent)
+                return [] if held.strip() == event.result.strip() else _rows_of(held)
+            case events.IterationStarted() | events.RunStarted() | events.UserInterruption() | events.ToolCall():
+                return _rows_of(self._held.pop(event.agent))
+            case _:
+                return []
+
+    def _tool_result(self, event: events.ToolResult) -> str:
+        first = next((row for row in _rows_of(event.text) if row.strip()), "")
+        took = f" ({_seconds(event.seconds)})" if event.seconds > 0 else ""
+        text = f"{event.name}{took}" + (f": {first}" if first else "")
+        return self._line("✗", text, "red") if event.is_error else self._line("✓", text, "green")
+
+    def _queued(self, event: events.LineQueued) -> list[str]:
+        line = parse_line(event.text)
+        whom = "" if event.target_agent == "main" else f" {event.target_agent}"
+        rows = [self._line("📤", f"Interrupting{whom}: {event.text}", "bold")]
+        if line.adjustment is not None:
+            rows.append(self._line("↪", f"{_GUIDANCE[line.adjustment.type]}: {line.adjustment.value}", "cyan"))
+        if event.kind == "urgent" or line.urgent:
+            rows.append(self._line("⚡", "Will inject ASAP (may skip tools)", "yellow"))
+        elif event.kind == "follow-up":
+            rows.append(self._line("⏳", "Will start when this run has ended", "dim"))
+        else:
+            rows.append(self._line("⏳", "Will inject at next safe point", "dim"))
+        return rows
+
+    def _interruption(self, event: events.UserInterruption) -> list[str]:
+        whom = "" if event.target_agent == "main" else f" of {flat(event.target_agent)}"
+        when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
+        banner = f"[{self._sign('🔔')} INTERRUPTION{whom} {when}]"
+        where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
+        if event.point in ("C", "D") and event.agent in self._last_tool:
+            where = f"after {self._last_tool[event.agent]}"
+        rows = [self._paint("bold", banner), *self._some_rows(event.message)]
+        if event.tools_skipped:
+            rows.append(self._line("⏭", f"Skipped: {', '.join(event.tools_skipped)}", "yellow"))
+        return [*rows, self._line("✓", f"Message injected ({where}, {_seconds(event.waited_s)})", "green")]
+
+    def _receipt(self, event: events.Receipt) -> list[str]:
+        """Lines that ended without reaching the model; of the others their own events tell."""
+        why = f" ({event.reason})" if event.reason else ""
+        match event.state:
+            case "returned":
+                return [self._line("↩", f"Returned{why}: {event.text}", "yellow")]
+            case "unsent":
+                return [self._line("↩", f"Never sent{why}: {event.text}", "yellow")]
+            case "dropped":
+                return [self._line("↩", f"Dropped{why}: {event.text}", "dim")]
+            case "handled" if event.reason == STOPPED_BY_RULE or is_stop(event.text):
+                return [self._line("⏹", event.text, "yellow")]
+            case "handled" if event.reason:
+                return [self._line("✗", f"Not done{why}: {event.text}", "yellow")]
+            case "handled":
+                return [self._line("✓", f"Done{why}: {event.text}", "green")]
+            case "queued" | "delivered" | "refused":
+                return []
+            case _:
+                assert_never(event.state)
+
+    def _plan(self, event: events.PlanChanged) -> list[str]:
+        if not event.tasks:
+            return [self._paint("bold", "Plan: empty")]
+        states = [task.state for task in event.tasks]
+        counts = f"{states.count('DONE')} done, {states.count('FAILED')} failed, {states.count('PENDING')} pending"
+        rows = [self._paint("bold", f"Plan: {counts}")]
+        for task in event.tasks:
+            why = f" ({task.reason})" if task.reason else ""
+            rows.append(self._fit(f"  {self._sign(_BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
+        return rows
+
+    def _result(self, event: events.Result) -> list[str]:
+        # The last object of a stream may be printed twice, as a run's result and the process's: one summary is enough.
+        if event.agent in self._over:
+            return []
+        self._over.add(event.agent)
+        parts = [
+            event.status.replace("_", " "),
+            f"{event.iterations} iteration{'' if event.iterations == 1 else 's'}",
+            f"{event.usage.total_tokens:,} tokens",
+        ]
+        if event.usage.cost_usd is not None:
+            parts.append(f"${event.usage.cost_usd:.4f}")
+        if event.agent in self._started:
+            parts.append(_seconds(event.time - self._started.pop(event.agent)))
+        if event.status == "done":
+            sign, style = "✓", "green"
+        elif event.status.startswith("cancelled") or event.status == "interrupted":
+            sign, style = "⏹", "yellow"
+        else:
+            sign, style = "✗", "red"
+        return [self._line(sign, ", ".join(parts), style), *self._trace(event)]
+
+    def _trace(self, event: events.Result) -> list[str]:
+        return [self._paint("dim", f"  trace: {flat(event.trace_path)}")] if event.trace_path else []
+
+    def _input(self, input: Mapping[str, Any]) -> str:
+        """A call's arguments, each cut: what is called matters here, and a whole file may be among them."""
+        limit = self.width // 2
+        shown = []
+        for name, value in input.items():
+            text = value[: 4 * limit] if isinstance(value, str) else value
+            shown.append(f"{name}={self._cut(json.dumps(text, ensure_ascii=False, default=str), limit)}")
+        return ", ".join(shown)
+
+    def _some_rows(self, text: str) -> list[str]:
+        rows = [row for row in _rows_of(text) if row.strip()]
+        shown = [self._cut(row, MAX_WRAP * self.width) for row in rows[:MAX_ROWS]]
+        return [*shown, f"{self._sign('…')} {len(rows) - MAX_ROWS} more lines"] if len(rows) > MAX_ROWS else shown
+
+    def _indented(self, text: str) -> list[str]:
+        return [self._fit(f"  {flat(text)}")] if text.strip() else []
+
+    def _line(self, sign: str, text: str, style: str) -> str:
+        """A sign and a text on one row that fits."""
+        return self._paint(style, self._cut(f"{self._sign(sign)} {flat(text)}", self.width))
+
+    def _fit(self, row: str) -> str:
+        """One row with its indentation, cut to fit."""
+        return self._cut(clean(row).replace("\n", " ").expandtabs(4), self.width)
+
+    def _cut(self, row: str, width: int) -> str:
+        """At most ``width`` columns of a row, the last of them a mark if something is missing."""
+        return cut(row, width, self._sign("…"))
+
+    def _sign(self, sign: str) -> str:
+        return _ASCII[sign] if self._ascii else sign
+
+    def _paint(self, style: str, text: str) -> str:
+        return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self._color and text else text
+
+
+class LiveRenderer(Renderer):
+    """The same for a terminal: replies come in rows as they are said, and ``tail`` is the row under way."""
+
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+        super().__init__(color=color, ascii=ascii, width=width)
+        self._flows: dict[str, Flow] = {}
+
+    @property
+    def tail(self) -> str:
+        """The unfinished row of what the main agent says or thinks."""
+        flow = self._flows.get("main") or self._thinking.get("main")
+        return "" if flow is None else flow.tail
+
+    def resize(self, width: int) -> list[str]:
+        """Go on for a terminal of another width. The rows that the unfinished one is now too long for."""
+        self.width = max(width, 20)
+        rows = []
+        for flow in (*self._flows.values(), *self._thinking.values()):
+            flow.width = self.width
+            rows += flow.add("")
+        return rows
+
+    def _delta(self, event: events.TextDelta) -> list[str]:
+        return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)
+
+    def _reply(self, event: events.Reply) -> list[str]:
+        flow = self._flows.pop(event.agent, None)
+        return self._wrapped(event.text) if flow is None else flow.end()
+
+    def _retry(self, event: events.Retry) -> list[str]:
+        flow = self._flows.pop(event.agent, None)
+        void = [] if flow is None else self._note("↻", "That reply broke off; forget it.", "yellow")
+        return [*void, *super()._retry(event)]
+
+    def _release(self, event: Event) -> list[str]:
+        """What the reply that ends here had left, and the run's answer where no reply has shown it."""
+        if not isinstance(event, events.Result | events.IterationStarted):
+            return []
+        flow = self._flows.pop(event.agent, None)
+        rows = [] if flow is None else flow.end()
+        if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._over:
+            return rows
+        text = event.result.strip()
+        # Replies were shown as they came. What a stop adds to one is news.
+        shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
+        return [*rows, *self._wrapped(text.removeprefix(shown).strip())]
+
+    def _trace(self, event: events.Result) -> list[str]:
+        """Nothing: Ctrl-L shows it."""
+        return []
+
+    def _note(self, sign: str, text: str, style: str) -> list[str]:
+        return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]
+
+    def _wrapped(self, text: str) -> list[str]:
+        flow = Flow(self.width)
+        return [*flow.add(text), *flow.end()]
+
+
+def _rows_of(text: str) -> list[str]:
+    """The rows of a text, without the blank ones around it."""
+    return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []
+
+
+def _seconds(seconds: float) -> str:
+    seconds = max(seconds, 0.0)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _placed(event: events.Notice | events.Error) -> str:
+    place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
+    return flat(f"{place}: {event.message}" if place else event.message)

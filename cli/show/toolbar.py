@@ -1,0 +1,250 @@
+"""The row below the prompt: what the chain is doing, and what Enter would do with what is typed. Pure.
+
+The left side tells of the run, the right end of the next line. On a narrow terminal the left side gives way part by
+part, the least important first; the right end stays, since it is what the user is about to act on.
+
+Names of tools and agents are the only texts here that others write. They lose whatever a terminal would obey, and
+whatever takes no column, since terminals do not agree on the width of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from chain import events
+from chain.events import Event
+from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
+from chain.wording import STOPPED_BY_RULE
+from cli.show.text import columns, flat
+
+LONGEST_PARSED = 2_000
+"""Characters up to which what is typed is parsed for the row, at every key. Nobody writes a longer plan command; a
+paste of that size is a redirect."""
+LONGEST_NAME = 24
+"""Columns of a tool's or agent's name: one may have 64 characters, and the rest of the row says more."""
+GAP = 2
+"""Columns at least between the two sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    dot: str
+    cut: str
+    to: str
+    wait: str
+    urgent: str
+    stop: str
+    enter: str
+
+
+_UNICODE = _Signs(dot=" · ", cut="…", to="→ ", wait="⏳ ", urgent="⚡ ", stop="⏹ ", enter="⏎ ")
+_ASCII = _Signs(dot=" - ", cut="...", to="-> ", wait="", urgent="! ", stop="", enter="Enter ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    agent: str
+    name: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What the model is at, since when; ``until`` is the end of a wait."""
+
+    name: str
+    since: float
+    until: float | None = None
+
+
+class Toolbar:
+    """Keeps of the events what the row needs. All times are wall-clock seconds, as the events' are.
+
+    No lock of its own: a caller who draws in one thread and takes events in another brings one.
+    """
+
+    def __init__(self, *, ascii: bool, inbox_size: int) -> None:
+        self._ascii = ascii
+        self._signs = _ASCII if ascii else _UNICODE
+        self._inbox_size = inbox_size
+        self._tokens = 0
+        self._plan = ""
+        self._is_running = False
+        self._is_stopping = False
+        self._iteration = ""
+        self._step = _Step("starting", 0.0)
+        self._tools: dict[tuple[str, str], _Tool] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run has begun, and its result has not been told yet."""
+        return self._is_running
+
+    def take(self, event: Event) -> None:
+        """Keep what the row needs of an event."""
+        match event:
+            case events.UsageReport():
+                cached = event.cache_read_tokens + event.cache_write_tokens
+                self._tokens += event.input_tokens + event.output_tokens + cached
+            case events.PlanChanged():
+                closed = sum(task.state != "PENDING" for task in event.tasks)
+                self._plan = f"plan {closed}/{len(event.tasks)}" if event.tasks else ""
+            case events.ToolCall():
+                self._tools[event.agent, event.id] = _Tool(event.agent, event.name, event.time)
+            case events.ToolResult():
+                self._tools.pop((event.agent, event.id), None)
+                if event.agent == "main" and not self._tools:
+                    self._step = _Step("thinking", event.time)
+            case events.Result() if event.agent != "main":
+                self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.agent}
+            case _ if event.agent == "main":
+                self._take_of_main(event)
+            case _:
+                pass  # a child's steps; its tools are the step in hand
+
+    def _take_of_main(self, event: Event) -> None:
+        match event:
+            case events.Init() | events.Result():
+                self._is_running = self._is_stopping = False
+                self._iteration = ""
+                self._tools.clear()
+            case events.RunStarted():
+                self._is_running, self._is_stopping = True, False
+                self._iteration = ""
+                self._step = _Step("starting", event.time)
+            case events.IterationStarted():
+                self._is_running = True
+                self._iteration = f"{event.iteration}/{event.max_iterations}"
+                self._step = _Step("thinking", event.time)
+            case events.ThinkingDelta() if self._step.until is not None:
+                self._step = _Step("thinking", event.time)
+            case events.TextDelta() if self._step.name != "answering":
+                self._step = _Step("answering", event.time)
+            case events.Retry():
+                self._step = _Step("retry", event.time, event.time + event.delay_s)
+            case events.Receipt(state="handled") if event.reason == STOPPED_BY_RULE or is_stop(event.text):
+                self._is_stopping = self._is_running
+            case _:
+                pass
+
+    def stopping(self, now: float) -> str:
+        """What a stop that was asked for waits for."""
+        tool = self._tool()
+        if tool is None:
+            return f"{self._signs.stop}Stopping"
+        return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); Esc kills it"
+
+    def row(self, *, width: int, now: float, waiting: int, typed: str, target: str = "main") -> str:
+        """The row, at most ``width`` columns of it.
+
+        ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``target`` the agent that the next line
+        goes to.
+        """
+        right = self._right(typed, waiting, target)
+        for parts in self._lefts(now, waiting):
+            left = self._signs.dot.join(part for part in parts if part)
+            if not right and columns(left) <= width:
+                return left
+            room = width - columns(left) - columns(right)
+            if right and room >= (GAP if left else 0):
+                return f"{left}{' ' * room}{right}"
+        return self._cut(right, width)
+
+    def _lefts(self, now: float, waiting: int) -> Iterator[tuple[str, ...]]:
+        """What the left side could say, the most first."""
+        tokens = f"{self._tokens:,} tokens" if self._tokens else ""
+        queue = f"queue {waiting}/{self._inbox_size}" if self._is_running or waiting else ""
+        if not self._is_running:
+            yield "idle", queue, self._plan, tokens
+            yield "idle", queue, self._plan
+            yield "idle", queue
+            yield ("idle",)
+            yield ()
+            return
+        step, short = self._step_in_hand(now)
+        yield self._iteration, step, queue, self._plan, tokens
+        yield self._iteration, step, queue, self._plan
+        yield self._iteration, step, queue
+        yield self._iteration, short, queue
+        yield self._iteration, short
+        yield (self._iteration,)
+        yield ()
+
+    def _step_in_hand(self, now: float) -> tuple[str, str]:
+        """The step with its seconds, and without."""
+        if self._is_stopping:
+            return self.stopping(now), f"{self._signs.stop}Stopping"
+        if (tool := self._tool()) is not None:
+            return f"{tool[0]} {_seconds(now - tool[1])}", tool[0]
+        step = self._step
+        if step.until is not None and now < step.until:
+            return f"retry in {_seconds(ceil(step.until - now))}", "retry"
+        name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
+        return f"{name} {_seconds(now - since)}", name
+
+    def _tool(self) -> tuple[str, float] | None:
+        """The running tool that started last, with how many its agent runs beside it, and since when.
+
+        A child's tool starts after the one that started the child, so it is the one shown.
+        """
+        if not self._tools:
+            return None
+        last = list(self._tools.values())[-1]
+        others = sum(tool.agent == last.agent for tool in self._tools.values()) - 1
+        name = self._name(last.name) or "a tool"
+        return f"{name} +{others}" if others else name, last.since
+
+    def _right(self, typed: str, waiting: int, target: str) -> str:
+        """What Enter would do, or with nothing typed whom the next line goes to."""
+        signs = self._signs
+        whom = self._name(target) or "main"
+        if not typed.strip():
+            return f"{signs.to}{whom}" if self._is_running else ""
+        if len(typed) > MAX_LINE:
+            return f"too long, at most {MAX_LINE:,} characters"
+        line = parse_line(typed) if len(typed) < LONGEST_PARSED else Line(typed, "redirect", typed)
+        if line.kind == "local":
+            return "command"
+        if line.kind == "stop":
+            return f"{signs.stop}stops the run" if self._is_running else "nothing to stop"
+        if line.problem:
+            return line.problem
+        if not self._is_running:
+            at_once = line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status")
+            return f"{signs.enter}answers at once" if at_once else f"{signs.enter}starts a run"
+        if waiting >= self._inbox_size:
+            return "queue full"
+        if self._is_stopping:
+            return "comes back after the stop"
+        if line.kind == "follow-up":
+            return "after this run"
+        if line.kind == "todo":
+            return f"{signs.urgent}plan, skips tools" if line.urgent else "plan, next safe point"
+        return f"{signs.urgent}{whom}, skips tools" if line.urgent else f"{signs.wait}{whom}, next safe point"
+
+    def _name(self, name: str) -> str:
+        shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
+        if self._ascii:
+            shown = shown.encode("ascii", "replace").decode()
+        return self._cut(shown, LONGEST_NAME)
+
+    def _cut(self, text: str, width: int) -> str:
+        """At most ``width`` columns of a text, the last of them a mark if something is missing."""
+        if columns(text) <= width:
+            return text
+        mark = self._signs.cut[: max(width, 0)]
+        room, kept = width - len(mark), ""
+        for char in text:
+            room -= columns(char)
+            if room < 0:
+                break
+            kept += char
+        return kept.rstrip() + mark
+
+
+def _seconds(seconds: float) -> str:
+    """Whole seconds: the row is drawn again once a second at most."""
+    whole = max(int(seconds), 0)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -1,0 +1,295 @@
+"""Slash commands: answered at once, also while a run is busy, and without a model.
+
+What a command changes (a line dropped, the conversation begun afresh, another model) the chain tells by its own events
+as well; an answer holds only what these do not say. It is plain text: the terminal may color it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chain.errors import JournalError, UserError
+from chain.lines.parse import STOP_PHRASES
+from chain.version import VERSION
+from cli.show.text import clean, columns, flat
+
+if TYPE_CHECKING:
+    from chain import Chain, Settings, Tool
+    from chain.config.settings import ModelSettings
+
+MOST_SHOWN = 200
+"""Characters of a waiting line that ``/queue`` shows: enough to know it by, and ten pasted files still fit a screen."""
+TAKEN_BACK = "taken back to edit"
+
+_LINES = (
+    ("any text", "told to the model at the next safe point"),
+    ("!text", "the same, and tools that have not started are skipped"),
+    ("stop", "ends the run; so do cancel, abort, never mind, forget it"),
+    ("todo: add TEXT", "the plan; also complete N, fail N WHY, list, clear"),
+    ("focus on X", "guidance, for running tools too; also skip, also check, ignore, prefer"),
+    ("context: TEXT", "something to know, not a change of course"),
+    ("text?", "a question; the task goes on after the answer"),
+    ("then: TEXT", "the next run, when this one has ended"),
+    ("<space>text", "text, whatever it looks like"),
+)
+
+_KEYS = (
+    ("Enter", "sends the line"),
+    ("Alt-Enter", "sends it as urgent, like !; also Shift-Enter where the terminal tells it"),
+    ("Esc", "interrupts the run"),
+    ("Ctrl-C", "interrupts the run, else clears the line; twice exits"),
+    ("Ctrl-D", "exits, on an empty line"),
+    ("Up", "takes the latest waiting line back to edit, on an empty line"),
+    ("Ctrl-J", "a new line; also Enter after a trailing backslash"),
+    ("Tab", "completes"),
+    ("Ctrl-R", "searches the history"),
+    ("Ctrl-L", "redraws"),
+)
+
+_PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
+
+_SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
+
+_OTHER_NAMES = {"/exit": "/quit", "/clear": "/new"}
+"""What other programs call a command, where the nearest name by its letters would be a wrong one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command comes to.
+
+    ``text`` are rows to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
+    understood, so what was typed stays in the editor. ``quit``: the program is to end.
+    """
+
+    text: str = ""
+    edit: str | None = None
+    keeps: bool = False
+    quit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """``argument`` is how ``/help`` writes what may follow the name; empty if nothing may."""
+
+    about: str
+    run: Callable[[str], Answer]
+    argument: str = ""
+    arguments: Callable[[], Iterable[str]] = tuple
+
+
+class Commands:
+    """The slash commands of one chain, to be called in the trio thread, completions too.
+
+    ``model`` names the definition that the chain was opened with, if that is not the configured one.
+    """
+
+    def __init__(self, chain: Chain, settings: Settings, *, model: str | None = None) -> None:
+        self._chain = chain
+        self._settings = settings
+        self._model = model
+        self._commands = {
+            "/help": _Command("this list", self._help),
+            "/status": _Command("what the chain is doing, and what it has used", self._status),
+            "/queue": _Command("the lines that wait", self._queue),
+            "/drop": _Command("take a waiting line away; without an id the latest", self._drop, "[L3]", self._ids),
+            "/edit": _Command("take a waiting line back to edit it", self._edit, "[L3]", self._ids),
+            "/todo": _Command("the plan", self._todo),
+            "/tools": _Command("what the model may call", self._tools),
+            "/model": _Command(
+                "the models, or switch to one", self._switch, "[NAME]", lambda: self._settings.model_names
+            ),
+            "/new": _Command("a fresh conversation; the plan stays", self._new),
+            "/debug": _Command("where the files of this session are", self._debug),
+            "/quit": _Command("end the program", lambda _: Answer(quit=True)),
+        }
+
+    def run(self, text: str) -> Answer:
+        """Carry out a command. What is wrong with it, or keeps it from being carried out, is the answer's text."""
+        name, argument = (*text.strip().split(None, 1), "", "")[:2]
+        command = self._commands.get(name.casefold())
+        if command is None:
+            return _not_understood(self._unknown(name))
+        if argument and not command.argument:
+            return _not_understood(f"{name.casefold()} takes nothing after it")
+        if len(argument.split()) > 1:
+            return _not_understood(f"write it as {name.casefold()} {command.argument}")
+        try:
+            answer = command.run(argument)
+        except (UserError, JournalError) as error:
+            answer = Answer(str(error))
+        return replace(answer, text=clean(answer.text))
+
+    def completions(self, text: str) -> list[str]:
+        """The whole lines that ``text``, what is before the cursor, could become."""
+        if not text.strip() or "\n" in text:
+            return []
+        typed = text.casefold()
+        if typed.startswith("/"):
+            name, space, _ = typed.partition(" ")
+            command = self._commands.get(name)
+            if command is not None and (space or command.argument):
+                known = [f"{name} {argument}" for argument in command.arguments()]
+            else:
+                known = list(self._commands)
+        else:
+            typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
+            known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
+            known += STOP_PHRASES
+        return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
+
+    # ---------------------------------------------------------------------------------------------- the commands
+
+    def _help(self, _: str) -> Answer:
+        commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
+        parts = {"Commands:": commands, "A line, while a run is active:": _LINES, "Keys:": _KEYS}
+        return Answer("\n".join(row for head, pairs in parts.items() for row in (head, *_table(pairs))))
+
+    def _status(self, _: str) -> Answer:
+        used = self._chain.usage
+        tokens = (
+            f"{used.input_tokens:,} input, {used.output_tokens:,} output, "
+            f"{used.cache_read_tokens:,} cache read, {used.cache_write_tokens:,} cache write"
+        )
+        cost = () if used.cost_usd is None else (("cost", f"${used.cost_usd:.4f} (runs that ended)"),)
+        rows = (
+            ("model", self._chain.model_name),
+            ("session", self._chain.session_id),
+            ("tokens", f"{tokens} (runs that ended)"),
+            *cost,
+        )
+        return Answer("\n".join([self._chain.status(), *_table(rows)]))
+
+    def _queue(self, _: str) -> Answer:
+        rows = []
+        for accepted in self._chain.waiting:
+            line = accepted.line
+            kind = f"urgent {line.kind}" if line.urgent and line.kind != "urgent" else line.kind
+            whom = "" if accepted.agent == "main" else f" for {flat(accepted.agent)}"
+            rows.append((accepted.id, kind + whom, _row(line.text)))
+        return Answer("\n".join(_table(rows)) or "Nothing waits.")
+
+    def _drop(self, argument: str) -> Answer:
+        return self._take(argument, "", lambda _: Answer())  # the line's receipt says that it was dropped
+
+    def _edit(self, argument: str) -> Answer:
+        return self._take(argument, TAKEN_BACK, lambda text: Answer(edit=text))
+
+    def _take(self, argument: str, reason: str, answer: Callable[[str], Answer]) -> Answer:
+        id = argument or self._chain.last_waiting()
+        if id is None:
+            return Answer("Nothing waits.")
+        try:
+            return answer(self._chain.drop(id, reason))
+        except UserError as error:
+            return _not_understood(flat(str(error)))
+
+    def _todo(self, _: str) -> Answer:
+        return Answer(self._chain.plan.render())
+
+    def _tools(self, _: str) -> Answer:
+        rows = [(tool.name, self._leave(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
+        return Answer("\n".join(_table(rows)) or "The model has no tools.")
+
+    def _switch(self, name: str) -> Answer:
+        if not name:
+            return Answer("\n".join([f"Model: {self._chain.model_name}", *self._models()]))
+        folded = {known.casefold(): known for known in self._settings.model_names}
+        name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
+        try:
+            definition = self._settings.model(name)
+        except UserError as error:
+            return Answer(str(error), keeps=name not in self._settings.model_names)
+        # Imported here, since a prompt that waits for its first line needs none of it.
+        from chain.app import build_model
+
+        self._chain.use_model(build_model(definition), max_attempts=definition.max_attempts)
+        self._model = name
+        when = "from the next run on" if self._chain.is_running else "from now on"
+        return Answer(f"{name} ({_service(definition)}) answers {when}.")
+
+    def _new(self, _: str) -> Answer:
+        self._chain.start_afresh()
+        closed, count = self._chain.plan.counts
+        kept = f"; the plan is kept ({closed}/{count})" if count else ""
+        return Answer(f"The conversation begins afresh{kept}.")
+
+    def _debug(self, _: str) -> Answer:
+        handler = self._settings.chain().interruption_prompt
+        rows = (
+            ("session", self._chain.session_id),
+            ("journal", str(self._chain.journal_path or "none")),
+            ("last trace", self._chain.trace_path or "none"),
+            ("configuration", str(self._settings.file or "the shipped one")),
+            ("handler prompt", str(handler or "the built-in one")),
+            ("version", VERSION),
+        )
+        return Answer("\n".join(_table(rows)))
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _unknown(self, name: str) -> str:
+        typed = name.casefold()
+        near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
+        if typed in _OTHER_NAMES:
+            near = [_OTHER_NAMES[typed]]
+        near = near or difflib.get_close_matches(typed, self._commands, n=1)
+        hint = (
+            f"did you mean {' or '.join(near)}?" if near else "/help lists all, and a space before the / makes it text"
+        )
+        return f"there is no {name[:40]}; {hint}"
+
+    def _ids(self) -> list[str]:
+        return [accepted.id for accepted in self._chain.waiting]
+
+    def _leave(self, tool: Tool) -> str:
+        if tool.needs_approval:
+            return "allowed" if tool.name in self._settings.allow else "asks for approval"
+        return "reads only" if tool.read_only else ""
+
+    def _models(self) -> list[str]:
+        """A row for each definition; one that cannot be used says why."""
+        rows = []
+        for name in self._settings.model_names:
+            try:
+                definition = self._settings.model(name)
+                definition.require_key()
+            except UserError as error:
+                rows.append((" ", name, str(error)))
+            else:
+                current = self._settings.chain().model if self._model is None else self._model
+                rows.append(("*" if name == current else " ", name, _service(definition)))
+        return _table(rows, indent="")
+
+
+def _not_understood(text: str) -> Answer:
+    return Answer(text, keeps=True)
+
+
+def _service(definition: ModelSettings) -> str:
+    """What is behind a definition."""
+    return definition.model if definition.script is None else f"rules in {definition.script.name}"
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = text.strip().partition("\n\n")[0]
+    found = _SENTENCE.match(paragraph)
+    return flat(found[0] if found else paragraph)
+
+
+def _row(text: str) -> str:
+    """A text on one row, cut. What is cut off is not even looked at: there may be a lot of it."""
+    row = flat(text[: 2 * MOST_SHOWN])
+    return row if len(row) <= MOST_SHOWN and len(text) <= 2 * MOST_SHOWN else f"{row[:MOST_SHOWN].rstrip()}..."
+
+
+def _table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Rows whose cells stand below each other; the last cell is as long as it is."""
+    every = [[flat(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
+    padded = [[cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)] for row in every]
+    return [(indent + "  ".join(row)).rstrip() for row in padded]

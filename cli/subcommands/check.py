@@ -1,0 +1,158 @@
+"""`chain check`: every value with where it is from, then what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from chain.app import build_model, check_state, configured_tools, look_for_model, prompt_file
+from chain.config.load import require_trust
+from chain.config.settings import Price
+from chain.config.system_prompt import read_system_prompt
+from chain.errors import ConfigError, SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chain.config.load import Settings
+    from chain.config.settings import ChainSettings, ModelSettings
+
+_SCRIPTED = ("provider", "script")
+_ANTHROPIC = (
+    *("provider", "model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
+    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
+)
+_CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
+_SECRET = ("api_key", "extra_headers", "extra_body")
+"""Shown as set or not set. ``extra_body`` is one of them because some servers take their key there."""
+
+
+def check(settings: Settings, state: Path | None = None) -> tuple[list[str], bool]:
+    """Check the configuration, its prompts and its models; returns lines to show, and whether all is well.
+
+    With ``state``, the folder that keeps the sessions, also whether they can be kept there.
+
+    Nothing of a file that is not trusted yet is shown: its values may hold any variable.
+    """
+    lines = [f"config: {settings.file or 'built in'}"]
+    problems: list[str] = []
+    try:
+        require_trust(settings)
+    except ConfigError as error:
+        return [*lines, f"problem: {error}"], False
+    lines += [
+        _line(settings, "models.default", settings.default_model),
+        _line(settings, "chain", settings.default_chain),
+    ]
+    if state is not None:
+        try:
+            check_state(state)
+        except SessionError as error:
+            problems.append(str(error))
+    for name in settings.model_names:
+        try:
+            model = settings.model(name)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        lines += _model_lines(settings, model)
+        if model.provider == "scripted":
+            problems += _problem(build_model, model)
+    for name in settings.chain_names:
+        try:
+            chain = settings.chain(name)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        lines += _chain_lines(settings, chain)
+        problems += _chain_problems(settings, chain)
+    lines += [
+        _line(settings, "inbox.size", settings.inbox_size),
+        _line(settings, "tools.timeout_s", settings.tool_timeout_s),
+        _line(settings, "tools.result_limit", settings.tool_result_limit),
+        _line(settings, "tools.allow", settings.allow),
+    ]
+    # Chains share models and prompts: a problem is told once.
+    return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
+
+
+def look(settings: Settings) -> tuple[list[str], bool]:
+    """Ask the service of the model that would run whether it takes the key and has the model; rows, and if all is well.
+
+    For a configuration that ``check`` found nothing wrong with: only then is the network worth asking. What cannot be
+    known, since the service does not say it or is not well, is no fault of the configuration.
+    """
+    model = settings.model(settings.chain().model)
+    if model.provider != "anthropic":
+        return ["all is well"], True
+    found = look_for_model(model)
+    if found.is_good is None:
+        return [f"no problem was found, but the model could not be checked: {found.message}"], True
+    if not found.is_good:
+        return [f"problem: {found.message}"], False
+    return [f"all is well: {found.message}"], True
+
+
+def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:
+    keys = _SCRIPTED if model.provider == "scripted" else _ANTHROPIC
+    return [_line(settings, f"models.definitions.{model.name}.{key}", getattr(model, key)) for key in keys]
+
+
+def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
+    prefix = f"chains.{chain.name}"
+    lines = [_line(settings, f"{prefix}.{key}", getattr(chain, key)) for key in _CHAIN]
+    limits = {"max_tokens": chain.budget.max_tokens, "max_cost_usd": chain.budget.max_cost_usd}
+    return lines + [_line(settings, f"{prefix}.budget.{key}", limit) for key, limit in limits.items()]
+
+
+def _chain_problems(settings: Settings, chain: ChainSettings) -> list[str]:
+    problems = []
+    if chain.system_prompt is not None:
+        within = settings.within(f"chains.{chain.name}.system_prompt")
+        problems += _problem(read_system_prompt, chain.system_prompt, within)
+    problems += _problem(configured_tools, chain)
+    if chain.interruption_prompt is not None:
+        _, error = prompt_file(settings, chain).current()
+        problems += [] if error is None else [str(error)]
+    try:
+        model = settings.model(chain.model)
+    except ConfigError as error:
+        return [*problems, str(error)]
+    if model.lacks_key and chain.name == settings.default_chain:
+        problems += _problem(model.require_key)
+    if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
+        place = f"chains.{chain.name}.budget.max_cost_usd"
+        problems.append(f"{place} cannot hold without a price: give models.definitions.{model.name} a price")
+    return problems
+
+
+def _problem(attempt: Callable[..., object], *arguments: object) -> list[str]:
+    try:
+        attempt(*arguments)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _line(settings: Settings, key: str, value: object) -> str:
+    return f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+
+
+def _shown(name: str, value: object) -> str:
+    if name in _SECRET:
+        return "set" if value else "not set"
+    if value is None:
+        return "not set"
+    if name == "base_url":
+        # Without a user, a password or a query, any of which may be a key.
+        url = urlsplit(str(value))
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    if isinstance(value, Price):
+        return ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(value).items())
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
