@@ -19,7 +19,7 @@ import trio
 
 from chain import events
 from chain.errors import JournalError
-from chain.events import Point, Receipt, State
+from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import MAX_LINE, Line
 from chain.wording import FULL
 
@@ -55,7 +55,8 @@ Emit: TypeAlias = Callable[[events.Event], None]
 class Accepted:
     """A line that has an id and a place to wait.
 
-    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds.
+    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
+    where the line came from.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Accepted:
     agent: str
     number: int
     accepted_at: float
+    origin: Origin = "prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +126,17 @@ class Ledger:
             return f"the id {id} was used before; give each line its own"
         return ""
 
-    def accept(self, line: Line, agent: str, *, id: str = "") -> Accepted:
+    def accept(self, line: Line, agent: str, *, id: str = "", origin: Origin = "prompt") -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted."""
         number = self._number
         while not id or id in self._receipts:
             number += 1
             id = f"L{number}"
-        said = {"id": id, "text": line.text, "kind": line.kind, "urgent": line.urgent, "agent": agent}
+        said = {"id": id, "text": line.text, **_recorded(line), "agent": agent, "origin": origin}
         self._journal.record("line", said)
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
-        return Accepted(id, line, agent, len(self._receipts), trio.current_time())
+        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
@@ -162,7 +164,17 @@ class Ledger:
         self._record_if_possible("receipt", {**fields, "waited_s": waited, "reason": reason})
         self._journal.in_order(lambda: self._emit(receipt))
 
-    def refuse(self, line: Line, agent: str, waiting: int, reason: str, *, id: str = "", iteration: int = 0) -> Refused:
+    def refuse(
+        self,
+        line: Line,
+        agent: str,
+        waiting: int,
+        reason: str,
+        *,
+        id: str = "",
+        origin: Origin = "prompt",
+        iteration: int = 0,
+    ) -> Refused:
         """Tell that a line was not accepted; it has no place in the ledger."""
         text = line.text[:MAX_REFUSED]
         self._emit(
@@ -172,9 +184,12 @@ class Ledger:
                 id=id,
                 text=text,
                 kind=line.kind,
+                urgency=line.urgency,
                 target_agent=agent,
                 waiting=waiting,
+                origin=origin,
                 reason=reason,
+                adjustment=adjustment_view(line),
             )
         )
         receipt = Receipt(agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason)
@@ -197,3 +212,16 @@ class Ledger:
             self._journal.record(type, fields)
         except JournalError:
             return
+
+
+def adjustment_view(line: Line) -> AdjustmentView | None:
+    """The line's adjustment as events show it."""
+    found = line.adjustment
+    return None if found is None else AdjustmentView(found.type, found.value)
+
+
+def _recorded(line: Line) -> dict[str, Any]:
+    """Kind and urgency as version 0.1.0 wrote them, where an urgent redirect was of the kind "urgent"."""
+    is_urgent = line.urgency != "next"
+    kind = "urgent" if is_urgent and line.kind == "redirect" else line.kind
+    return {"kind": kind, "urgent": is_urgent, "urgency": line.urgency}

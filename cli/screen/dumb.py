@@ -52,7 +52,7 @@ class Plain:
         await self._listening.wait()
         assert self._listener is not None
         while (raw := await self._lines.next()) is not None:
-            self._listener.accept(raw.text, urgent=False)
+            self._listener.accept(raw.text, urgency="next")
         self._listener.leave()
 
     async def write(self) -> None:

@@ -40,7 +40,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
-from chain.lines.parse import is_stop
+from chain.lines.parse import Urgency, is_stop
 from chain.threads import Threads
 from cli.screen import history as history_file
 from cli.screen import tty
@@ -156,7 +156,7 @@ class Terminal:
         )
         self._buffer = self._session.default_buffer
         # Some keys (Ctrl-O) accept the text by themselves. Without this they would end the application.
-        self._buffer.accept_handler = lambda buffer: self._submit(urgent=False)
+        self._buffer.accept_handler = lambda buffer: self._submit(urgency="next")
         # A pasted file must not take the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(_size().rows // 2, 1))
         self._app = app = self._session.app
@@ -379,13 +379,13 @@ class Terminal:
         above = "".join(f"{line}\n" for line in lines[:-1])
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
-    def _submit(self, *, urgent: bool) -> bool:
+    def _submit(self, *, urgency: Urgency) -> bool:
         """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
         if self._submit_stop():
             return True
         lines, became = self._lines(), "taken"
         was_tall = "\n" in self._buffer.text
-        while lines and (became := self._hand_over(lines[0], urgent=urgent)) == "taken":
+        while lines and (became := self._hand_over(lines[0], urgency=urgency)) == "taken":
             self._remember(lines.pop(0))
         if not lines:
             self._back = []
@@ -408,15 +408,15 @@ class Terminal:
         for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
             typed = text.removeprefix(before)
             if before and typed != text and is_stop(typed):
-                self._hand_over(typed, urgent=False)
+                self._hand_over(typed, urgency="next")
                 self._buffer.document = Document(before, len(before))
                 return True
         self._kept = ""
         return False
 
-    def _hand_over(self, line: str, *, urgent: bool) -> Taken:
+    def _hand_over(self, line: str, *, urgency: Urgency) -> Taken:
         otherwise: Taken = "later"
-        return self._ask(lambda listener: listener.accept(line, urgent=urgent), otherwise)
+        return self._ask(lambda listener: listener.accept(line, urgency=urgency), otherwise)
 
     def _remember(self, line: str) -> None:
         history = self._buffer.history
@@ -462,11 +462,11 @@ class Terminal:
                 self._buffer.delete_before_cursor()
                 self._buffer.newline(copy_margin=False)
             else:
-                self._submit(urgent=False)
+                self._submit(urgency="next")
 
         @keys.add("escape", "enter", filter=in_editor)
         def _alt_enter(event: KeyPressEvent) -> None:
-            self._submit(urgent=True)
+            self._submit(urgency="urgent")
 
         @keys.add("c-j", filter=in_editor)
         def _newline(event: KeyPressEvent) -> None:
