@@ -246,7 +246,12 @@ async def on(plan: Plan, name: str, **input: Any) -> str:
 
 async def test_the_model_works_on_the_plan() -> None:
     changes: list[str] = []
-    plan = Plan(lambda change, tasks, by: changes.append(by))
+
+    class Hearer:
+        def plan_changes(self, change: object, tasks: object, by: str) -> None:
+            changes.append(by)
+
+    plan = Plan(Hearer())
     assert await on(plan, "plan_list") == "The plan is empty."
     assert await on(plan, "plan_add_task", task="read  it\nall") == (
         "Task 1 added: read it all.\n[ ] 1. read it all\n0 done, 0 failed, 1 pending"
