@@ -571,7 +571,7 @@ async def test_a_command_never_enters_the_channel(active: bool) -> None:
         ("Focus On SKU Data", "guidance", "Focus On SKU Data"),
         ("STATUS", "question", "STATUS"),
         ("Todo: Add The Licence", "todo", "Todo: Add The Licence (Done: task 1 added: The Licence)"),
-        ("!Use The Other", "urgent", "Use The Other"),
+        ("!Use The Other", "redirect", "Use The Other"),
         ("NEVER MIND!", "stop", None),
         ("THEN: Do The Next", "follow-up", None),
     ],

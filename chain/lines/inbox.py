@@ -18,14 +18,14 @@ from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Ledger, Record, Refused, adjustment_view
+from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjustment_view
 from chain.wording import FULL
 
 
 class Inbox:
     """The bounded channel of one agent."""
 
-    def __init__(self, ledger: Ledger, journal: Record, emit: Emit, *, agent: str = "main", size: int = 10) -> None:
+    def __init__(self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10) -> None:
         self.agent = agent
         self.size = size
         self._ledger = ledger
@@ -34,7 +34,7 @@ class Inbox:
         self._send, self._receive = trio.open_memory_channel[Accepted](size)
         self._urgent = 0
         self._adjusted: set[str] = set()
-        self._on_room: Callable[[], None] = lambda: None
+        self._room = trio.Event()
 
     def __len__(self) -> int:
         return self._receive.statistics().current_buffer_used
@@ -49,9 +49,15 @@ class Inbox:
         """Whether an urgent line waits."""
         return self._urgent > 0
 
-    def when_room(self, action: Callable[[], None]) -> None:
-        """Have ``action`` called whenever lines have left the channel."""
-        self._on_room = action
+    async def wait_for_change(self) -> None:
+        """Wait until lines have left the channel, or ``wake`` is called; never for nothing."""
+        if self._room.is_set():
+            self._room = trio.Event()
+        await self._room.wait()
+
+    def wake(self) -> None:
+        """Wake who waits for a change: what keeps lines back may be over without one having left."""
+        self._room.set()
 
     def put(self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0) -> Accepted | Refused:
         """Accept a line for this agent, or refuse it; one step, without an await."""
@@ -98,11 +104,11 @@ class Inbox:
         taken = self._take(is_oldest)
         return taken[0] if taken else None
 
-    def take_todos(self) -> tuple[Accepted, ...]:
+    def drain_todos(self) -> tuple[Accepted, ...]:
         """Take the todo lines, which need no model call."""
         return self._take(lambda a: a.line.kind == "todo")
 
-    def take_all(self) -> tuple[Accepted, ...]:
+    def drain_all(self) -> tuple[Accepted, ...]:
         """Take everything that waits."""
         return self._take(lambda _: True)
 
@@ -152,7 +158,7 @@ class Inbox:
         taken = tuple(a for a, take in zip(every, chosen, strict=True) if take)
         if taken:
             self._urgent -= sum(a.line.urgency == "urgent" for a in taken)
-            self._on_room()
+            self.wake()
         return taken
 
     def _receive_all(self) -> tuple[Accepted, ...]:

@@ -121,7 +121,7 @@ class Audience:
         """Call ``listener`` in the step of every event from now on."""
         self._listeners.append(listener)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Tell everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
         is_any_gone = False
