@@ -28,7 +28,7 @@ from chain.session.feed import Audience, Feed, Listener
 from chain.session.journal import Journal
 from chain.session.runs import Session
 from chain.version import VERSION
-from chain.wording import STOPPED_BY_RULE
+from chain.wording import STOPPED_BY_RULE, counted
 
 CLOSING_S = 5.0
 """How long closing waits for tools that were cancelled; only one that shields itself takes longer than no time."""
@@ -318,7 +318,8 @@ class Chain:
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         closed, count = self.plan.counts
         used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
-        return f"{doing}; {len(self._inbox)} lines wait; plan {closed}/{count}; {used:,} tokens used"
+        waiting = f"{counted(len(self._inbox), 'line')} {'waits' if len(self._inbox) == 1 else 'wait'}"
+        return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     def _start(self, line: Line, id: str, origin: Origin) -> Submitted:
         try:

@@ -18,11 +18,16 @@ An exception of any other type that leaves this package is our bug, and keeps it
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+
+_VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
+"""How a message begins that has its file as the subject."""
 
 
 class ChainError(Exception):
@@ -32,7 +37,8 @@ class ChainError(Exception):
 class UserError(ChainError):
     """Something that the user can mend, said in one sentence that names the place and what to do.
 
-    ``str()`` gives ``FILE:LINE: message`` with as much of the place as is known; ``message`` is the sentence alone.
+    ``str()`` gives ``FILE:LINE: message`` with as much of the place as is known. A ``message`` that begins with
+    its verb (``is not valid YAML``) has the file as its subject.
     """
 
     def __init__(self, message: str, *, file: Path | str | None = None, line: int | None = None) -> None:
@@ -41,6 +47,12 @@ class UserError(ChainError):
         self.line = line
         place = "" if self.file is None else f"{self.file}: " if line is None else f"{self.file}:{line}: "
         super().__init__(place + message)
+
+    @property
+    def sentence(self) -> str:
+        """The message as a whole sentence: ``handler.yaml is not valid YAML``."""
+        name = "" if self.file is None else PurePath(self.file).name
+        return f"{name} {self.message}" if name and self.message.split()[0] in _VERBS else self.message
 
 
 class ConfigError(UserError):

@@ -154,13 +154,13 @@ class Plan:
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
         self._change(Replaced(tasks), by)
-        return f"the plan now has {len(tasks)} tasks"
+        return f"the plan now has {_counted(len(tasks))}"
 
     def clear(self, by: Author) -> str:
         """Take all tasks away."""
         count = len(self._tasks)
         self._change(Replaced(), by)
-        return f"the plan is cleared, {count} tasks removed"
+        return f"the plan is cleared, {_counted(count)} removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
         """Do what a plan command says, and tell what was done."""
@@ -202,3 +202,7 @@ def _one_line(text: str, what: str) -> str:
     if len(folded) > MAX_TASK:
         raise PlanError(f"{what} has at most {MAX_TASK:,} characters, and this one has {len(folded):,}")
     return folded
+
+
+def _counted(tasks: int) -> str:
+    return "1 task" if tasks == 1 else f"{tasks} tasks"

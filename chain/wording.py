@@ -29,3 +29,8 @@ STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
 """The reason on the receipt of such a line, whose text does not show it."""
 
 FULL = "Interruption channel full, try again"
+
+
+def counted(n: int, thing: str) -> str:
+    """A number with its noun: ``1 line``, ``2 lines``."""
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"

@@ -4,7 +4,7 @@ import sys
 
 
 def console() -> None:
-    """The entry point of the installed command: imports the rest where an impatient Ctrl-C is understood."""
+    """The entry point of the installed command. It imports the rest, so that Ctrl-C meanwhile exits cleanly."""
     try:
         from cli.main import console as run
 

@@ -1,6 +1,6 @@
 """The command line: what its words and flags mean, and what is wrong with them.
 
-Only ``argparse`` is imported at once, for the same reason as in ``main``.
+Imports are late for the same reason as in ``main``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chain.version import VERSION
 
 if TYPE_CHECKING:
     from cli.headless import Job
-    from cli.input.moments import Say
+    from cli.input.moments import ScheduledLine
 
 COMMANDS = ("check", "init", "demo")
 
@@ -26,7 +26,7 @@ USAGE = """\
 chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
 chain -p QUERY                    one run; standard input is read only as stream-json
 chain < lines                     the first line starts the run
-chain check | init [DIR] | demo   look at the configuration, write one, see it work"""
+chain check | init [DIR] | demo   check the configuration, write one, see a demonstration"""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -43,16 +43,16 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     if args.print:
         name, words = "", args.words
     if name == "init" and len(words) > 1:
-        raise UserError("chain init takes one folder")
+        raise UserError("chain init has one argument, the folder")
     if name in ("check", "demo") and words:
-        raise UserError(f"chain {name} takes nothing more; a query of several words needs quotes")
+        raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
     if len(words) > 1:
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes")
     return name, words[0] if words else None
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
-    """Whether there is a terminal on both sides and nothing asks for a run without a prompt."""
+    """Whether input and output are terminals and no flag asks for a run without a prompt."""
     is_text = args.output_format == args.input_format == "text"
     return os.isatty(0) and os.isatty(1) and is_text and not args.print and not args.stdin
 
@@ -70,7 +70,7 @@ def read_settings(args: argparse.Namespace) -> Settings:
 
 
 def check_query(query: str) -> None:
-    """Raises ``UserError`` for a query that no run could begin with."""
+    """Raises ``UserError`` for a query that is empty or too long."""
     if not query.strip():
         raise UserError("the query is empty; write what the chain is to do")
     if len(query) > MAX_LINE:
@@ -92,25 +92,25 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
             raise UserError("--stdin needs a query and --input-format text: it appends what stdin holds to the query")
         held, is_replaced = _all_of_stdin()
         if is_replaced:
-            notes.append("standard input is not UTF-8; the bytes that are not were replaced")
+            notes.append("standard input is not UTF-8; its invalid bytes were replaced")
         query = f"{query}\n\n<stdin>\n{held}\n</stdin>"
         check_query(query)
-    says = tuple(read_says(args))
+    scheduled = tuple(read_scheduled(args))
     if os.isatty(0) and not args.print and not args.stdin:
-        notes.append("lines that you type here are not read, since the answer goes elsewhere: use --say or --script")
+        notes.append("lines typed here are not read, because the output is not a terminal; use --say or --script")
     reads_stdin = not (args.print and not is_live) and not args.stdin and not os.isatty(0)
-    if query is None and not reads_stdin and not says:
+    if query is None and not reads_stdin and not scheduled:
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, says, reads_stdin, args.output_format, args.input_format, tuple(notes))
+    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, tuple(notes))
 
 
-def read_says(args: argparse.Namespace) -> list[Say]:
+def read_scheduled(args: argparse.Namespace) -> list[ScheduledLine]:
     """The lines of ``--script`` and ``--say`` with their moments. Raises ``UserError``."""
     if not (args.script or args.say):
         return []
     from cli.input.moments import parse_moment, read_script
 
-    says = []
+    scheduled = []
     if args.script:
         path = Path(args.script)
         try:
@@ -119,16 +119,16 @@ def read_says(args: argparse.Namespace) -> list[Say]:
             raise UserError(f"cannot be read: {error.strerror}", file=path) from None
         except UnicodeDecodeError:
             raise UserError("is not UTF-8 text; save it as UTF-8", file=path) from None
-        says += read_script(text, str(path))
+        scheduled += read_script(text, str(path))
     for text in args.say:
         if not text.strip():
             raise UserError("--say needs a line, for example: --say '@iteration 2 todo: add check the licence'")
-        says.append(parse_moment(text, strict=True))
-    return says
+        scheduled.append(parse_moment(text, strict=True))
+    return scheduled
 
 
 def _all_of_stdin() -> tuple[str, bool]:
-    """The text on standard input, and whether bytes of it had to be replaced."""
+    """The text on standard input, and whether invalid bytes in it were replaced."""
     from cli.input.stdin import TEXT_BYTES
 
     try:
@@ -156,18 +156,18 @@ def _parser() -> argparse.ArgumentParser:
     add("-p", "--print", action="store_true", help="one run; standard input is read only as stream-json")
     add("--stdin", action="store_true", help="append what standard input holds to the query")
     add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
-    add("--script", metavar="FILE", help="many of them, one a line")
+    add("--script", metavar="FILE", help="a file of such lines, one per line")
     formats = "text: the answers; json: the last result as one object; stream-json: every event as a line"
     add("--output-format", choices=["text", "json", "stream-json"], default="text", help=formats)
     add("--input-format", choices=["text", "stream-json"], default="text", help="what standard input holds")
-    add("--config", metavar="FILE", help="the configuration; see the README for where it is looked for")
+    add("--config", metavar="FILE", help="the configuration; the README says where it is searched for")
     add("--model", metavar="NAME", help="a model of the configuration")
     add("--chain", metavar="NAME", help="a chain of the configuration")
     add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")
     add("--allow", action="append", default=[], metavar="TOOL[,TOOL]", help="tools that need no approval")
-    add("--max-iterations", metavar="N", help="model calls in a run at most")
+    add("--max-iterations", metavar="N", help="the most model calls in a run")
     add("--no-color", action="store_true", help="no colours; they are used on terminals only")
-    add("--ascii", action="store_true", help="no signs beyond ASCII")
+    add("--ascii", action="store_true", help="ASCII characters only")
     add("-v", "--verbose", action="store_true", help="show the traceback of an error")
     add("--version", action="version", version=f"chain {VERSION}")
     return parser

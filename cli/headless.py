@@ -16,7 +16,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines.parse import MAX_LINE, Urgency
-from cli.input.moments import Say, parse_moment
+from cli.input.moments import ScheduledLine, parse_moment
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
@@ -24,27 +24,27 @@ from cli.show.events import Renderer
 from cli.signals import LEAVING, received
 
 GRACE_S = 1.0
-"""After a signal, how long the output may still take: its reader may be there and not read."""
+"""How long the output may still take after a signal: its reader may have stopped reading."""
 
-UNREAD = "the program was ended before it was read"
+UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
-"""Characters of a row that is no line which are told of."""
+"""Characters that are shown of a row that is not a line."""
 AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'
 
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
-"""Where the id is in an object that was cut off."""
+"""Finds the id in an object that was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
 
-    ``notes`` are things that the user should know, to be told first.
+    ``notes`` are shown to the user first.
     """
 
     query: str | None = None
-    says: tuple[Say, ...] = ()
+    scheduled: tuple[ScheduledLine, ...] = ()
     reads_stdin: bool = False
     output: Format = "text"
     input: Literal["text", "stream-json"] = "text"
@@ -76,16 +76,16 @@ class _Headless:
             nursery.start_soon(self._output.run)
             await nursery.start(self._watch_signals)
             for note in self._job.notes:
-                self._say(note)
+                self._notify(note)
             with self._leaving:
                 await self._work()
-            # A signal leaves the work at once. The run that it interrupts still has its ending to tell.
+            # A signal ends the work at once. The run that it interrupts still reports its ending.
             await self._chain.wait_idle()
             for raw in self._stdin.unread():
-                line = self._line(raw)
+                line = self._parse(raw)
                 if isinstance(line, Outgoing):
-                    self._sender.miss(line, UNREAD)
-            self._sender.give_up(NO_ROOM)
+                    self._sender.report_unsent(line, UNREAD)
+            self._sender.discard(NO_ROOM)
             problem = "" if self._was_answered or self._signal is not None else self._problem
             with self._finishing:
                 if self._signal is not None:
@@ -107,17 +107,17 @@ class _Headless:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._sender.run)
             if self._job.query is not None:
-                self._note(self._chain.start(self._job.query))
+                self._record(self._chain.start(self._job.query))
             if self._job.query is None or self._chain.is_running:
-                for say in self._job.says:
-                    self._sender.take(Outgoing(say.moment, say.text, say.written))
+                for line in self._job.scheduled:
+                    self._sender.schedule(Outgoing(line.moment, line.text, line.written))
                 if self._job.reads_stdin:
                     await self._read()
                 await self._settle()
             nursery.cancel_scope.cancel()
 
     async def _settle(self) -> None:
-        """Wait until nothing is under way: no run, no line held back, none that the last result set off."""
+        """Wait until nothing is left to do: no run, no held line, no line that the last result brought."""
         while True:
             await self._chain.wait_idle()
             if self._sender.held:
@@ -130,11 +130,11 @@ class _Headless:
             task_status.started()
             async for number in signals:
                 if self._signal is not None:
-                    # Something does not let go. All that was acknowledged is on the disk, so nothing is lost.
+                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
                     os._exit(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
-                self._leave(number)
+                self._on_signal(number)
 
-    def _leave(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self._signal = number
         self._sender.close()
         self._chain.interrupt()
@@ -144,46 +144,46 @@ class _Headless:
     async def _read(self) -> None:
         while (raw := await self._stdin.next()) is not None:
             if raw.replaced:
-                self._say(f"line {raw.number} of the input is not UTF-8; the bytes that are not were replaced")
-            match self._line(raw):
+                self._notify(f"line {raw.number} of the input is not UTF-8; its invalid bytes were replaced")
+            match self._parse(raw):
                 case Outgoing() as line:
-                    self._sender.take(line)
+                    self._sender.schedule(line)
                 case "interrupt":
                     self._chain.interrupt()
-                    # What was written behind it is for what comes next, not for the run that is ending.
+                    # The lines after it are meant for what comes next, not for the run that is ending.
                     await self._chain.wait_idle()
                 case _Malformed(text, id, why):
-                    self._note(self._chain.refuse(text, why, id=id, origin="json"))
+                    self._record(self._chain.refuse(text, why, id=id, origin="json"))
                 case None:
                     pass
             await self._sender.wait_for_place()
 
-    def _line(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Malformed | None:
-        """What a row of the input says; nothing, if it is blank JSON."""
+    def _parse(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Malformed | None:
+        """What a row of the input asks for; ``None`` for a blank row of JSON input."""
         if self._job.input == "text":
-            say = parse_moment(raw.text, strict=False)
-            return Outgoing(say.moment, say.text, raw.text)
+            line = parse_moment(raw.text, strict=False)
+            return Outgoing(line.moment, line.text, raw.text)
         if not raw.text.strip():
             return None
         found = _object(raw.text)
         match found:
             case {"type": "interrupt"}:
                 return "interrupt"
-            case {"type": "line", "text": str(text), **rest} if _fits(rest):
-                say = parse_moment(text, strict=False)
+            case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
+                line = parse_moment(text, strict=False)
                 urgency: Urgency = "urgent" if rest.get("urgent") else "next"
-                return Outgoing(say.moment, say.text, text, urgency, str(rest.get("id", "")), "json")
+                return Outgoing(line.moment, line.text, text, urgency, str(rest.get("id", "")), "json")
             case _:
                 return _malformed(raw, found)
 
     def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
-        self._note(answer)
+        self._record(answer)
         if line.id and answer.what == "nothing":
-            # Nothing was to be done, and who gave the line an id waits for its receipt.
+            # There was nothing to do, but the sender that gave the line an id waits for its receipt.
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled"))
 
-    def _note(self, answer: Submitted) -> None:
-        """Take note of what became of a line at once; a run tells its own story in events."""
+    def _record(self, answer: Submitted) -> None:
+        """Record the chain's answer to a line; what a run does is told by events."""
         match answer.what:
             case "started":
                 self._was_answered = True
@@ -194,17 +194,17 @@ class _Headless:
                 self._problem = answer.message
             case "nothing" | "returned" if answer.message:
                 self._was_answered = True
-                self._say(answer.message)
+                self._notify(answer.message)
             case _:
                 pass
 
-    def _say(self, message: str) -> None:
+    def _notify(self, message: str) -> None:
         self._output.put(events.Notice(message=message))
 
 
 @dataclass(frozen=True, slots=True)
 class _Malformed:
-    """A row of the input that is no line: what to show of it, the id that it has, and what is wrong with it."""
+    """A row of the input that is not a line: the text to show, its id, and what is wrong with it."""
 
     text: str
     id: str
@@ -237,15 +237,15 @@ def _mistake(found: Mapping[str, Any]) -> str:
         case {"type": "line", "text": str(), "urgent": urgent} if not isinstance(urgent, bool):
             return "urgent must be true or false"
         case {"type": "line", "text": str()}:
-            return "its id must be a text"
+            return "its id must be a string"
         case {"type": "line"}:
-            return "its text is missing, or no text"
+            return "its text is missing or is not a string"
         case {"type": type}:
             return f"the type {str(type)[:40]!r} is unknown"
         case _:
-            return "it has no type" if found else "it is no JSON object"
+            return "it has no type" if found else "it is not a JSON object"
 
 
-def _fits(rest: Mapping[str, Any]) -> bool:
-    """Whether the optional keys of a line have the right types; keys that we do not know are not ours to refuse."""
+def _has_right_types(rest: Mapping[str, Any]) -> bool:
+    """Whether the optional keys of a line have the right types; unknown keys are allowed."""
     return isinstance(rest.get("id", ""), str) and isinstance(rest.get("urgent", False), bool)

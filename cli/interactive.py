@@ -1,7 +1,7 @@
-"""A chain at a terminal: what is typed goes in, what happens scrolls past, and keys and signals are understood.
+"""A chain at a terminal: submits what is typed, shows what happens, and handles keys and signals.
 
-One task shows the chain's events and waits until they are on the screen before it takes the next, so that a terminal
-that is slow, or is not read, has them joined in the feed and holds nothing up. A line that comes back goes into the
+One task shows the chain's events, and waits until they are on the screen before it reads the next. So for a terminal
+that is slow, or that nobody reads, the feed joins events and nothing is held up. A line that comes back goes into the
 editor, above what is being typed.
 """
 
@@ -26,10 +26,10 @@ from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
-from cli.input.moments import Say
+from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
-from cli.screen.protocol import Screen, Taken
+from cli.screen.protocol import Acceptance, Screen
 from cli.show.events import LiveRenderer
 from cli.show.text import Flow, clean
 from cli.show.toolbar import Toolbar
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from chain import Model, Tool
 
 OFFLINE = "offline"
-"""The shipped model that needs no key."""
+"""The built-in model that needs no key."""
 
-WELCOME = "Type a task, and go on typing while it runs. /help tells the rest."
+WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
-TWICE_S = 2.0
-"""Two Ctrl-C within so many seconds exit."""
+DOUBLE_PRESS_S = 2.0
+"""Two Ctrl-C within this many seconds exit."""
 
-PATIENCE_S = 0.5
-"""How long an exit waits for a cancelled tool before it says so."""
+QUIET_S = 0.5
+"""How long an exit waits for a cancelled tool before it says that it waits."""
 
-LAST_S = 10.0
-"""How long the process may take to end after its last words; a tool that never lets go would keep it for ever."""
+EXIT_S = 10.0
+"""How long the process may take to end after its last output; a tool that never ends would keep it for ever."""
 
 SHOWING_S = 1.0
-"""How long the last rows may take to be shown when the program ends: the terminal may not be read any more."""
+"""How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
 
 
 async def serve(
@@ -67,7 +67,7 @@ async def serve(
     tools: Sequence[Tool] = (),
     traces: Path | None = None,
     query: str | None = None,
-    says: Sequence[Say] = (),
+    scheduled: Sequence[ScheduledLine] = (),
     color: bool = True,
     ascii: bool = False,
 ) -> int:
@@ -85,17 +85,17 @@ async def serve(
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
     ) as chain:
-        # What is there by now stays. A collection that walks through all of it would hold up a key for 30 ms.
+        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
         gc.freeze()
         user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
         try:
-            return await user.run(signals, query, says, notes)
+            return await user.run(signals, query, scheduled, notes)
         finally:
-            await user.say_goodbye()
+            await user.close()
 
 
 class Interactive:
-    """The listener of a terminal, and the tasks around it."""
+    """The listener of a terminal, and its tasks."""
 
     def __init__(
         self, chain: Chain, settings: Settings, screen: Screen, renderer: LiveRenderer, *, model: str, ascii: bool
@@ -107,45 +107,49 @@ class Interactive:
         self._commands = Commands(chain, settings, model=model)
         self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size)
         self._lock = threading.Lock()
-        """The toolbar is read in the editor's thread."""
+        """Guards the toolbar, which the editor's thread reads."""
         self._waiting = 0
         self._feed = chain.feed()
         self._sender = Sender(chain, self._on_sent)
-        self._runs = trio.Event()
+        self._run_began = trio.Event()
         self._leaving = trio.Event()
-        self._told = trio.Event()
+        self._all_shown = trio.Event()
         self._code = 0
         self._was_signalled = False
         self._pressed_at: float | None = None
         self._urgent: set[str] = set()
-        """The lines that were made urgent by their key, which their texts do not show."""
+        """The ids of lines that were made urgent by their key, which their texts do not show."""
         self._never_sent: list[str] = []
         self._came_back: list[str] = []
-        """The lines that came back when there was no editor any more to put them into."""
+        """The lines that came back when the editor was gone."""
         self._tasks: trio.Nursery | None = None
 
     async def run(
-        self, signals: AsyncIterator[int], query: str | None, says: Sequence[Say] = (), notes: Sequence[str] = ()
+        self,
+        signals: AsyncIterator[int],
+        query: str | None,
+        scheduled: Sequence[ScheduledLine] = (),
+        notes: Sequence[str] = (),
     ) -> int:
         """Serve the user until they leave; returns the exit code.
 
-        Some of the ``signals`` may have come before anybody could listen.
+        Some of the ``signals`` may have come before this was called.
         """
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._show)
-            nursery.start_soon(self._tick)
+            nursery.start_soon(self._refresh_each_second)
             nursery.start_soon(self._chain.prepare)
             await nursery.start(self._sender.run)
             nursery.start_soon(self._watch_signals, signals)
             for note in notes:
                 self._feed.put(events.Notice(message=note))
-            if query is not None and not self._answer(self._chain.start(query), query):
+            if query is not None and not self._report(self._chain.start(query), query):
                 self._screen.give_back(query)
-            for say in says:
-                self._sender.take(Outgoing(say.moment, say.text, say.written))
+            for line in scheduled:
+                self._sender.schedule(Outgoing(line.moment, line.text, line.written))
             self._screen.listen(self)
-            self._say(WELCOME)
+            self._print(WELCOME)
             await self._leaving.wait()
             code = await self._finish()
             nursery.cancel_scope.cancel()
@@ -153,26 +157,26 @@ class Interactive:
 
     # ------------------------------------------------------------------------------------------ what the user does
 
-    def accept(self, text: str, *, urgency: Urgency) -> Taken:
-        """Take a line. What has no room may be sent again as it is; what else is refused is put right first."""
+    def accept(self, text: str, *, urgency: Urgency) -> Acceptance:
+        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected."""
         if self._leaving.is_set():
             return "later"
         had_room = self._chain.has_room
         answer = self._chain.submit(text, urgency=urgency)
         if urgency == "urgent" and answer.what == "queued":
             self._urgent.add(answer.id)
-        return "taken" if self._answer(answer, text) else "keep" if had_room else "later"
+        return "accepted" if self._report(answer, text) else "keep" if had_room else "later"
 
     def escape(self) -> None:
         """Interrupt the run, if there is one."""
         self._chain.interrupt()
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run, else clear the line, else say how to exit; twice exits."""
+        """Interrupt the run, else clear the line, else say how to exit; pressed twice, exit."""
         if self._leaving.is_set():
             self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
-        if self._pressed_at is not None and now - self._pressed_at <= TWICE_S:
+        if self._pressed_at is not None and now - self._pressed_at <= DOUBLE_PRESS_S:
             self._exit_with(INTERRUPTED_CODE)
             return False
         was_running = self._chain.interrupt()
@@ -180,7 +184,7 @@ class Interactive:
             return True
         self._pressed_at = now
         if not was_running:
-            self._say("Press Ctrl-C again to exit, or Ctrl-D.")
+            self._print("Press Ctrl-C again to exit, or Ctrl-D.")
         return False
 
     def leave(self) -> None:
@@ -188,7 +192,7 @@ class Interactive:
         self._exit_with(0)
 
     def hang_up(self) -> None:
-        """Exit, since there is nobody any more; SIGHUP says the same."""
+        """Exit, as after SIGHUP: the terminal is gone."""
         self._exit_with(SIGTERM_CODE)
 
     def take_back(self) -> str | None:
@@ -198,19 +202,19 @@ class Interactive:
         if id is not None:
             with suppress(UserError):
                 text = self._as_typed(id, self._chain.drop(id, TAKEN_BACK))
-        self._count()
+        self._update_queue()
         return text
 
     def _as_typed(self, id: str, text: str) -> str:
         return f"!{text}" if id in self._urgent else text
 
     def redrawn(self) -> None:
-        """Say where the last trace is."""
+        """Show the path of the last trace."""
         path = self._chain.trace_path
-        self._say(f"The last trace: {path}" if path else "No trace yet.")
+        self._print(f"The last trace: {path}" if path else "No trace yet.")
 
     def completions(self, text: str) -> Sequence[str]:
-        """What could stand for the text before the cursor."""
+        """The completions of the text before the cursor."""
         return self._commands.completions(text)
 
     def toolbar(self, width: int, typed: str) -> str:
@@ -218,49 +222,51 @@ class Interactive:
         with self._lock:
             return self._toolbar.row(width=width, now=time.time(), waiting=self._waiting, typed=typed)
 
-    def _answer(self, answer: Submitted, text: str) -> bool:
-        """Tell what became of a line at once; most of it the events say. Whether the line was taken."""
-        self._count()
+    def _report(self, answer: Submitted, text: str) -> bool:
+        """Show the chain's answer to a line, unless its events show it. Returns whether the line was accepted."""
+        self._update_queue()
         match answer.what:
             case "refused":
                 return False
             case "local":
-                return self._obey(text)
+                return self._run_command(text)
             case "stopping":
                 with self._lock:
-                    waits_for = self._toolbar.stopping(time.time())
-                self._say(waits_for)
+                    stopping = self._toolbar.stopping(time.time())
+                self._print(stopping)
             case "handled":
-                self._say(self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message)
+                self._print(
+                    self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message
+                )
             case "nothing" | "returned" if answer.message:
-                self._say(answer.message)
+                self._print(answer.message)
             case _:
                 pass
         return True
 
     def _on_sent(self, line: Outgoing, answer: Submitted) -> None:
-        self._answer(answer, line.text)
+        self._report(answer, line.text)
 
-    def _obey(self, text: str) -> bool:
+    def _run_command(self, text: str) -> bool:
         model = self._chain.model_name
         answer = self._commands.run(text)
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
-        self._count()
-        self._say(answer.text)
+        self._update_queue()
+        self._print(answer.text)
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:
             self.leave()
         return not answer.keeps
 
-    def _say(self, text: str) -> None:
-        """Show an answer, after what has happened before it."""
-        self._take(self._feed.take())
+    def _print(self, text: str) -> None:
+        """Show a text, after all events that came before it."""
+        self._show_events(self._feed.take())
         flow = Flow(self._screen.width)
         self._screen.show([*flow.add(text), *flow.end()], self._renderer.tail)
 
-    def _count(self) -> None:
+    def _update_queue(self) -> None:
         self._waiting = len(self._chain.waiting)
         self._screen.refresh()
 
@@ -275,25 +281,25 @@ class Interactive:
 
     async def _show(self) -> None:
         while batch := await self._feed.batch():
-            self._take(batch)
+            self._show_events(batch)
             await self._screen.shown()
-        self._told.set()
+        self._all_shown.set()
 
-    def _take(self, batch: Sequence[events.Event]) -> None:
+    def _show_events(self, batch: Sequence[events.Event]) -> None:
         rows = self._renderer.resize(self._screen.width)
         with self._lock:
             for event in batch:
-                self._toolbar.take(event)
+                self._toolbar.update(event)
                 rows += self._renderer.lines(event)
         self._screen.show(rows, self._renderer.tail)
-        self._count()
+        self._update_queue()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned":
                 self._give_back(self._as_typed(event.id, event.text))
             elif isinstance(event, events.Receipt) and event.state == "unsent":
                 self._never_sent.append(event.text)
         if self._toolbar.is_running:
-            self._runs.set()
+            self._run_began.set()
 
     def _give_back(self, text: str) -> None:
         """Put a line that came back into the editor."""
@@ -302,11 +308,11 @@ class Interactive:
         else:
             self._screen.give_back(text)
 
-    async def _tick(self) -> None:
-        """Let the toolbar's seconds go on while something runs."""
+    async def _refresh_each_second(self) -> None:
+        """Redraw the toolbar every second while something runs."""
         while True:
-            await self._runs.wait()
-            self._runs = trio.Event()
+            await self._run_began.wait()
+            self._run_began = trio.Event()
             while self._toolbar.is_running:
                 await trio.sleep(1)
                 self._screen.refresh()
@@ -316,7 +322,7 @@ class Interactive:
             match number:
                 case signal.SIGWINCH:
                     self._screen.resized()
-                    self._take(self._feed.take())
+                    self._show_events(self._feed.take())
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:
@@ -326,40 +332,40 @@ class Interactive:
                     self._exit_with(SIGTERM_CODE)
 
     def _exit_at_once(self, code: int) -> NoReturn:
-        """End the process: something does not let go. What was acknowledged is on the disk, so nothing is lost."""
-        # The editor cannot be waited for either, so its rows are taken away here.
-        tty.say(b"\r\x1b[J")
+        """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
+        # The editor may not end either, so its rows are erased here.
+        tty.write_briefly(b"\r\x1b[J")
         tty.restore()
-        tty.say("".join(f"{row}\n" for row in self._session).encode())
+        tty.write_briefly("".join(f"{row}\n" for row in self._session).encode())
         os._exit(code)
 
     async def _finish(self) -> int:
-        """End what runs and show how it ended. The exit code."""
+        """Interrupt what runs, show how it ended, and return the exit code."""
         returned = self._returned
-        self._sender.give_up(NO_ROOM)
+        self._sender.discard(NO_ROOM)
         self._chain.interrupt()
-        with trio.move_on_after(PATIENCE_S) as patience:
+        with trio.move_on_after(QUIET_S) as quiet:
             await self._chain.wait_idle()
-        if patience.cancelled_caught:
-            self._say("Waiting for what runs to end; Ctrl-C does not.")
+        if quiet.cancelled_caught:
+            self._print("Waiting for the running tool to end; Ctrl-C exits at once.")
             with trio.move_on_after(CLOSING_S):
                 await self._chain.wait_idle()
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
-            await self._told.wait()
+            await self._all_shown.wait()
         left = self._returned > returned or bool(self._never_sent)
         return self._code or (LINES_LEFT if left else 0)
 
-    async def say_goodbye(self) -> None:
-        """Leave the terminal as it was, and say what was not sent and where the session is; after any ending."""
+    async def close(self) -> None:
+        """Restore the terminal, and show what was not sent and where the session is; after any ending."""
         self._leaving.set()
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
-        last = threading.Timer(LAST_S, os._exit, [self._code or 1])
+        last = threading.Timer(EXIT_S, os._exit, [self._code or 1])
         last.daemon = True
         last.start()
         for number in LEAVING:
-            # Nothing is left to be done in order: a tool that does not let go must not keep the process.
+            # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
             signal.signal(number, signal.SIG_DFL)
         left = [("Came back:", text) for text in self._came_back]
         left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
@@ -368,8 +374,8 @@ class Interactive:
 
     @property
     def _session(self) -> tuple[str, str]:
-        """Where the session is, the path on a row of its own, to be copied."""
-        return f"Session {self._chain.session_id}, on record in", str(self._chain.journal_path)
+        """Where the session is; the path has a row of its own, to be copied."""
+        return f"Session {self._chain.session_id}, recorded in", str(self._chain.journal_path)
 
     @property
     def _returned(self) -> int:

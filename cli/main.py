@@ -1,6 +1,6 @@
 """The ``chain`` command: arguments in, an exit code out.
 
-Little is imported here at once: a prompt is to be on the screen before the chain that answers it is there.
+Imports are late, so that the prompt is on the screen before the chain behind it is ready.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 def console() -> None:
     """The entry point of the installed command."""
     _open_standard_streams()
-    sys.excepthook = _show_mistake
+    sys.excepthook = _show_bug
     sys.exit(main(sys.argv[1:]))
 
 
-def _show_mistake(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show the traceback of a mistake of our own; its message may hold what others wrote."""
-    _put(2, "".join(traceback.format_exception(kind, error, trace)))
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show the traceback of a bug of ours, without control characters: its message may contain text of others."""
+    _write(2, "".join(traceback.format_exception(kind, error, trace)))
 
 
 def _open_standard_streams() -> None:
-    """Put the null device where a standard stream is closed, or the next file opened would take its number."""
+    """Open the null device for each standard stream that is closed, or the next file opened would get its number."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
         return _run(arguments.parse(argv), tuple(tools))
     except UserError as error:
         if verbose:
-            _put(2, traceback.format_exc())
+            _write(2, traceback.format_exc())
         return _fail(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
@@ -77,11 +77,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo(_renderer(args, fd=1))
     settings = arguments.read_settings(args)
     if command == "check":
-        from cli.subcommands.check import check, look
+        from cli.subcommands.check import check, check_service
 
         rows, is_good = check(settings, state_folder(os.environ))
         if is_good:
-            found, is_good = look(settings)
+            found, is_good = check_service(settings)
             rows += found
         return _show(rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
@@ -110,21 +110,21 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
 def _interactive(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     if query is not None:
         arguments.check_query(query)
-    says = arguments.read_says(args)
+    scheduled = arguments.read_scheduled(args)
     state = state_folder(os.environ)
     if settings.untrusted:
         settings = _ask_for_trust(settings, state)
-    settings.model()  # what is wrong with it is said before there is a prompt
+    settings.model()  # an error in it is reported before there is a prompt
     ascii = args.ascii or not tty.is_utf8(os.environ)
     if ascii and not args.ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
     is_dumb = tty.is_dumb(os.environ)
     color = not (args.no_color or is_dumb or os.environ.get("NO_COLOR"))
-    # From here on an end has to leave the terminal as it was.
+    # From here on every exit has to restore the terminal.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _leave_at_once)
-    typed = b"" if is_dumb else tty.hush()
+            signal.signal(number, _exit_on_signal)
+    typed = b"" if is_dumb else tty.enter_raw_mode()
 
     import trio
 
@@ -133,7 +133,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     async def work() -> int:
         with received(*LEAVING, signal.SIGWINCH) as signals:
             async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
-                # The prompt is up: what is imported from now on, nobody waits for.
+                # The prompt is on the screen: nobody waits for what is imported from here on.
                 from cli.interactive import serve
 
                 try:
@@ -146,39 +146,39 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
                         tools=tools,
                         traces=_traces(state, by_default=True),
                         query=query,
-                        says=says,
+                        scheduled=scheduled,
                         color=color,
                         ascii=ascii,
                     )
                 except UserError as error:
-                    problem = error  # not raised in here, where it would become one of a group
+                    problem = error  # raised outside the nurseries, which would wrap it in a group
         raise problem
 
     try:
         return trio.run(work)
     except BaseExceptionGroup as group:
-        # A mistake of our own, each nursery that it came through being a group around it.
-        raise _alone(group) from None
+        # A bug of ours, wrapped in a group by each nursery that it came through.
+        raise _unwrapped(group) from None
     finally:
         tty.restore()
 
 
-def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception in groups of one, or the group of several."""
+def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception inside groups of one, or the group of several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def _leave_at_once(number: int, frame: object) -> NoReturn:
-    # Nothing is there yet that has to be ended in order, and an exception would strike anywhere, also inside trio.
+def _exit_on_signal(number: int, frame: object) -> NoReturn:
+    # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
     tty.restore()
     os._exit(SIGTERM_CODE)
 
 
 def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:
-    """The terminal with an editor, or without a place for its history one that has none."""
+    """The terminal with an editor; without a path for the history, a terminal of rows."""
     if history is None:
         from cli.screen.dumb import open_plain
 
@@ -189,9 +189,9 @@ def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsync
 
 
 def _ask_for_trust(settings: Settings, state: Path) -> Settings:
-    """Ask whether a configuration that was merely found may do what it wants; remembered by its content."""
+    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content."""
     keys = ", ".join(settings.untrusted)
-    _put(1, f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] ")
+    _write(1, f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] ")
     try:
         answer = input()
     except EOFError:
@@ -221,24 +221,24 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
 
 
 def _show(rows: Iterable[str]) -> int:
-    # A value with a line end must not begin a row of its own.
-    why = _put(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
+    # A line end inside a value must not begin a new row.
+    why = _write(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
     if why:
-        _put(2, f"chain: standard output cannot be written: {why}\n")
+        _write(2, f"chain: standard output cannot be written: {why}\n")
     return 1 if why else 0
 
 
 def _fail(message: str) -> int:
-    _put(2, f"chain: {message}\n")
+    _write(2, f"chain: {message}\n")
     return WRONG_USAGE
 
 
-def _put(fd: int, text: str) -> str:
-    """Write what may hold anything, such as values of a file that nobody trusted yet; returns why that failed."""
+def _write(fd: int, text: str) -> str:
+    """Write a text without its control characters, as it may be of an untrusted file; returns why that failed."""
     try:
         write_all(fd, clean(text).encode(errors="replace"))
     except BrokenPipeError:
-        return ""  # nobody reads any more
+        return ""  # the reader has closed its end
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -1,7 +1,7 @@
 """What a headless chain writes: answers or JSON on one descriptor, progress on the other; one task writes both.
 
-Writing happens in a thread, since a reader who does not read must not stop the chain; a reader who has gone is nobody
-to complain to. What piles up meanwhile is joined by the feed.
+Writing happens in a thread, so that a reader that stops reading does not stop the chain; the feed joins the events that
+wait meanwhile. That a reader has closed its end is not an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 PARTS = 1_000
-"""Strings, numbers and signs of a large object that are written at once."""
+"""JSON tokens of a large object that are written at once."""
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
@@ -57,17 +57,17 @@ class Output:
         """Write events until ``finish`` has been called and all is written."""
         while batch := await self._feed.batch():
             pieces = [piece for event in batch for piece in self._pieces(event)]
-            # One write for each stretch that goes to one place: a write is a thread's work.
+            # One write for consecutive pieces with the same destination: each write costs a call in a thread.
             for fd, stretch in itertools.groupby(pieces, key=lambda piece: piece[0]):
-                await self._to(fd, "".join(text for _, text in stretch))
+                await self._write(fd, "".join(text for _, text in stretch))
         self._done.set()
 
     def put(self, event: events.Event) -> None:
-        """Write an event of the program's own, in its place among the chain's."""
+        """Write an event of the front end, in order with those of the chain."""
         self._feed.put(event)
 
     def answer(self, text: str) -> None:
-        """Write what was answered without a run."""
+        """Write an answer that needed no run."""
         self._last = self._last or events.Result(status="done", result="")
         if not self._last.iterations:
             self._last = replace(self._last, result=text)
@@ -76,33 +76,32 @@ class Output:
         self._feed.put(notice)
 
     async def finish(self, exit_code: int, problem: str = "") -> None:
-        """Write what is left, and the last result as it is now, if that was not the last object written."""
+        """Write what is left, and the last result again if it has changed or was not the last object written."""
         self._feed.close()
         await self._done.wait()
         settled = self._chain.settled()
         if problem:
-            await self._to(self._stderr, f"chain: {clean(problem)}\n")
-        told = self._last
-        last = told or events.Result(status="error" if problem else "done", result=problem)
+            await self._write(self._stderr, f"chain: {clean(problem)}\n")
+        last = self._last or events.Result(status="error" if problem else "done", result=problem)
         last = replace(last, receipts=settled.receipts, unsent=settled.unsent)
         is_news = last.receipts or last.unsent or exit_code != last.exit_code or not self._ends_with_result
         if self._format == "json":
-            self._keep(last)
+            self._collect(last)
             last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
-            # In pieces: it may hold all lines of a long input.
+            # In pieces, since it may hold all lines of a long input.
             for piece in _pieces_of_json(replace(last, exit_code=exit_code)):
-                await self._to(self._stdout, piece)
+                await self._write(self._stdout, piece)
         if self.failure:
-            await self._to(self._stderr, f"chain: {self.failure}\n")
+            await self._write(self._stderr, f"chain: {self.failure}\n")
 
     def _pieces(self, event: events.Event) -> Iterator[tuple[int, str]]:
-        """What to write of an event, and where."""
+        """The texts to write for an event, each with its descriptor."""
         self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event
             if self._format == "json":
-                self._keep(event)
+                self._collect(event)
         if self._format == "stream-json":
             yield self._stdout, _json(event)
             return
@@ -117,21 +116,21 @@ class Output:
             if text:
                 yield self._stdout, f"{text}\n"
 
-    def _keep(self, result: events.Result) -> None:
-        """Keep what became of lines for the one object of ``json``, which tells it of the whole process."""
+    def _collect(self, result: events.Result) -> None:
+        """Collect receipts and unsent lines of the whole process for the one object of ``json``."""
         for receipt in result.receipts:
             # An accepted line may come twice, delivered and then returned; a refused one may share its id with others.
             self._receipts[len(self._receipts) if receipt.state == "refused" else receipt.id] = receipt
         self._unsent += result.unsent
 
-    async def _to(self, fd: int, text: str) -> None:
+    async def _write(self, fd: int, text: str) -> None:
         data = text.encode(errors="replace")
         if not data:
             return
         try:
             await _THREADS.run(partial(write_all, fd, data), abandon_on_cancel=True)
         except BrokenPipeError:
-            return  # nobody reads any more, which is the reader's business
+            return  # the reader has closed its end
         except OSError as error:
             if fd == self._stdout:
                 self.failure = f"standard output cannot be written: {error.strerror}"
@@ -142,7 +141,7 @@ def _json(event: events.Event) -> str:
 
 
 def _pieces_of_json(event: events.Event) -> Iterator[str]:
-    """The same, a part after the other."""
+    """The same in parts."""
     parts = _ENCODER.iterencode(events.to_json(event))
     while piece := "".join(itertools.islice(parts, PARTS)):
         yield _escaped(piece)
@@ -150,6 +149,6 @@ def _pieces_of_json(event: events.Event) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    # What JSON can say and UTF-8 cannot (half a surrogate pair) leaves as an escape, and so does what a terminal would
-    # obey: JSON itself escapes only the first 32 control characters.
+    # What JSON can express and UTF-8 cannot (half a surrogate pair) is written as an escape, and so are the control
+    # characters that a terminal would obey: JSON itself escapes only the first 32.
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

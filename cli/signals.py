@@ -16,12 +16,12 @@ from cli.screen import tty
 
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-UNHEARD_S = 1.0
-"""A signal that comes when an earlier one has waited for so long ends the program: something holds it up."""
+UNRECEIVED_S = 1.0
+"""A signal ends the program if an earlier one has not been received for this long: something blocks the program."""
 
 
 class Signals:
-    """The signals that come, one by one."""
+    """The signals, one by one."""
 
     def __init__(self, received: AsyncIterator[int]) -> None:
         self._received = received
@@ -35,34 +35,34 @@ class Signals:
         self._waiting_since = None
         return number
 
-    def note(self, number: int) -> None:
-        """Take note that a signal came; it may be anywhere in the program that this is called."""
+    def record(self, number: int) -> None:
+        """Record that a signal came. This is a signal handler: it may run at any place of the program."""
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        elif number in LEAVING and now - self._waiting_since > UNHEARD_S:
-            # Lines that were acknowledged are on the disk, so nothing is lost.
+        elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
+            # What was acknowledged is on the disk, so nothing is lost.
             tty.restore()
             os._exit(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)
 
 
 @contextmanager
 def received(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Receive these signals instead of what they do by themselves, in the main thread.
+    """Receive these signals, in the main thread, instead of their default actions.
 
-    Those that are ignored stay so: who started us may have had one ignored, as nohup does.
+    Signals that are ignored stay ignored, as nohup needs it.
     """
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    with trio.open_signal_receiver(*heard) as numbers_received:
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*handled) as numbers_received:
         signals = Signals(numbers_received)
-        for number in heard:
-            signal.signal(number, _noting(signals, signal.getsignal(number)))
+        for number in handled:
+            signal.signal(number, _recording(signals, signal.getsignal(number)))
         yield signals
 
 
-def _noting(signals: Signals, then: object) -> Callable[[int, FrameType | None], None]:
+def _recording(signals: Signals, then: object) -> Callable[[int, FrameType | None], None]:
     def handle(number: int, frame: FrameType | None) -> None:
-        signals.note(number)
+        signals.record(number)
         if callable(then):
             then(number, frame)
 

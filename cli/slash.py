@@ -1,7 +1,7 @@
 """Slash commands: answered at once, also while a run is busy, and without a model.
 
-What a command changes (a line dropped, the conversation begun afresh, another model) the chain tells by its own events
-as well; an answer holds only what these do not say. It is plain text: the terminal may color it.
+What a command changes (a dropped line, a new conversation, another model) is also told by the chain's events; an answer
+contains only what the events do not say. It is plain text.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from chain.config.settings import ModelSettings
 
 MOST_SHOWN = 200
-"""Characters of a waiting line that ``/queue`` shows: enough to know it by, and ten pasted files still fit a screen."""
+"""Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
 TAKEN_BACK = "taken back to edit"
 
 _LINES = (
-    ("any text", "told to the model at the next safe point"),
+    ("any text", "given to the model at the next safe point"),
     ("!text", "the same, and tools that have not started are skipped"),
     ("stop", "ends the run; so do cancel, abort, never mind, forget it"),
     ("todo: add TEXT", "the plan; also complete N, fail N WHY, list, clear"),
@@ -39,7 +39,7 @@ _LINES = (
 
 _KEYS = (
     ("Enter", "sends the line"),
-    ("Alt-Enter", "sends it as urgent, like !; also Shift-Enter where the terminal tells it"),
+    ("Alt-Enter", "sends it as urgent, like !; also Shift-Enter where the terminal reports it"),
     ("Esc", "interrupts the run"),
     ("Ctrl-C", "interrupts the run, else clears the line; twice exits"),
     ("Ctrl-D", "exits, on an empty line"),
@@ -55,15 +55,15 @@ _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 _OTHER_NAMES = {"/exit": "/quit", "/clear": "/new"}
-"""What other programs call a command, where the nearest name by its letters would be a wrong one."""
+"""Names that other programs have for a command, where the nearest name by its letters would be a wrong one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command comes to.
+    """The answer to a command.
 
-    ``text`` are rows to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
-    understood, so what was typed stays in the editor. ``quit``: the program is to end.
+    ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
+    understood, so what was typed stays in the editor. ``quit``: the program ends.
     """
 
     text: str = ""
@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """``argument`` is how ``/help`` writes what may follow the name; empty if nothing may."""
+    """A command; ``argument`` is how ``/help`` writes what may follow its name, empty if nothing may."""
 
     about: str
     run: Callable[[str], Answer]
@@ -83,9 +83,9 @@ class _Command:
 
 
 class Commands:
-    """The slash commands of one chain, to be called in the trio thread, completions too.
+    """The slash commands of one chain. All methods are called in the trio thread.
 
-    ``model`` names the definition that the chain was opened with, if that is not the configured one.
+    ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
     """
 
     def __init__(self, chain: Chain, settings: Settings, *, model: str | None = None) -> None:
@@ -96,12 +96,12 @@ class Commands:
             "/help": _Command("this list", self._help),
             "/status": _Command("what the chain is doing, and what it has used", self._status),
             "/queue": _Command("the lines that wait", self._queue),
-            "/drop": _Command("take a waiting line away; without an id the latest", self._drop, "[L3]", self._ids),
+            "/drop": _Command("drop a waiting line; without an id the latest", self._drop, "[L3]", self._ids),
             "/edit": _Command("take a waiting line back to edit it", self._edit, "[L3]", self._ids),
             "/todo": _Command("the plan", self._todo),
             "/tools": _Command("what the model may call", self._tools),
             "/model": _Command(
-                "the models, or switch to one", self._switch, "[NAME]", lambda: self._settings.model_names
+                "list the models, or switch to one", self._switch, "[NAME]", lambda: self._settings.model_names
             ),
             "/new": _Command("a fresh conversation; the plan stays", self._new),
             "/debug": _Command("where the files of this session are", self._debug),
@@ -109,13 +109,13 @@ class Commands:
         }
 
     def run(self, text: str) -> Answer:
-        """Carry out a command. What is wrong with it, or keeps it from being carried out, is the answer's text."""
+        """Carry out a command. If that is not possible, the answer says why."""
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
         command = self._commands.get(name.casefold())
         if command is None:
             return _not_understood(self._unknown(name))
         if argument and not command.argument:
-            return _not_understood(f"{name.casefold()} takes nothing after it")
+            return _not_understood(f"{name.casefold()} has no argument")
         if len(argument.split()) > 1:
             return _not_understood(f"write it as {name.casefold()} {command.argument}")
         try:
@@ -125,7 +125,7 @@ class Commands:
         return replace(answer, text=clean(answer.text))
 
     def completions(self, text: str) -> list[str]:
-        """The whole lines that ``text``, what is before the cursor, could become."""
+        """The whole lines that ``text``, the text before the cursor, can be completed to."""
         if not text.strip() or "\n" in text:
             return []
         typed = text.casefold()
@@ -169,17 +169,17 @@ class Commands:
         for accepted in self._chain.waiting:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
-            whom = "" if accepted.agent == "main" else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + whom, _row(line.text)))
+            target = "" if accepted.agent == "main" else f" for {flat(accepted.agent)}"
+            rows.append((accepted.id, kind + target, _shortened(line.text)))
         return Answer("\n".join(_table(rows)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> Answer:
-        return self._take(argument, "", lambda _: Answer())  # the line's receipt says that it was dropped
+        return self._drop_line(argument, "", lambda _: Answer())  # the line's receipt shows that it was dropped
 
     def _edit(self, argument: str) -> Answer:
-        return self._take(argument, TAKEN_BACK, lambda text: Answer(edit=text))
+        return self._drop_line(argument, TAKEN_BACK, lambda text: Answer(edit=text))
 
-    def _take(self, argument: str, reason: str, answer: Callable[[str], Answer]) -> Answer:
+    def _drop_line(self, argument: str, reason: str, answer: Callable[[str], Answer]) -> Answer:
         id = argument or self._chain.last_waiting()
         if id is None:
             return Answer("Nothing waits.")
@@ -192,7 +192,7 @@ class Commands:
         return Answer(self._chain.plan.render())
 
     def _tools(self, _: str) -> Answer:
-        rows = [(tool.name, self._leave(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
+        rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
         return Answer("\n".join(_table(rows)) or "The model has no tools.")
 
     def _switch(self, name: str) -> Answer:
@@ -204,7 +204,7 @@ class Commands:
             definition = self._settings.model(name)
         except UserError as error:
             return Answer(str(error), keeps=name not in self._settings.model_names)
-        # Imported here, since a prompt that waits for its first line needs none of it.
+        # Imported late, since the first prompt does not need it.
         from chain.app import build_model
 
         self._chain.use_model(build_model(definition), max_attempts=definition.max_attempts)
@@ -224,7 +224,7 @@ class Commands:
             ("session", self._chain.session_id),
             ("journal", str(self._chain.journal_path or "none")),
             ("last trace", self._chain.trace_path or "none"),
-            ("configuration", str(self._settings.file or "the shipped one")),
+            ("configuration", str(self._settings.file or "the built-in one")),
             ("handler prompt", str(handler or "the built-in one")),
             ("version", VERSION),
         )
@@ -246,13 +246,13 @@ class Commands:
     def _ids(self) -> list[str]:
         return [accepted.id for accepted in self._chain.waiting]
 
-    def _leave(self, tool: Tool) -> str:
+    def _permission(self, tool: Tool) -> str:
         if tool.needs_approval:
             return "allowed" if tool.name in self._settings.allow else "asks for approval"
-        return "reads only" if tool.read_only else ""
+        return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:
-        """A row for each definition; one that cannot be used says why."""
+        """A row for each definition, with the reason for one that cannot be used."""
         rows = []
         for name in self._settings.model_names:
             try:
@@ -271,7 +271,7 @@ def _not_understood(text: str) -> Answer:
 
 
 def _service(definition: ModelSettings) -> str:
-    """What is behind a definition."""
+    """The model that a definition names."""
     return definition.model if definition.script is None else f"rules in {definition.script.name}"
 
 
@@ -281,14 +281,14 @@ def _first_sentence(text: str) -> str:
     return flat(found[0] if found else paragraph)
 
 
-def _row(text: str) -> str:
-    """A text on one row, cut. What is cut off is not even looked at: there may be a lot of it."""
+def _shortened(text: str) -> str:
+    """A text on one row, cut. Only its beginning is processed, since it may be long."""
     row = flat(text[: 2 * MOST_SHOWN])
     return row if len(row) <= MOST_SHOWN and len(text) <= 2 * MOST_SHOWN else f"{row[:MOST_SHOWN].rstrip()}..."
 
 
 def _table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Rows whose cells stand below each other; the last cell is as long as it is."""
+    """Rows with aligned cells; the last cell is not padded."""
     every = [[flat(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     padded = [[cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)] for row in every]

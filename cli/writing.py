@@ -1,4 +1,4 @@
-"""Writing all of something to a descriptor."""
+"""Writing to a descriptor until all is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, however long that takes. Raises ``OSError`` when nobody reads any more."""
+    """Write all of ``data``, however long that takes. Raises ``OSError``."""
     left = memoryview(data)
     while left:
         try:

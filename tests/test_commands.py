@@ -214,7 +214,7 @@ async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Pat
     async with opened(tmp_path, Gate().tool, look, shell) as (_, commands):
         shown = {row.split()[0]: " ".join(row.split()[1:]) for row in rows(commands.run("/tools"))}
     assert shown["wait"] == "Wait, e.g. for a test."
-    assert shown["look"] == "reads only Look at something"
+    assert shown["look"] == "read-only Look at something"
     assert shown["shell"] == "asks for approval Run a command."
     assert shown["danger"] == "allowed Do something that cannot be undone!"
     assert "plan_list" in shown
@@ -328,8 +328,8 @@ async def test_quit(tmp_path: Path) -> None:
         ("/exit now", "there is no /exit; did you mean /quit?"),
         ("/usr/bin", "there is no /usr/bin; /help lists all, and a space before the / makes it text"),
         ("/", "there is no /; /help lists all, and a space before the / makes it text"),
-        ("/status now", "/status takes nothing after it"),
-        ("/Quit now", "/quit takes nothing after it"),
+        ("/status now", "/status has no argument"),
+        ("/Quit now", "/quit has no argument"),
         ("/drop L3 L4", "write it as /drop [L3]"),
         ("/model a b", "write it as /model [NAME]"),
     ],

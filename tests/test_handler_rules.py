@@ -611,6 +611,7 @@ async def test_a_line_that_waits_while_the_file_changes_keeps_its_action_and_is_
         ("rules:\n  - match: x\n    action: halt", 3, "expected one of deliver, urgent, stop"),
         ("rules:\n  - match: '['", 2, "is not a regular expression"),
         ("rules:\n  - match: x\n    resume: ${nobody}", 3, "unknown name ${nobody}"),
+        ("rules: [", 1, "handler.yaml is not valid YAML: "),
     ],
 )
 async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_and_the_run_goes_on(
@@ -623,7 +624,7 @@ async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_an
         assert session.chain.submit("deploy it").what == "queued"
         [notice] = session.of(events.Notice)
         assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), line)
-        assert "the built-in handler prompt is used" in notice.message
+        assert notice.message.endswith("; the built-in handler prompt is used")
         assert words in notice.message
         await finish(session, gate)
         [entered] = session.of(events.UserInterruption)

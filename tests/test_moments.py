@@ -17,7 +17,7 @@ from cli.input.moments import (
     AtTool,
     Moment,
     Now,
-    Say,
+    ScheduledLine,
     fires,
     parse_moment,
     read_script,
@@ -41,7 +41,7 @@ from cli.input.moments import (
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_moment_and_its_text(written: str, moment: Moment, text: str, strict: bool) -> None:
-    assert parse_moment(written, strict=strict) == Say(moment, text, written)
+    assert parse_moment(written, strict=strict) == ScheduledLine(moment, text, written)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_no_moment_is_a_mistake_in_a_script_and_text_in_a_pipe(text: str
         parse_moment(text, strict=True)
 
     assert words in caught.value.message
-    assert parse_moment(text, strict=False) == Say(Now(), text, text)
+    assert parse_moment(text, strict=False) == ScheduledLine(Now(), text, text)
 
 
 @given(st.one_of(st.text(), st.text().map(lambda t: "@" + t), st.text().map(lambda t: "@iteration " + t)))
@@ -90,10 +90,10 @@ def test_a_script_is_a_line_each() -> None:
     script = "\ufeff# a comment\r\n\r\n@iteration 1 one\r\ntwo\n   \n #three\n@done four"
 
     assert read_script(script, "s.txt") == [
-        Say(AtIteration(1), "one", "@iteration 1 one"),
-        Say(Now(), "two", "two"),
-        Say(Now(), " #three", " #three"),
-        Say(AtDone(), "four", "@done four"),
+        ScheduledLine(AtIteration(1), "one", "@iteration 1 one"),
+        ScheduledLine(Now(), "two", "two"),
+        ScheduledLine(Now(), " #three", " #three"),
+        ScheduledLine(AtDone(), "four", "@done four"),
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_mistake_in_a_script_is_told_with_its_line() -> None:
 def test_a_row_ends_only_at_a_newline() -> None:
     row = "a\u2028b\x0cc"
 
-    assert read_script(row, "s.txt") == [Say(Now(), row, row)]
+    assert read_script(row, "s.txt") == [ScheduledLine(Now(), row, row)]
 
 
 ITERATION = events.IterationStarted(iteration=2, max_iterations=20)

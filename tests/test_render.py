@@ -447,7 +447,7 @@ def test_a_reply_that_is_asked_for_again_is_void() -> None:
     assert tail == ""
     assert shown == [
         "One row",
-        "↻ That reply broke off; forget it.",
+        "↻ That reply was cut off; ignore it.",
         "↻ Asking again in 1.0 s (attempt 2): it ended too early",
     ]
     assert live(again)[0] == ["↻ Asking again in 1.0 s (attempt 2): it ended too early"]

@@ -40,7 +40,7 @@ class Stage:
     def take(self, *lines: str) -> None:
         for line in lines:
             say = parse_moment(line, strict=True)
-            self.sender.take(Outgoing(say.moment, say.text, say.written))
+            self.sender.schedule(Outgoing(say.moment, say.text, say.written))
 
     async def begin(self, query: str = "task") -> None:
         """Start a run and wait until its tool runs."""
@@ -325,7 +325,7 @@ async def test_two_senders_both_get_room(autojump_clock: MockClock) -> None:
         await nursery.start(other.run)
         await stage.begin()
         stage.take("one", "two")
-        other.take(Outgoing(Now(), "three", "three"))
+        other.schedule(Outgoing(Now(), "three", "three"))
         await wait_all_tasks_blocked()
         assert (stage.sender.held, other.held) == (1, 1)
 
@@ -440,7 +440,7 @@ async def test_what_is_never_sent_is_told_in_that_step_with_its_reason(autojump_
         await stage.session.chain.wait_idle()
         [result] = stage.session.of(events.Result)
         assert (result.unsent, result.exit_code) == (("line 11",), 3)
-        stage.sender.give_up()
+        stage.sender.discard()
         reasons = {r.text: r.reason for r in stage.session.of(events.Receipt) if r.state == "unsent"}
         assert reasons == {
             "line 11": "a stop overtook it while it waited for room",
@@ -522,7 +522,7 @@ async def test_the_sender_passes_on_ids_and_urgency(autojump_clock: MockClock) -
     async with opened() as stage:
         await stage.begin()
         sender = Sender(stage.session.chain, lambda _, answer: answers.append(answer))
-        sender.take(Outgoing(Now(), "now", "now", urgency="urgent", id="mine"))
+        sender.schedule(Outgoing(Now(), "now", "now", urgency="urgent", id="mine"))
         stage.open.set()
         await stage.session.chain.wait_idle()
 

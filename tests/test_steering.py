@@ -271,7 +271,7 @@ async def test_a_line_passes_through_its_states_in_this_order() -> None:
         assert session.chain.is_running
         assert [(a.id, a.line.text) for a in session.chain.waiting] == [("L2", "shorter")]
         assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
-        assert session.chain.status().startswith("iteration 1, tools; 1 lines wait")
+        assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
         await finish(session, gates)
         assert not session.chain.is_running
         assert session.chain.status().startswith("nothing is running; 0 lines wait")

@@ -1095,7 +1095,7 @@ def test_a_start_query_that_is_refused_is_in_the_editor(start: Start) -> None:
 def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(screen: Screen) -> None:
     busy(screen, "stone", "stone")
     screen.type(CTRL_D)
-    screen.until("Waiting for what runs to end")
+    screen.until("Waiting for the running tool to end")
 
     screen.type(CTRL_C)
 

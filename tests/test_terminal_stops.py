@@ -190,7 +190,7 @@ def test_esc_esc_is_one_interrupt_and_the_next_query_works(screen: Screen) -> No
 
 
 def test_esc_with_nothing_to_interrupt_leaves_nothing_behind(screen: Screen) -> None:
-    rows = screen.until("/help tells the rest").rows
+    rows = screen.until("/help explains the rest").rows
     for keys in (ESC, ESC + ESC):
         screen.type(keys)
         alone(screen)

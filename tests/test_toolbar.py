@@ -37,7 +37,7 @@ def answered(id: str = "t1", agent: str = "main", time: float = 105.0) -> events
 def toolbar(*happened: Event, ascii: bool = False) -> Toolbar:
     made = Toolbar(ascii=ascii, inbox_size=10)
     for event in happened:
-        made.take(event)
+        made.update(event)
     return made
 
 
@@ -95,7 +95,7 @@ def test_after_the_wait_for_a_retry_the_model_thinks_again() -> None:
     bar = toolbar(RUN, ITERATION, TEXT, RETRY)
     assert "retry in 5 s" in bar.row(width=80, now=102.0, waiting=0, typed="")
     assert "thinking 3 s" in bar.row(width=80, now=109.6, waiting=0, typed="")
-    bar.take(events.TextDelta(text="There", time=109.0))
+    bar.update(events.TextDelta(text="There", time=109.0))
     assert "answering 1 s" in bar.row(width=80, now=110.0, waiting=0, typed="")
 
 
@@ -104,9 +104,9 @@ def test_a_run_is_active_from_its_start_to_its_result() -> None:
     assert not bar.is_running
     steps: list[tuple[Event, bool]] = [(RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (STOP, True)]
     for event, is_running in steps:
-        bar.take(event)
+        bar.update(event)
         assert bar.is_running == is_running
-    bar.take(events.Result(agent="explore", status="done", result=""))
+    bar.update(events.Result(agent="explore", status="done", result=""))
     assert bar.is_running
 
 

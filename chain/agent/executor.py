@@ -42,7 +42,7 @@ from chain.lines.inbox import Inbox
 from chain.messages import Message, Text, ToolCall, assistant, user_text
 from chain.model import Model, Reply
 from chain.plan import Author
-from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE
+from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
@@ -230,10 +230,12 @@ class Executor:
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
-        why = f"the run has used all its {run.iteration} iterations; raise max_iterations for longer ones"
+        why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
         self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
         last = run.replies[-1] if run.replies else ""
-        return Outcome("max_iterations", last or f"Stopped after {run.iteration} iterations without a final answer.")
+        return Outcome(
+            "max_iterations", last or f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
+        )
 
     def _stopped(self, run: Run) -> Outcome:
         return endings.stopped(run.phase_reached or "thinking", run.found, run.skipped, "".join(run.step.shown))

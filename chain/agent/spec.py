@@ -104,6 +104,6 @@ def current_prompt(spec: AgentSpec, emit: Callable[[events.Event], None], iterat
     """The handler prompt of an agent as it is now. What is wrong with its file is told."""
     prompt, error = spec.prompts.current()
     if error is not None:
-        why = f"the built-in handler prompt is used: {error.message}"
+        why = f"{error.sentence}; the built-in handler prompt is used"
         emit(events.Notice(agent=spec.name, iteration=iteration, message=why, file=error.file, line=error.line))
     return prompt

@@ -9,8 +9,8 @@
 nothing                at once
 =====================  =======================================================
 
-Where nobody looks at each line (a pipe) whatever is no well-formed moment is text; a script or an argument was written
-for this program, so there it is a mistake. Spaces after a moment may align a script: they are no part of the text.
+In a pipe, whatever is not a well-formed moment is text. Scripts and arguments are written for this program, so there it
+is an error. Spaces after a moment are not part of the text, so that a script may align its lines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """That many seconds from now."""
+    """So many seconds after the line was read."""
 
     seconds: float
 
@@ -64,8 +64,8 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAnswer | AtDone | After
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """A line and its moment; ``written`` is both as they were given."""
+class ScheduledLine:
+    """A line and its moment; ``written`` is the two as the user wrote them."""
 
     moment: Moment
     text: str
@@ -83,19 +83,19 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
-def parse_moment(text: str, *, strict: bool) -> Say:
+def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
     """Read one line. Raises ``UserError`` if it is ``strict`` and the moment is unknown or incomplete."""
     if not text.startswith("@"):
-        return Say(Now(), text, text)
+        return ScheduledLine(Now(), text, text)
     try:
         return _parse(text)
     except UserError:
         if strict:
             raise
-        return Say(Now(), text, text)
+        return ScheduledLine(Now(), text, text)
 
 
-def _parse(text: str) -> Say:
+def _parse(text: str) -> ScheduledLine:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE:
@@ -121,8 +121,8 @@ def _parse(text: str) -> Say:
             argument, rest = _split(rest)
             moment = AtTool(argument) if argument else None
     if moment is None or not rest.strip():
-        raise UserError(f"{text[:60]!r} is no moment with a line: write it as {_USAGE[name]}")
-    return Say(moment, rest, text)
+        raise UserError(f"{text[:60]!r} is not a moment with a line: write it as {_USAGE[name]}")
+    return ScheduledLine(moment, rest, text)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -131,7 +131,7 @@ def _split(text: str) -> tuple[str, str]:
     return first, rest[0] if rest else ""
 
 
-def read_script(text: str, file: str) -> list[Say]:
+def read_script(text: str, file: str) -> list[ScheduledLine]:
     """Read a script: a line each, without blank ones and those that begin with ``#``. Raises ``UserError``."""
     says = []
     for n, row in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
@@ -145,14 +145,14 @@ def read_script(text: str, file: str) -> list[Say]:
     return says
 
 
-BRINGS_MOMENTS = (events.ToolCall, events.IterationStarted, events.Reply, events.Result)
+MOMENT_EVENTS = (events.ToolCall, events.IterationStarted, events.Reply, events.Result)
 """The events that can be a moment."""
 
 
 def fires(moment: Moment, event: events.Event) -> bool:
-    """Whether this event is the moment; never for those that no event brings (``Now``, ``After``).
+    """Whether this event is the moment. No event is ``Now`` or ``After``.
 
-    Only the main agent's iterations, answers and results count: a child counts its own from 1.
+    Of iterations, answers and results only the main agent's count: a child numbers its own from 1.
     """
     match moment, event:
         case AtTool(name), events.ToolCall():

@@ -17,15 +17,15 @@ _CHUNK = 65_536
 _BOM = b"\xef\xbb\xbf"
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""What a line that is kept whole may have: a character has at most four bytes, and there may be one character too many,
-a byte order mark and a carriage return besides."""
+"""Bytes of a line that is kept whole. A character has at most four; one character too many, a byte order mark and a
+carriage return are added."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
-"""The same for a line in a JSON object, where a character may be written as two escapes of six bytes."""
+"""The same for a line in a JSON object, where a character may be two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """A line as it came. ``replaced``: some bytes were not UTF-8. ``cut``: it was longer than anyone may send."""
+    """A line as it was read. ``replaced``: some bytes were not UTF-8. ``cut``: it is longer than a line may be."""
 
     text: str
     number: int
@@ -34,9 +34,9 @@ class RawLine:
 
 
 class Lines:
-    """The lines of a file descriptor, without their ends, read in a thread as they come.
+    """The lines of a file descriptor, without their line ends, read in a thread as they come.
 
-    Of a line of more than ``most`` bytes only the first so many are kept.
+    Of a line longer than ``most`` bytes only the first ``most`` are kept.
     """
 
     def __init__(self, fd: int, most: int = TEXT_BYTES) -> None:
@@ -51,7 +51,7 @@ class Lines:
     async def next(self) -> RawLine | None:
         """The next line; ``None`` at the end of the input. A last line without an end counts."""
         while not self._whole and not self._at_end:
-            self._take(await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True))
+            self._split(await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True))
         if not self._whole:
             return None
         self._number += 1
@@ -59,7 +59,7 @@ class Lines:
         return _decoded(raw, self._number, is_cut)
 
     def unread(self) -> list[RawLine]:
-        """The lines that have come and nobody has taken."""
+        """The lines that were read and not returned yet, without the blank ones."""
         left = []
         while self._whole:
             self._number += 1
@@ -67,7 +67,7 @@ class Lines:
             left.append(_decoded(raw, self._number, is_cut))
         return [line for line in left if line.text.strip()]
 
-    def _take(self, chunk: bytes) -> None:
+    def _split(self, chunk: bytes) -> None:
         if not chunk:
             self._at_end = True
             if self._rest:
@@ -75,11 +75,11 @@ class Lines:
             return
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
-            self._keep(piece)
+            self._append(piece)
             self._end_line()
-        self._keep(rest)
+        self._append(rest)
 
-    def _keep(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         room = self._most - len(self._rest)
         self._rest += piece[:room]
         self._is_cut = self._is_cut or len(piece) > room
@@ -91,7 +91,7 @@ class Lines:
 
 
 def _read(fd: int) -> bytes:
-    """The next bytes; none at the end, and none of an input that is closed or broken."""
+    """The next bytes; none at the end of the input, or if it is closed or broken."""
     while True:
         try:
             return os.read(fd, _CHUNK)
@@ -112,7 +112,7 @@ def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:
 
 
 def _without_half_a_character(raw: bytes) -> bytes:
-    """The bytes up to the last whole character: where the cut fell says nothing about the input."""
+    """The bytes up to the last whole character: a character split by the cut is not invalid input."""
     for length in range(1, min(4, len(raw) + 1)):
         first = raw[-length]
         if first >= 0xC0:

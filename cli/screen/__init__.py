@@ -1,1 +1,1 @@
-"""The terminal: the editor, and what there is where there can be none."""
+"""The terminal: the editor, and rows alone where there can be no editor."""

@@ -1,4 +1,4 @@
-"""A terminal without an editor, for ``TERM=dumb``: lines come as the terminal edits them, rows go out as they are."""
+"""A terminal without an editor, for ``TERM=dumb``: the terminal edits the lines, and rows are written as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cli.writing import write_all
 _THREADS = Threads("rows")
 
 CLOSING_S = 1.0
-"""How long the last rows may take: the terminal may not be read."""
+"""How long the last rows may take: perhaps nobody reads the terminal."""
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def open_plain() -> AsyncIterator[Plain]:
 
 
 class Plain:
-    """A ``Screen`` of rows. Esc is no key here; Ctrl-C comes as a signal, and the end of the input leaves."""
+    """A ``Screen`` of rows. There is no Esc key; Ctrl-C arrives as a signal, and the end of the input exits."""
 
     def __init__(self) -> None:
         self._lines = Lines(0)
@@ -45,7 +45,7 @@ class Plain:
         self._is_closed = False
 
     async def read(self) -> None:
-        """Hand lines over until the input ends."""
+        """Give lines to the listener until the input ends."""
         await self._listening.wait()
         assert self._listener is not None
         while (raw := await self._lines.next()) is not None:
@@ -53,15 +53,15 @@ class Plain:
         self._listener.leave()
 
     async def write(self) -> None:
-        """Write rows as they come, in a thread: somebody may hold the terminal."""
+        """Write rows as they come, in a thread, since a write may block."""
         while True:
             await self._news.wait()
             self._news = trio.Event()
             with suppress(OSError):
-                await _THREADS.run(partial(write_all, 1, self._take()), abandon_on_cancel=True)
+                await _THREADS.run(partial(write_all, 1, self._drain()), abandon_on_cancel=True)
             self._shown.set()
 
-    def _take(self) -> bytes:
+    def _drain(self) -> bytes:
         rows, self._rows = self._rows, []
         return "".join(f"{row}\n" for row in rows).encode(sys.stdout.encoding or "utf-8", errors="replace")
 
@@ -71,15 +71,15 @@ class Plain:
         return tty.size()[0]
 
     def listen(self, listener: Listener) -> None:
-        """Say who reads what is typed."""
+        """Set the listener for what is typed."""
         self._listener = listener
         self._listening.set()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Write the rows; the unfinished one waits until it is whole."""
+        """Write the whole rows; the unfinished one is not shown."""
         self._rows += rows
         if self._is_closed:
-            tty.say(self._take())
+            tty.write_briefly(self._drain())
         elif rows:
             self._news.set()
 
@@ -90,20 +90,20 @@ class Plain:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """There is no toolbar."""
+        """Do nothing: there is no toolbar."""
 
     def resized(self) -> None:
-        """Nothing depends on it."""
+        """Do nothing: nothing depends on the size."""
 
     def give_back(self, text: str) -> None:
-        """There is no editor. The rows say what came back."""
+        """Do nothing: there is no editor, and the rows show what came back."""
 
     def edit(self, text: str) -> None:
-        """There is no editor: show the text, to be typed again."""
+        """Show the text, to be typed again: there is no editor."""
         self.show([text])
 
     async def close(self) -> str:
-        """Write what is left, for a moment. There is no text that was being typed."""
+        """Write what is left, for ``CLOSING_S`` at most. Returns no text: what is being typed is not known here."""
         with trio.move_on_after(CLOSING_S):
             await self.shown()
         self._is_closed = True

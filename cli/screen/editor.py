@@ -1,12 +1,13 @@
 """The prompt: a line editor that stays usable while rows scroll by above it.
 
-prompt_toolkit runs in a thread of its own and trio in the main thread. The other way round the chain would stop
-whenever the terminal is not read, and a key would echo late whenever trio is busy. A key that means something is a call
-into trio's thread, which is answered at once; rows to show are left here and drawn by the editor's thread.
+prompt_toolkit runs in a thread of its own and trio in the main thread. In one thread, the chain would stop whenever
+nobody reads the terminal, and keys would echo late whenever trio is busy. A key with a meaning is a call into trio's
+thread, which returns at once; rows to show are queued here and drawn by the editor's thread.
 
-One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and fast
-lines would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which take the prompt down
-for each, lose keys and flicker: the prompt is erased, the rows are written and the prompt is drawn again in one write.
+One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and lines
+typed fast would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which remove the prompt
+for each row, lose keys and flicker. Here the prompt is erased, the rows are written and the prompt is drawn again in
+one write.
 
 This module is longer than 400 lines: the prompt, its keys and its rows share one lock and one application, and each of
 them calls the others. What prompt_toolkit asks for beside them is in ``toolkit``, which with this module is its only
@@ -44,7 +45,7 @@ from prompt_toolkit.styles import Style
 from chain.lines.parse import Urgency, is_stop
 from chain.threads import Threads
 from cli.screen import tty
-from cli.screen.protocol import Listener, Taken
+from cli.screen.protocol import Acceptance, Listener
 from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
 from cli.show.text import cut
 
@@ -55,28 +56,28 @@ _THREADS = Threads("editor")
 PROMPT = "> "
 
 FRAME_S = 0.033
-"""Between two drawings of rows: thirty a second are as many as anybody sees, and keys have the rest of the time."""
+"""Seconds between two drawings of rows: nobody sees more than thirty a second, and keys need the rest of the time."""
 
 ESCAPE_S = 0.05
-"""How long a lone Esc may still turn out to be the beginning of another key."""
+"""How long an Esc may still turn out to be the beginning of another key."""
 
 CLOSING_S = 1.0
-"""How long the editor may take to end; it takes no time unless nobody reads the terminal."""
+"""How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
 KEPT = 500
-"""Rows that can be drawn again: more than a screen has."""
+"""Rows that Ctrl-L can draw again: more than a screen has."""
 
 MARGIN = 5
-"""Rows of the screen left for the prompt, the toolbar and what a key has to say."""
+"""Rows of the screen left for the prompt, the toolbar and an answer."""
 
 _STYLE = Style([("prompt", "bold")])
 
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
-    """A prompt that is on the screen. Lines wait in it until ``listen`` has been called.
+    """A prompt that is on the screen. Its lines wait until ``listen`` has been called.
 
-    ``typed`` are keys that were pressed before.
+    ``typed`` are the keys that were pressed before.
     """
     terminal = Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
@@ -100,9 +101,9 @@ class Terminal:
         self._tail = self._next_tail = ""
         self._last: deque[str] = deque(maxlen=KEPT)
         self._back: list[str] = []
-        """The lines at the top of the editor that came back, as they were."""
+        """The lines that came back to the top of the editor, unchanged."""
         self._kept = ""
-        """The text that was to be put right, when it was last refused."""
+        """The text that was last refused and has to be corrected."""
         self._is_scheduled = False
         self._is_open = False
         self._is_closing = False
@@ -110,7 +111,7 @@ class Terminal:
         self._ended = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._output = Output(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
-        # Shift-Enter, where the terminal tells it apart (kitty's and xterm's ways): the same as Alt-Enter.
+        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter.
         for sequence in ("\x1b[13;2u", "\x1b[27;2;13~"):
             ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
         self._session: PromptSession[None] = PromptSession(
@@ -132,9 +133,9 @@ class Terminal:
             output=self._output,
         )
         self._buffer = self._session.default_buffer
-        # Some keys (Ctrl-O) accept the text by themselves. Without this they would end the application.
+        # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
         self._buffer.accept_handler = lambda buffer: self._submit(urgency="next")
-        # A pasted file must not take the whole screen.
+        # A pasted file must not fill the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
         app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
@@ -143,7 +144,7 @@ class Terminal:
     # ------------------------------------------------------------------------------------------- in trio's thread
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Have the prompt up until ``close``; started when it is there."""
+        """Show the prompt until ``close``; started when it is on the screen."""
         self._token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
@@ -159,7 +160,7 @@ class Terminal:
         return self._output.get_size().columns
 
     def listen(self, listener: Listener) -> None:
-        """Say who reads what is typed; a line that was ended before has waited for this."""
+        """Set the listener; a line that was entered before has waited for this call."""
         self._listener = listener
         self._is_ready.set()
         self.refresh()
@@ -174,25 +175,25 @@ class Terminal:
         if not self._is_open:
             self._write_left()
         elif is_due:
-            self._in_editor(self._due)
+            self._in_editor(self._draw_now_and_rest)
 
     async def shown(self) -> None:
-        """Wait until all of it is on the screen."""
+        """Wait until all rows are on the screen."""
         while self._is_open and (self._rows or self._is_scheduled):
             self._shown = trio.Event()
             if self._rows or self._is_scheduled:
                 await self._shown.wait()
 
     def refresh(self) -> None:
-        """Draw the toolbar anew."""
+        """Redraw the toolbar."""
         self._in_editor(self._app.invalidate)
 
     def resized(self) -> None:
-        """The terminal has another size now; the editor's thread hears no signals."""
+        """Adapt to the terminal's new size: the editor's thread receives no signals."""
         self._in_editor(self._app._on_resize)
 
     def give_back(self, text: str) -> None:
-        """Put a text into the editor, above what is being typed."""
+        """Put a line that came back into the editor, above what is being typed."""
         self._in_editor(lambda: self._put_above(text))
 
     def edit(self, text: str) -> None:
@@ -200,7 +201,7 @@ class Terminal:
         self._in_editor(lambda: self._put_to_edit(text))
 
     async def close(self) -> str:
-        """Take the prompt away and leave the terminal as it was. The text that was in the editor."""
+        """Remove the prompt, restore the terminal, and return the text that was in the editor."""
         self._is_closing = True
         self._is_ready.set()
         self._in_editor(self._exit)
@@ -212,12 +213,12 @@ class Terminal:
         return self._buffer.text
 
     def _write_left(self) -> None:
-        """Write what was to be shown when there is no prompt any more."""
+        """Write the rows that are left when the prompt is gone."""
         with self._lock:
             rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         if rows:
             text = "".join(f"{row}\n" for row in rows)
-            tty.say(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
+            tty.write_briefly(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
 
     def _in_editor(self, action: Callable[[], object]) -> None:
         loop = self._app.loop
@@ -229,12 +230,12 @@ class Terminal:
 
     def _run_editor(self) -> None:
         def begin() -> None:
-            asyncio.get_running_loop().set_exception_handler(self._failed)
+            asyncio.get_running_loop().set_exception_handler(self._end_with_error)
 
         def begun(_: object) -> None:
             app.after_render -= begun
             self._is_open = True
-            self._tell(self._started)
+            self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)
 
         app = self._app
@@ -242,10 +243,10 @@ class Terminal:
         with suppress(EOFError):  # the terminal is gone
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
-            self._tell(self._hang_up)
+            self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        """Press what was typed ahead."""
+        """Process the keys that were typed ahead."""
         keys: list[KeyPress] = []
         parser = Vt100Parser(keys.append)
         parser.feed(self._typed)
@@ -253,8 +254,8 @@ class Terminal:
         self._app.key_processor.feed_multiple(keys)
         self._app.key_processor.process_keys()
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception in a callback is our bug: it ends the application and comes out of ``run``."""
+    def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the application with an exception of a callback, which is our bug; ``run`` raises it."""
         error = context.get("exception")
         if error is not None and not self._app.is_done:
             self._app.exit(exception=error)
@@ -279,30 +280,30 @@ class Terminal:
         except trio.RunFinishedError:
             return otherwise
 
-    def _tell(self, action: Callable[[], object]) -> None:
+    def _call_in_trio(self, action: Callable[[], object]) -> None:
         with suppress(trio.RunFinishedError):
             assert self._token is not None
             self._token.run_sync_soon(action)
 
-    def _due(self) -> None:
-        """Draw what waits, and for a moment nothing more."""
+    def _draw_now_and_rest(self) -> None:
+        """Draw the rows that wait, then none for ``FRAME_S``."""
         self._draw()
-        asyncio.get_running_loop().call_later(FRAME_S, self._rested)
+        asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
-    def _rested(self) -> None:
+    def _draw_again_if_due(self) -> None:
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self._tail
             self._is_scheduled = is_due
         if is_due:
-            self._due()
+            self._draw_now_and_rest()
         else:
-            self._tell(lambda: self._shown.set())
+            self._call_in_trio(lambda: self._shown.set())
 
     def _draw(self) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
             rows, self._rows = self._rows, []
-            # Only now: a key that is drawn before the rows must not show the row that comes after them.
+            # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them.
             self._tail = self._next_tail
             self._last.extend(rows)
         app, output = self._app, self._output
@@ -333,7 +334,7 @@ class Terminal:
         return self._ask(lambda listener: listener.completions(text), nothing)
 
     def _lines(self) -> list[str]:
-        """The text as lines: those that came back and were not changed are lines of their own, as they were before."""
+        """The text as lines: those that came back and were not changed are lines of their own again."""
         rest, lines = self._buffer.text, []
         for line in self._back:
             if not rest.startswith(f"{line}\n"):
@@ -361,42 +362,42 @@ class Terminal:
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
     def _submit(self, *, urgency: Urgency) -> bool:
-        """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
+        """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
         if self._submit_stop():
             return True
-        lines, became = self._lines(), "taken"
+        lines, answer = self._lines(), "accepted"
         was_tall = "\n" in self._buffer.text
-        while lines and (became := self._hand_over(lines[0], urgency=urgency)) == "taken":
+        while lines and (answer := self._offer(lines[0], urgency=urgency)) == "accepted":
             self._remember(lines.pop(0))
         if not lines:
             self._back = []
             self._buffer.reset()
-        elif became == "keep" and len(lines) == 1:
+        elif answer == "keep" and len(lines) == 1:
             self._back = []
             self._kept = lines[0]
             self._set_lines(lines, len(lines[0]))
         else:
-            # What is typed next is a line of its own.
+            # What is typed next will be a line of its own.
             self._back = lines if lines[-1] else lines[:-1]
             self._set_lines([*self._back, ""], 0)
         if was_tall:
-            self._draw_afresh()
+            self._redraw_at_its_height()
         return True
 
     def _submit_stop(self) -> bool:
-        """Hand over a stop that was typed after text that could not be sent: nothing keeps anybody from stopping."""
+        """Submit a stop that was typed after text that could not be sent: a stop must always work."""
         text = self._buffer.text
         for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
             typed = text.removeprefix(before)
             if before and typed != text and is_stop(typed):
-                self._hand_over(typed, urgency="next")
+                self._offer(typed, urgency="next")
                 self._buffer.document = Document(before, len(before))
                 return True
         self._kept = ""
         return False
 
-    def _hand_over(self, line: str, *, urgency: Urgency) -> Taken:
-        otherwise: Taken = "later"
+    def _offer(self, line: str, *, urgency: Urgency) -> Acceptance:
+        otherwise: Acceptance = "later"
         return self._ask(lambda listener: listener.accept(line, urgency=urgency), otherwise)
 
     def _remember(self, line: str) -> None:
@@ -404,8 +405,8 @@ class Terminal:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    def _draw_afresh(self) -> None:
-        """Draw the prompt at the height that it needs now; it would only ever grow."""
+    def _redraw_at_its_height(self) -> None:
+        """Redraw the prompt at the height that it needs now; prompt_toolkit never shrinks it."""
         self._output.is_held = True
         try:
             self._app.renderer.erase()
@@ -415,7 +416,7 @@ class Terminal:
         self._output.flush()
 
     def _draw_screen(self) -> None:
-        """Draw all of it again, as far as it fits; whatever else wrote to the terminal is gone."""
+        """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
         self._app.renderer.clear()
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
@@ -424,10 +425,10 @@ class Terminal:
         self._ask(lambda listener: listener.redrawn(), None)
 
     def _suspend(self) -> None:
-        """Stop, as Ctrl-Z does anywhere, and draw the prompt again when it goes on."""
+        """Suspend the program, as Ctrl-Z does everywhere, and redraw the prompt when it continues."""
         self._app.renderer.erase()
-        with tty.as_before():
-            # To this thread, which therefore does not get past this line before it goes on.
+        with tty.restored():
+            # Sent to this thread, which therefore stops at this line until the program continues.
             signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         self._app._redraw()
 

@@ -1,7 +1,7 @@
-"""What was typed, kept in a file that nobody else reads. Where the file cannot be used, nothing is kept.
+"""The history of what was typed, in a file that only its user may read. A file that cannot be used is ignored.
 
-The format is that of prompt_toolkit's own history file. Its reader is not used: it reads the whole file at the start,
-however long that has become, and its writer raises when the disk is full.
+The format is that of prompt_toolkit's own history file. Its reader and writer are not used: the reader reads the whole
+file at the start, however long it is, and the writer raises when the disk is full.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_READ = 256 * 1024
-"""Bytes that are read: some thousand lines, in no time."""
+"""Bytes that are read from the end of the file: some thousand lines, in a few milliseconds."""
 
 MAX_ENTRY = 10_000
-"""Characters of an entry that is kept; a pasted file is not what anybody searches for."""
+"""Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
 
 
 def read(path: Path) -> list[str]:
@@ -23,7 +23,7 @@ def read(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - MAX_READ))
-            # What the cut may have left of an entry comes before the first mark.
+            # What comes before the first mark may be half an entry.
             entries = file.read().decode(errors="replace").split("\n# ")[1:]
     except OSError:
         return []
@@ -32,7 +32,7 @@ def read(path: Path) -> list[str]:
 
 
 def append(path: Path, entry: str) -> None:
-    """Keep an entry."""
+    """Append an entry, unless it is too long or the file cannot be written."""
     if len(entry) > MAX_ENTRY:
         return
     rows = "".join(f"+{row}\n" for row in entry.split("\n"))

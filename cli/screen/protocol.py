@@ -1,6 +1,6 @@
-"""What a terminal and the one who listens to it ask of each other: kept to by ``terminal`` and ``plain``.
+"""The interface between a terminal (``editor``, ``dumb``) and the listener that its input goes to.
 
-Every call of a ``Listener`` comes in trio's thread and is answered at once, except ``toolbar``, which any thread may
+Every method of a ``Listener`` is called in trio's thread and returns at once, except ``toolbar``, which any thread may
 call.
 """
 
@@ -11,43 +11,43 @@ from typing import Literal, Protocol, TypeAlias
 
 from chain.lines.parse import Urgency
 
-Taken: TypeAlias = Literal["taken", "keep", "later"]
-"""What became of a line: it was taken; it stays in the editor to be put right; it stays to be sent again as it is."""
+Acceptance: TypeAlias = Literal["accepted", "keep", "later"]
+"""What happened to a line: accepted; kept in the editor to be corrected; kept there to be sent again later as it is."""
 
 
 class Listener(Protocol):
-    """Who reads what is typed."""
+    """Receives what is typed."""
 
-    def accept(self, text: str, *, urgency: Urgency) -> Taken:
-        """Take a line."""
+    def accept(self, text: str, *, urgency: Urgency) -> Acceptance:
+        """Accept a line, or say why it stays in the editor."""
         ...
 
     def escape(self) -> None:
-        """Esc was pressed."""
+        """Handle Esc."""
         ...
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Ctrl-C was pressed. Whether the text in the editor is to be cleared."""
+        """Handle Ctrl-C. Returns whether to clear the text in the editor."""
         ...
 
     def leave(self) -> None:
-        """Ctrl-D on an empty line."""
+        """Handle Ctrl-D on an empty line."""
         ...
 
     def hang_up(self) -> None:
-        """The terminal is gone."""
+        """Handle the loss of the terminal."""
         ...
 
     def take_back(self) -> str | None:
-        """The latest waiting line, which waits no longer; ``None`` if there is none to take."""
+        """Drop the latest waiting line and return its text; ``None`` if there is none."""
         ...
 
     def redrawn(self) -> None:
-        """Ctrl-L was pressed, and the screen is empty but for the prompt."""
+        """Handle Ctrl-L, after which the screen shows the prompt and the latest rows."""
         ...
 
     def completions(self, text: str) -> Sequence[str]:
-        """What could stand for the text before the cursor."""
+        """The completions of the text before the cursor."""
         ...
 
     def toolbar(self, width: int, typed: str) -> str:
@@ -56,7 +56,7 @@ class Listener(Protocol):
 
 
 class Screen(Protocol):
-    """Where the rows are shown, and the text that is being typed."""
+    """Shows rows, and holds the text that is being typed."""
 
     @property
     def width(self) -> int:
@@ -64,7 +64,7 @@ class Screen(Protocol):
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Say who reads what is typed; what was typed until then waits for this."""
+        """Set the listener; what was typed before waits for this call."""
         ...
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
@@ -72,15 +72,15 @@ class Screen(Protocol):
         ...
 
     async def shown(self) -> None:
-        """Wait until all of it is on the screen."""
+        """Wait until all rows are on the screen."""
         ...
 
     def refresh(self) -> None:
-        """Draw the toolbar anew."""
+        """Redraw the toolbar."""
         ...
 
     def resized(self) -> None:
-        """The terminal has another size now."""
+        """Adapt to the terminal's new size."""
         ...
 
     def give_back(self, text: str) -> None:
@@ -92,5 +92,5 @@ class Screen(Protocol):
         ...
 
     async def close(self) -> str:
-        """Take the prompt away and leave the terminal as it was. The text that was in the editor."""
+        """Remove the prompt, restore the terminal, and return the text that was in the editor."""
         ...

@@ -17,19 +17,19 @@ from cli.writing import write_all
 
 
 class Output(Vt100_Output):
-    """An output that can be held, so that what is written in several steps arrives in one piece."""
+    """An output that can be held, so that what is written in several steps is one write."""
 
     is_held = False
 
     def flush(self) -> None:
         """Write what has been collected, unless it is held.
 
-        Not through ``sys.stdout``: if nobody reads the terminal this waits for ever, and a lock would be held.
+        Not through ``sys.stdout``: with a terminal that nobody reads this blocks for ever, and would hold a lock.
         """
         if self.is_held or not self._buffer:
             return
         data, self._buffer = "".join(self._buffer), []
-        # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
+        # The loss of the terminal is noticed elsewhere: by SIGHUP, or by the end of the input.
         with suppress(OSError):
             write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
@@ -42,7 +42,7 @@ class Output(Vt100_Output):
 
 
 class WholeTextCompleter(Completer):
-    """Completions of the whole text before the cursor, which ``find`` looks up."""
+    """Completions of the whole text before the cursor, as ``find`` gives them."""
 
     def __init__(self, find: Callable[[str], Sequence[str]]) -> None:
         self._find = find

@@ -1,7 +1,7 @@
-"""The terminal's own settings: quiet before the prompt is up, and as they were when the program is gone.
+"""The terminal's own settings: raw before the prompt is up, and restored when the program ends.
 
-Until the prompt is up the terminal echoes what is typed wherever the cursor is, and keeps it until a line is whole.
-``hush`` ends that before the slow imports, so that keys typed ahead come to the editor one by one.
+A terminal in its ordinary mode echoes what is typed wherever the cursor is, and delivers it only by whole lines.
+``enter_raw_mode`` ends that before the slow imports, so that keys typed ahead reach the editor one by one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-_SANE = b"\x1b[?2004l\x1b[?25h\x1b[0m"
+_RESET = b"\x1b[?2004l\x1b[?25h\x1b[0m"
 """No bracketed paste, the cursor visible, no colour."""
 
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""What Python itself puts into LC_CTYPE when it is started in the C locale, whatever the terminal makes of it."""
+"""What Python itself sets LC_CTYPE to when it is started in the C locale; it says nothing about the terminal."""
 
-SAYING_S = 1.0
-"""For the last words at a terminal."""
+WRITE_S = 1.0
+"""The longest that ``write_briefly`` writes."""
 
 _before: list[Any] | None = None
 
 
-def hush(fd: int = 0) -> bytes:
-    """Stop echo, line editing and the change of Enter into a newline, until ``restore``, which an exit calls too.
+def enter_raw_mode(fd: int = 0) -> bytes:
+    """Turn off echo, line editing and the translation of Enter to a newline until ``restore``, which an exit calls too.
 
-    Returns what was typed before, with Enter as it would come from now on.
+    Returns what was typed before, with Enter as it will arrive from now on.
     """
     global _before
     with suppress(termios.error):
@@ -51,19 +51,19 @@ def hush(fd: int = 0) -> bytes:
 
 
 def restore(fd: int = 0) -> None:
-    """Make the terminal what it was before ``hush``, whatever has happened to it since."""
+    """Restore the settings from before ``enter_raw_mode``, whatever changed them since."""
     global _before
     if _before is None:
         return
     settings, _before = _before, None
     with suppress(termios.error):
         termios.tcsetattr(fd, termios.TCSANOW, settings)
-    say(_SANE)
+    write_briefly(_RESET)
 
 
 @contextmanager
-def as_before(fd: int = 0) -> Iterator[None]:
-    """The terminal as it was before ``hush`` for a while, such as for the shell when the program is suspended."""
+def restored(fd: int = 0) -> Iterator[None]:
+    """Restore the terminal inside the block, such as for the shell while the program is suspended."""
     now = termios.tcgetattr(fd)
     if _before is not None:
         termios.tcsetattr(fd, termios.TCSANOW, _before)
@@ -73,9 +73,9 @@ def as_before(fd: int = 0) -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSANOW, now)
 
 
-def say(data: bytes, fd: int = 1) -> None:
-    """Write to the terminal, for a moment only: it may not be read any more, and an exit does not wait for that."""
-    deadline = time.monotonic() + SAYING_S
+def write_briefly(data: bytes, fd: int = 1) -> None:
+    """Write to the terminal, but only for ``WRITE_S``: an exit must not wait for a terminal that nobody reads."""
+    deadline = time.monotonic() + WRITE_S
     left = memoryview(data)
     with suppress(OSError):
         os.set_blocking(fd, False)
@@ -89,7 +89,7 @@ def say(data: bytes, fd: int = 1) -> None:
 
 
 def size(fd: int = 1) -> tuple[int, int]:
-    """Columns and rows of the terminal; 80 and 24 where it does not tell them."""
+    """Columns and rows of the terminal; 80 and 24 if they are unknown."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -98,12 +98,12 @@ def size(fd: int = 1) -> tuple[int, int]:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal can do nothing but show rows."""
+    """Whether the terminal can only show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")
 
 
 def is_utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows UTF-8, by the locale that it was started with; where none is named, it does."""
+    """Whether the terminal shows UTF-8, according to its locale; without one it is assumed to."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
     if not environ.get("LC_ALL") and locale in _COERCED:
         locale = environ.get("LANG") or locale

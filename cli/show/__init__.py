@@ -1,1 +1,1 @@
-"""What the user sees: events, text and the status row. Pure."""
+"""What the user sees: events, text and the toolbar. Pure."""

@@ -1,14 +1,13 @@
-"""Events as lines of text for people: a headless run's progress, and what scrolls past above a prompt. Pure.
+"""Events as rows of text for people: the progress of a headless run, and what scrolls above a prompt. Pure.
 
-Models, tools, files and users all write what is shown here. ``flow.clean`` takes out whatever a terminal would obey
-instead of showing, and every text that is not this module's own goes through it.
+What is shown here was written by models, tools, files and users. Every text that is not this module's own goes through
+``text.clean``, which removes whatever a terminal would obey instead of showing it.
 
-``Renderer`` is for progress beside an answer that the caller prints itself. It holds a reply without tool calls back:
-that is probably the run's answer. It is shown once something else shows that it was not the last word: another
-iteration, lines that were delivered after it, a tool, or a result with another text. Events that say nothing about that
-(a receipt, the use of tokens) pass it by.
+``Renderer`` shows progress beside an answer that the caller prints. It holds back a reply without tool calls, which is
+probably the run's answer, until an event shows that it was not: another iteration, lines that were delivered after it,
+a tool call, or a result with another text. Events that do not decide this (a receipt, token usage) leave it held back.
 
-``LiveRenderer`` is for a terminal, where replies are shown as they come and nothing else prints the answer.
+``LiveRenderer`` is for a terminal, where replies are shown as they stream and nothing else prints the answer.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import Any, assert_never
 from chain import events
 from chain.events import Event
 from chain.lines.parse import is_stop
-from chain.wording import STOPPED_BY_RULE
+from chain.wording import STOPPED_BY_RULE, counted
 from cli.show.text import Flow, clean, cut, flat
 
 MAX_ROWS = 20
-"""Rows of one interruption's or progress report's text: a pasted file would push everything else off the screen."""
+"""Rows shown of an interruption or a progress report: a pasted file would push everything else off the screen."""
 MAX_WRAP = 5
-"""How often one of these rows may wrap, for the same reason."""
+"""How many rows of the terminal one of these rows may fill, for the same reason."""
 
 _ASCII = {
     "📤": ">",
@@ -79,7 +78,7 @@ _ENDS_THOUGHT = (
 
 
 class Renderer:
-    """Turns the events of a chain into lines, one after the other; keeps what the next line may need of the last."""
+    """Turns the events of a chain into rows, in order; keeps what later rows need of earlier events."""
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         self._color = color
@@ -89,11 +88,11 @@ class Renderer:
         self._held: dict[str, str] = {}
         self._last_tool: dict[str, str] = {}
         self._started: dict[str, float] = {}
-        self._over: set[str] = set()
+        self._ended: set[str] = set()
 
     def lines(self, event: Event) -> list[str]:
-        """What there is to show of this event, in lines without their newlines; often nothing."""
-        rows = [*self._finish_thinking(event), *self._release(event), *self._rows(event)]
+        """The rows to show for this event, without newlines; often none."""
+        rows = [*self._finish_thinking(event), *self._release_held(event), *self._rows(event)]
         if event.agent == "main":
             return rows
         return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
@@ -102,13 +101,13 @@ class Renderer:
         match event:
             case events.Init():
                 named = f" {self._sign('·')} ".join((f"chain {event.version}", event.model, event.session))
-                return [self._paint("dim", self._fit(named))]
+                return [self._paint("dim", self._one_row(named))]
             case events.RunStarted():
                 self._started[event.agent] = event.time
-                self._over.discard(event.agent)
+                self._ended.discard(event.agent)
                 return [self._line("▶", event.query, "bold")] if event.query.strip() else []
             case events.IterationStarted():
-                self._over.discard(event.agent)
+                self._ended.discard(event.agent)
                 self._last_tool.pop(event.agent, None)
                 return [self._paint("cyan", f"[{event.iteration}/{event.max_iterations}]")]
             case events.ThinkingDelta():
@@ -123,7 +122,7 @@ class Renderer:
                 self._last_tool[event.agent] = event.name
                 return [self._line("→", f"{event.name}({self._input(event.input)})", "cyan")]
             case events.ToolProgress():
-                return [self._paint("dim", self._fit(f"  {row}")) for row in self._some_rows(event.text)]
+                return [self._paint("dim", self._one_row(f"  {row}")) for row in self._first_rows(event.text)]
             case events.ToolResult():
                 return [self._tool_result(event)]
             case events.LineQueued():
@@ -139,9 +138,9 @@ class Renderer:
             case events.Retry():
                 return self._retry(event)
             case events.Notice():
-                return self._note("ℹ", _placed(event), "yellow")
+                return self._note("ℹ", _with_place(event), "yellow")
             case events.Error():
-                return self._note("✗", _placed(event), "red")
+                return self._note("✗", _with_place(event), "red")
             case events.Result():
                 return self._result(event)
             case _:
@@ -152,14 +151,14 @@ class Renderer:
         return [self._paint("dim", row) for row in flow.add(event.text) if row]
 
     def _finish_thinking(self, event: Event) -> list[str]:
-        # A line that is queued or a note passes a thought by.
+        # A queued line or a note does not end a thought.
         if not isinstance(event, _ENDS_THOUGHT) or event.agent not in self._thinking:
             return []
         rows = self._thinking.pop(event.agent).end()
         return [] if isinstance(event, events.Retry) else [self._paint("dim", row) for row in rows if row]
 
     def _delta(self, event: events.TextDelta) -> list[str]:
-        """Nothing: the whole reply comes as an event too."""
+        """No rows: the whole reply is an event as well."""
         return []
 
     def _reply(self, event: events.Reply) -> list[str]:
@@ -169,14 +168,14 @@ class Renderer:
         return _rows_of(event.text)
 
     def _retry(self, event: events.Retry) -> list[str]:
-        again = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
-        return self._note("↻", f"{again}: {flat(event.reason)}", "yellow")
+        waiting = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
+        return self._note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
-        """What has to be read to its end, however long it is."""
+        """A text that is shown in full, however long it is."""
         return [self._paint(style, f"{self._sign(sign)} {text}")]
 
-    def _release(self, event: Event) -> list[str]:
+    def _release_held(self, event: Event) -> list[str]:
         """The reply that was held back, if this event shows that it was not the answer."""
         if event.agent not in self._held:
             return []
@@ -196,8 +195,8 @@ class Renderer:
         return self._line("✗", text, "red") if event.is_error else self._line("✓", text, "green")
 
     def _queued(self, event: events.LineQueued) -> list[str]:
-        whom = "" if event.target_agent == "main" else f" {event.target_agent}"
-        rows = [self._line("📤", f"Interrupting{whom}: {event.text}", "bold")]
+        target = "" if event.target_agent == "main" else f" {event.target_agent}"
+        rows = [self._line("📤", f"Interrupting{target}: {event.text}", "bold")]
         if (guidance := event.adjustment) is not None:
             rows.append(self._line("↪", f"{_GUIDANCE.get(guidance.type, guidance.type)}: {guidance.value}", "cyan"))
         if event.urgency == "urgent":
@@ -209,19 +208,19 @@ class Renderer:
         return rows
 
     def _interruption(self, event: events.UserInterruption) -> list[str]:
-        whom = "" if event.target_agent == "main" else f" of {flat(event.target_agent)}"
+        target = "" if event.target_agent == "main" else f" of {flat(event.target_agent)}"
         when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
-        banner = f"[{self._sign('🔔')} INTERRUPTION{whom} {when}]"
+        banner = f"[{self._sign('🔔')} INTERRUPTION{target} {when}]"
         where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
         if event.point in ("C", "D") and event.agent in self._last_tool:
             where = f"after {self._last_tool[event.agent]}"
-        rows = [self._paint("bold", banner), *self._some_rows(event.message)]
+        rows = [self._paint("bold", banner), *self._first_rows(event.message)]
         if event.tools_skipped:
             rows.append(self._line("⏭", f"Skipped: {', '.join(event.tools_skipped)}", "yellow"))
         return [*rows, self._line("✓", f"Message injected ({where}, {_seconds(event.waited_s)})", "green")]
 
     def _receipt(self, event: events.Receipt) -> list[str]:
-        """Lines that ended without reaching the model; of the others their own events tell."""
+        """Rows for lines that did not reach the model; the others are shown by their own events."""
         why = f" ({event.reason})" if event.reason else ""
         match event.state:
             case "returned":
@@ -249,18 +248,18 @@ class Renderer:
         rows = [self._paint("bold", f"Plan: {counts}")]
         for task in event.tasks:
             why = f" ({task.reason})" if task.reason else ""
-            rows.append(self._fit(f"  {self._sign(_BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
+            rows.append(self._one_row(f"  {self._sign(_BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
         return rows
 
     def _result(self, event: events.Result) -> list[str]:
-        # The last object of a stream may be printed twice, as a run's result and the process's: one summary is enough.
-        if event.agent in self._over:
+        # The last result may come twice, for its run and for the process: one summary is enough.
+        if event.agent in self._ended:
             return []
-        self._over.add(event.agent)
+        self._ended.add(event.agent)
         parts = [
             event.status.replace("_", " "),
-            f"{event.iterations} iteration{'' if event.iterations == 1 else 's'}",
-            f"{event.usage.total_tokens:,} tokens",
+            counted(event.iterations, "iteration"),
+            counted(event.usage.total_tokens, "token"),
         ]
         if event.usage.cost_usd is not None:
             parts.append(f"${event.usage.cost_usd:.4f}")
@@ -278,7 +277,7 @@ class Renderer:
         return [self._paint("dim", f"  trace: {flat(event.trace_path)}")] if event.trace_path else []
 
     def _input(self, input: Mapping[str, Any]) -> str:
-        """A call's arguments, each cut: what is called matters here, and a whole file may be among them."""
+        """The arguments of a call, each cut, since one may be a whole file."""
         limit = self.width // 2
         shown = []
         for name, value in input.items():
@@ -286,24 +285,25 @@ class Renderer:
             shown.append(f"{name}={self._cut(json.dumps(text, ensure_ascii=False, default=str), limit)}")
         return ", ".join(shown)
 
-    def _some_rows(self, text: str) -> list[str]:
+    def _first_rows(self, text: str) -> list[str]:
         rows = [row for row in _rows_of(text) if row.strip()]
         shown = [self._cut(row, MAX_WRAP * self.width) for row in rows[:MAX_ROWS]]
-        return [*shown, f"{self._sign('…')} {len(rows) - MAX_ROWS} more lines"] if len(rows) > MAX_ROWS else shown
+        left = len(rows) - MAX_ROWS
+        return [*shown, f"{self._sign('…')} {counted(left, 'more line')}"] if left > 0 else shown
 
     def _indented(self, text: str) -> list[str]:
-        return [self._fit(f"  {flat(text)}")] if text.strip() else []
+        return [self._one_row(f"  {flat(text)}")] if text.strip() else []
 
     def _line(self, sign: str, text: str, style: str) -> str:
         """A sign and a text on one row that fits."""
         return self._paint(style, self._cut(f"{self._sign(sign)} {flat(text)}", self.width))
 
-    def _fit(self, row: str) -> str:
+    def _one_row(self, row: str) -> str:
         """One row with its indentation, cut to fit."""
         return self._cut(clean(row).replace("\n", " ").expandtabs(4), self.width)
 
     def _cut(self, row: str, width: int) -> str:
-        """At most ``width`` columns of a row, the last of them a mark if something is missing."""
+        """At most ``width`` columns of a row, with a mark at the end if it was cut."""
         return cut(row, width, self._sign("…"))
 
     def _sign(self, sign: str) -> str:
@@ -314,7 +314,7 @@ class Renderer:
 
 
 class LiveRenderer(Renderer):
-    """The same for a terminal: replies come in rows as they are said, and ``tail`` is the row under way."""
+    """The renderer for a terminal: replies are shown as they stream, and ``tail`` is the unfinished row."""
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         super().__init__(color=color, ascii=ascii, width=width)
@@ -322,12 +322,12 @@ class LiveRenderer(Renderer):
 
     @property
     def tail(self) -> str:
-        """The unfinished row of what the main agent says or thinks."""
+        """The unfinished row of the main agent's reply or thought."""
         flow = self._flows.get("main") or self._thinking.get("main")
         return "" if flow is None else flow.tail
 
     def resize(self, width: int) -> list[str]:
-        """Go on for a terminal of another width. The rows that the unfinished one is now too long for."""
+        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
         self.width = max(width, 20)
         rows = []
         for flow in (*self._flows.values(), *self._thinking.values()):
@@ -344,24 +344,24 @@ class LiveRenderer(Renderer):
 
     def _retry(self, event: events.Retry) -> list[str]:
         flow = self._flows.pop(event.agent, None)
-        void = [] if flow is None else self._note("↻", "That reply broke off; forget it.", "yellow")
-        return [*void, *super()._retry(event)]
+        cut_off = [] if flow is None else self._note("↻", "That reply was cut off; ignore it.", "yellow")
+        return [*cut_off, *super()._retry(event)]
 
-    def _release(self, event: Event) -> list[str]:
-        """What the reply that ends here had left, and the run's answer where no reply has shown it."""
+    def _release_held(self, event: Event) -> list[str]:
+        """The rest of a reply that ends here, and the run's answer if no reply has shown it."""
         if not isinstance(event, events.Result | events.IterationStarted):
             return []
         flow = self._flows.pop(event.agent, None)
         rows = [] if flow is None else flow.end()
-        if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._over:
+        if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._ended:
             return rows
         text = event.result.strip()
-        # Replies were shown as they came. What a stop adds to one is news.
+        # Replies were shown as they came; only what a stop adds to one is left to show.
         shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
         return [*rows, *self._wrapped(text.removeprefix(shown).strip())]
 
     def _trace(self, event: events.Result) -> list[str]:
-        """Nothing: Ctrl-L shows it."""
+        """No rows: Ctrl-L shows the trace."""
         return []
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
@@ -378,7 +378,7 @@ def _rows_of(text: str) -> list[str]:
 
 
 def is_stop_receipt(event: events.Receipt) -> bool:
-    """Whether the line was a stop. A receipt has no kind, and no other event tells of a stop, so its text is read."""
+    """Whether the line was a stop. A receipt has no kind, and no other event describes a stop, so its text is read."""
     return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
 
 
@@ -387,6 +387,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def _placed(event: events.Notice | events.Error) -> str:
+def _with_place(event: events.Notice | events.Error) -> str:
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return flat(f"{place}: {event.message}" if place else event.message)

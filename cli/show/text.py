@@ -1,7 +1,7 @@
-"""Running text, cut into rows as it comes. Pure.
+"""Streaming text, cut into rows as it comes. Pure.
 
-A terminal that keeps a prompt below what scrolls by can be given whole rows only, so the text is cut where the terminal
-would wrap it, at a space if there is one. What is left is the unfinished row, at most a row long.
+Above a prompt only whole rows can be written, so the text is cut where the terminal would wrap it, at a space if there
+is one. The rest is the unfinished row, which is never longer than the terminal is wide.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ TAB = 4
 
 _UNSAFE = re.compile(
     # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
-    # body stops at whatever might begin another, or an unended one would cost time in the square of its length.
+    # body stops at whatever may begin another one: otherwise unended strings would take quadratic time.
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
-    # Control characters but tab and newline, what turns the direction of text around, halves of UTF-16 pairs.
+    # Control characters except tab and newline, characters that reverse the direction of text, halves of UTF-16 pairs.
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
@@ -26,11 +26,11 @@ _BEGUN = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
     r"|\x1b[ -/]*)\Z"
 )
-"""A sequence that the end of a piece may have cut; of one without an end only so much is waited for."""
+"""A sequence that the end of a piece may have cut; at most 500 characters of an unended string are kept back."""
 
 
 def clean(text: str) -> str:
-    """The text without escape sequences and control characters; newlines and tabs stay."""
+    """The text without escape sequences and control characters; newlines and tabs are kept."""
     return _UNSAFE.sub("", text)
 
 
@@ -40,7 +40,7 @@ def flat(text: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text without control characters takes."""
+    """The columns of a terminal that a text without control characters fills."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
 
 
@@ -53,26 +53,26 @@ def _columns_of(char: str) -> int:
 
 
 def fitting(text: str, width: int) -> int:
-    """How many characters of the text fit into so many columns, at least one."""
+    """How many characters of the text fit into ``width`` columns, at least one."""
     if text.isascii():
         return max(min(len(text), width), 1)
-    taken = 0
+    filled = 0
     for n, char in enumerate(text):
-        taken += _columns_of(char)
-        if taken > width:
+        filled += _columns_of(char)
+        if filled > width:
             return max(n, 1)
     return len(text)
 
 
 def cut(text: str, width: int, mark: str) -> str:
-    """At most ``width`` columns of a text, the last of them a mark if something is missing."""
+    """At most ``width`` columns of a text, with the mark at the end if it was cut."""
     if columns(text) <= width:
         return text
     return text[: fitting(text, width - len(mark))].rstrip() + mark
 
 
 class Flow:
-    """One running text, ``width`` columns wide. Blank rows around it are left out."""
+    """One streaming text, ``width`` columns wide. Blank rows before and after it are left out."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -88,11 +88,11 @@ class Flow:
 
     @property
     def has_rows(self) -> bool:
-        """Whether any row has been given out."""
+        """Whether any row has been returned."""
         return self._has_begun
 
     def add(self, text: str) -> list[str]:
-        """Take a piece, and return the rows that are whole now."""
+        """Append a piece, and return the rows that it completes."""
         text = self._raw + text
         begun = _BEGUN.search(text)
         cut = begun.start() if begun is not None else len(text)
@@ -101,20 +101,20 @@ class Flow:
         rows = [row for line in whole for row in self._rows_of(line)]
         if columns(self._row) > self.width or "\t" in self._row:
             *full, self._row = self._cut(self._row)
-            rows += [row for part in full for row in self._given(part)]
+            rows += [row for part in full for row in self._finished_row(part)]
         return rows
 
     def end(self) -> list[str]:
-        """The unfinished row as the last one."""
+        """End the text, and return the unfinished row as its last one."""
         text, self._row = self._row + clean(self._raw), ""
         self._raw = ""
         return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 
     def _rows_of(self, line: str) -> list[str]:
-        return [row for part in self._cut(line) for row in self._given(part)]
+        return [row for part in self._cut(line) for row in self._finished_row(part)]
 
-    def _given(self, row: str) -> list[str]:
-        """A whole row, with the blank ones before it that turned out to be inside the text."""
+    def _finished_row(self, row: str) -> list[str]:
+        """A whole row, after the blank ones before it, which are now known to be inside the text."""
         row = row.rstrip()
         if not row:
             self._blanks += self._has_begun
@@ -123,7 +123,7 @@ class Flow:
         return [""] * blanks + [row]
 
     def _cut(self, line: str) -> list[str]:
-        """The line in parts that fit, the last of them perhaps empty."""
+        """The line in parts that fit; the last may be empty."""
         line = line.expandtabs(TAB)
         parts = []
         while columns(line[: 2 * self.width]) > self.width:

@@ -1,10 +1,10 @@
 """The row below the prompt: what the chain is doing, and what Enter would do with what is typed. Pure.
 
-The left side tells of the run, the right end of the next line. On a narrow terminal the left side gives way part by
-part, the least important first; the right end stays, since it is what the user is about to act on.
+The left side is about the run, the right end about the next line. On a narrow terminal the left side loses its parts
+one by one, the least important first; the right end stays, since the user is about to act on it.
 
-Names of tools and agents are the only texts here that others write. They lose whatever a terminal would obey, and
-whatever takes no column, since terminals do not agree on the width of that.
+Names of tools and agents are the only texts here that others write. Characters that a terminal would obey are removed
+from them, and characters without a column, as terminals do not agree on their width.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from math import ceil
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, parse_line
+from chain.wording import counted
 from cli.show.events import is_stop_receipt
 from cli.show.text import columns, flat
 
 LONGEST_PARSED = 2_000
-"""Characters up to which what is typed is parsed for the row, at every key. Nobody writes a longer plan command; a
-paste of that size is a redirect."""
+"""Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
+is a redirect."""
 LONGEST_NAME = 24
-"""Columns of a tool's or agent's name: one may have 64 characters, and the rest of the row says more."""
+"""Columns of a tool's or agent's name, which may have 64 characters: the rest of the row matters more."""
 GAP = 2
-"""Columns at least between the two sides."""
+"""The least columns between the two sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class _Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What the model is at, since when; ``until`` is the end of a wait."""
+    """What the model is doing, and since when; ``until`` is the end of a wait."""
 
     name: str
     since: float
@@ -60,9 +61,9 @@ class _Step:
 
 
 class Toolbar:
-    """Keeps of the events what the row needs. All times are wall-clock seconds, as the events' are.
+    """Keeps what the row needs of the events. All times are wall-clock seconds, as those of events are.
 
-    No lock of its own: a caller who draws in one thread and takes events in another brings one.
+    It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
     def __init__(self, *, ascii: bool, inbox_size: int) -> None:
@@ -79,11 +80,11 @@ class Toolbar:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run has begun, and its result has not been told yet."""
+        """Whether a run has begun whose result has not come yet."""
         return self._is_running
 
-    def take(self, event: Event) -> None:
-        """Keep what the row needs of an event."""
+    def update(self, event: Event) -> None:
+        """Update the row for an event."""
         match event:
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
@@ -100,11 +101,11 @@ class Toolbar:
             case events.Result() if event.agent != "main":
                 self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.agent}
             case _ if event.agent == "main":
-                self._take_of_main(event)
+                self._update_from_main(event)
             case _:
-                pass  # a child's steps; its tools are the step in hand
+                pass  # a child's steps are not shown, only its tools
 
-    def _take_of_main(self, event: Event) -> None:
+    def _update_from_main(self, event: Event) -> None:
         match event:
             case events.Init() | events.Result():
                 self._is_running = self._is_stopping = False
@@ -130,7 +131,7 @@ class Toolbar:
                 pass
 
     def stopping(self, now: float) -> str:
-        """What a stop that was asked for waits for."""
+        """What a requested stop waits for."""
         tool = self._tool()
         if tool is None:
             return f"{self._signs.stop}Stopping"
@@ -153,8 +154,8 @@ class Toolbar:
         return self._cut(right, width)
 
     def _lefts(self, now: float, waiting: int) -> Iterator[tuple[str, ...]]:
-        """What the left side could say, the most first."""
-        tokens = f"{self._tokens:,} tokens" if self._tokens else ""
+        """The possible left sides, the longest first."""
+        tokens = counted(self._tokens, "token") if self._tokens else ""
         queue = f"queue {waiting}/{self._inbox_size}" if self._is_running or waiting else ""
         if not self._is_running:
             yield "idle", queue, self._plan, tokens
@@ -173,7 +174,7 @@ class Toolbar:
         yield ()
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
-        """The step with its seconds, and without."""
+        """The step in hand with its seconds, and without them."""
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
         if (tool := self._tool()) is not None:
@@ -185,9 +186,9 @@ class Toolbar:
         return f"{name} {_seconds(now - since)}", name
 
     def _tool(self) -> tuple[str, float] | None:
-        """The running tool that started last, with how many its agent runs beside it, and since when.
+        """The name and start of the running tool that started last, with the number of tools beside it.
 
-        A child's tool starts after the one that started the child, so it is the one shown.
+        A child's tool starts after the tool that made the child, so the child's is shown.
         """
         if not self._tools:
             return None
@@ -197,11 +198,11 @@ class Toolbar:
         return f"{name} +{others}" if others else name, last.since
 
     def _right(self, typed: str, waiting: int, target: str) -> str:
-        """What Enter would do, or with nothing typed whom the next line goes to."""
+        """What Enter would do; with nothing typed, the agent that the next line goes to."""
         signs = self._signs
-        whom = self._name(target) or "main"
+        agent = self._name(target) or "main"
         if not typed.strip():
-            return f"{signs.to}{whom}" if self._is_running else ""
+            return f"{signs.to}{agent}" if self._is_running else ""
         if len(typed) > MAX_LINE:
             return f"too long, at most {MAX_LINE:,} characters"
         line = parse_line(typed) if len(typed) < LONGEST_PARSED else Line(typed, "redirect", typed)
@@ -221,10 +222,10 @@ class Toolbar:
         if line.kind == "follow-up":
             return "after this run"
         is_todo = line.kind == "todo"
-        whom = "plan" if is_todo else whom
+        goes_to = "plan" if is_todo else agent
         if line.urgency == "urgent":
-            return f"{signs.urgent}{whom}, skips tools"
-        return f"{'' if is_todo else signs.wait}{whom}, next safe point"
+            return f"{signs.urgent}{goes_to}, skips tools"
+        return f"{'' if is_todo else signs.wait}{goes_to}, next safe point"
 
     def _name(self, name: str) -> str:
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
@@ -233,7 +234,7 @@ class Toolbar:
         return self._cut(shown, LONGEST_NAME)
 
     def _cut(self, text: str, width: int) -> str:
-        """At most ``width`` columns of a text, the last of them a mark if something is missing."""
+        """At most ``width`` columns of a text, with the mark at the end if it was cut."""
         if columns(text) <= width:
             return text
         mark = self._signs.cut[: max(width, 0)]
@@ -247,6 +248,6 @@ class Toolbar:
 
 
 def _seconds(seconds: float) -> str:
-    """Whole seconds: the row is drawn again once a second at most."""
+    """Whole seconds, since the row is drawn at most once a second."""
     whole = max(int(seconds), 0)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

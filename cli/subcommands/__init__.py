@@ -1,1 +1,1 @@
-"""The subcommands, a module each."""
+"""The subcommands, one module each."""

@@ -1,4 +1,4 @@
-"""`chain check`: every value with where it is from, then what is wrong."""
+"""``chain check``: shows every value and its source, then the problems."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _ANTHROPIC = (
 )
 _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
 _SECRET = ("api_key", "extra_headers", "extra_body")
-"""Shown as set or not set. ``extra_body`` is one of them because some servers take their key there."""
+"""Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
 
 
 def check(settings: Settings, state: Path | None = None) -> tuple[list[str], bool]:
-    """Check the configuration, its prompts and its models; returns lines to show, and whether all is well.
+    """Check the configuration, its prompts and its models; returns the rows to show, and whether all is well.
 
-    With ``state``, the folder that keeps the sessions, also whether they can be kept there.
+    ``state`` is the folder of the sessions: with it, also checks that they can be written there.
 
-    Nothing of a file that is not trusted yet is shown: its values may hold any variable.
+    Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
     lines = [f"config: {settings.file or 'built in'}"]
     problems: list[str] = []
@@ -74,15 +74,15 @@ def check(settings: Settings, state: Path | None = None) -> tuple[list[str], boo
         _line(settings, "tools.result_limit", settings.tool_result_limit),
         _line(settings, "tools.allow", settings.allow),
     ]
-    # Chains share models and prompts: a problem is told once.
+    # Chains share models and prompts: each problem is shown once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 
 
-def look(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the service of the model that would run whether it takes the key and has the model; rows, and if all is well.
+def check_service(settings: Settings) -> tuple[list[str], bool]:
+    """Ask the service of the chain's model whether it accepts the key and has the model; rows, and whether all is well.
 
-    For a configuration that ``check`` found nothing wrong with: only then is the network worth asking. What cannot be
-    known, since the service does not say it or is not well, is no fault of the configuration.
+    Only for a configuration in which ``check`` found no problem. What the service does not say, or cannot say because
+    it is out of order, is not a fault of the configuration.
     """
     model = settings.model(settings.chain().model)
     if model.provider != "anthropic":

@@ -1,4 +1,4 @@
-"""``chain demo``: an interruption seen end to end, offline, on a small product table in a temporary folder."""
+"""``chain demo``: an interruption from end to end, offline, on a small product table in a temporary folder."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SKU124,Camp stove,59.00,31,4.4
 
 
 def demo(renderer: Renderer) -> int:
-    """Run the demonstration, all of it on standard output, and return its exit code."""
-    # The shipped configuration, whatever the user's says: a demonstration is the same everywhere.
+    """Run the demonstration, all on standard output, and return its exit code."""
+    # The built-in configuration, not the user's: a demonstration is the same everywhere.
     settings = load_settings(
         config=defaults_folder() / "config.yaml", environ={}, cwd=Path.cwd(), flags={"model": "offline"}
     )

@@ -1,4 +1,4 @@
-"""`chain init`: the shipped configuration and prompts, written into a folder to be changed there."""
+"""``chain init``: writes the built-in configuration and prompts into a folder, to be edited there."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def init(folder: Path) -> list[str]:
-    """Write ``config.yaml`` and ``prompts/`` into a folder, which is made if need be; returns what to tell the user.
+    """Write ``config.yaml`` and ``prompts/`` into a folder, which is made if needed; returns the rows to show.
 
-    An existing file is never overwritten: then nothing at all is written. Raises ``UserError``.
+    If one of the files exists, nothing is written at all. Raises ``UserError``.
     """
     shipped = defaults_folder()
     sources = [shipped / "config.yaml", *sorted((shipped / "prompts").rglob("*.yaml"))]
@@ -23,15 +23,15 @@ def init(folder: Path) -> list[str]:
     for target in targets:
         if os.path.lexists(target):
             raise UserError(
-                "is there already, and init overwrites nothing: move it away, or name a new folder", file=target
+                "already exists, and init overwrites nothing: move it away, or name a new folder", file=target
             )
     lines = []
     for source, target in zip(sources, targets, strict=True):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:  # x: also not what appeared since the look above
+            with target.open("xb") as file:  # x: also not a file that appeared since the check above
                 file.write(source.read_bytes())
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror}", file=target) from None
         lines.append(f"wrote {target}")
-    return [*lines, f"Change what you like, then run `chain check` in {folder} to see what holds."]
+    return [*lines, f"Edit these files, then run `chain check` in {folder} to see the values in force."]
