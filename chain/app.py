@@ -1,4 +1,4 @@
-"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready to take lines."""
+"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready for lines."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class Result(_Event):
     """How a run ended.
 
     ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) tell what was settled since the result before, each
+    (lines that a script or a pipe never sent, as they were written) are what was settled since the result before, each
     line once; all else is the run's.
     """
 

@@ -29,7 +29,7 @@ StopReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it; ``input_schema`` is a JSON schema of type object."""
+    """A tool as the model knows it; ``input_schema`` is a JSON schema of type object."""
 
     name: str
     description: str

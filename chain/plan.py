@@ -1,7 +1,7 @@
 """The plan of a session: a list of tasks that the user and the model both work on.
 
 A task is PENDING until it is DONE or FAILED, and both of those are final. Numbers count from 1 and never move, since
-nothing takes a single task away.
+a single task is never removed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def changed(tasks: tuple[Task, ...], change: Change) -> tuple[Task, ...]:
 
 
 class Watcher(Protocol):
-    """Who is told of the changes of a plan."""
+    """Who hears of the changes of a plan."""
 
     def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
         """The tasks are about to be these; what this raises keeps the plan as it is."""
@@ -106,7 +106,7 @@ class Watcher(Protocol):
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` is told of each change before it is made.
+    ``watcher`` hears of each change before it is made.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
@@ -163,7 +163,7 @@ class Plan:
         return f"the plan is cleared, {count} tasks removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
-        """Do what a plan command says, and tell what was done."""
+        """Carry out a plan command; returns what was done."""
         match command:
             case AddTask(text):
                 return self.add(text, by)

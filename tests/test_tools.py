@@ -25,7 +25,7 @@ class Steered:
     def __init__(self, *adjustments: Adjustment) -> None:
         self.waiting = adjustments
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         taken, self.waiting = self.waiting, ()
         return Guidance(taken)
 

@@ -1,6 +1,6 @@
 """One model call, asked for again as often as it makes sense.
 
-What is asked again is the same conversation: nothing partial was appended, so a retry takes back only what was shown.
+What is asked again is the same conversation: nothing partial was appended, so a retry only unshows what was shown.
 These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
 """
 
@@ -98,7 +98,7 @@ class ModelCalls:
         return replace(reply, message=message, cut_calls=cut)
 
     def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
-        """The handler's settings less those that the service refused, which the user is told."""
+        """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
@@ -152,7 +152,7 @@ class _HandlerLimit(Exception):
 
 
 def _goes_on(run: Run) -> bool:
-    # In a function of its own, since a type checker takes an attribute for fixed across an await.
+    # In a function of its own, since a type checker assumes that an attribute does not change across an await.
     return not run.stop_asked
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chain.search import Pattern
 
 MAX_SEARCHED = 2_000
-"""Characters of a line that rules look at: what somebody types has fewer, and what is pasted says little by its end."""
+"""Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
 
 MAX_SEARCH_S = 0.1
 """Seconds of processor time that all rules together have for a line: good ones need microseconds."""
@@ -103,7 +103,7 @@ class Rule:
     """What holds for the lines that ``pattern`` is found in.
 
     ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
-    too long, and ``too_slow`` is what to tell the user then.
+    too long, and ``too_slow`` is the error to report then.
     """
 
     pattern: Pattern
@@ -141,7 +141,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered now; ``outcome`` tells what code already did about it, such as ``(Done: ...)``."""
+    """A line that is delivered now; ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""

@@ -1,7 +1,7 @@
 """Debug traces: one JSON file a run, with every request, reply, tool call and their times.
 
 Of a request only what is new is written: the messages since the one before, and the tail. The file is whole after every
-step, so it can be read while the run goes on and after a crash. A disk that takes no more ends the trace, not the run.
+step, so it can be read while the run goes on and after a crash. A full disk ends the trace, not the run.
 Keys and headers are the adapter's business and never come here.
 """
 
