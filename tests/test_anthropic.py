@@ -50,6 +50,7 @@ from double import (
     thinking,
     twin_calls,
 )
+from support import OneConversation
 from support import settings as chain_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import KEY, Wire, model_at, wired
@@ -57,8 +58,9 @@ from wire import KEY, Wire, model_at, wired
 from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import ModelError
-from chain.messages import Usage, user_text
+from chain.messages import Message, Usage, user_text
 from chain.model import Reply, Request
+from chain.providers.anthropic import encoding
 from chain.providers.anthropic.client import CONNECT_S, AnthropicModel, Price, Service, _retry_after
 from chain.providers.anthropic.encoding import Parameters
 
@@ -745,6 +747,33 @@ async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.Monk
         with pytest.raises(ZeroDivisionError):
             await model.reply(Request("", (user_text("hello"),)), shows)
         assert (await ask(model)).message.text == "x"
+        await model.aclose()
+
+
+async def test_of_two_conversations_on_one_model_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    blocks = encoding._blocks
+
+    def counted(message: Message) -> list[bytes]:
+        encoded.append(sum(map(len, made := blocks(message))))
+        return made
+
+    monkeypatch.setattr(encoding, "_blocks", counted)
+    async with serve(text("An answer."), continuity=False) as double:
+        model = model_at(double.url)
+        talks = {"A": OneConversation(model), "B": OneConversation(model)}
+        histories: dict[str, list[Message]] = {name: [] for name in talks}
+        for n in range(8):
+            for name, talk in talks.items():
+                histories[name].append(user_text(f"{name}, question {n}"))
+                encoded.clear()
+                histories[name].append((await talk.reply(Request(name, tuple(histories[name])))).message)
+                new = histories[name][-3:-1]  # the reply before and the question
+                assert encoded == [sum(map(len, blocks(message))) for message in new]
+                sent = double.requests[-1].body
+                said = [block["text"] for message in sent["messages"] for block in message["content"]]
+                assert said == [message.text for message in histories[name][:-1]]
+                assert sent["system"][0]["text"] == name
         await model.aclose()
 
 

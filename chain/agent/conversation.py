@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
 from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
@@ -121,9 +121,13 @@ class Messages(Sequence[Message]):
 
 
 class Conversation:
-    """The messages so far, and the state that follows from them."""
+    """The messages so far, and the state that follows from them.
+
+    ``memory`` is what models keep about this conversation (``chain.model.Memory``): it is theirs, and goes with it.
+    """
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self.memory: dict[object, Any] = {}
         self._messages: list[Message] = []
         self._state: State = "EMPTY"
         self._ids: set[str] = set()

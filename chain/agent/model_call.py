@@ -49,7 +49,8 @@ class ModelCalls:
         overrides, attempt = run.asked.overrides, 1
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
-                request = Request(self._spec.system, self._conversation.request(), self._tools, tail, overrides)
+                messages, memory = self._conversation.request(), self._conversation.memory
+                request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
                     reply = await self._model.reply(request, lambda delta: self._show(run, delta))

@@ -133,7 +133,6 @@ class AnthropicModel:
         self._parameters = parameters
         self._service = service
         self._price = price
-        self._encoder = Encoder(parameters)
         self._client: Client | None = None
         self._secrets = _secrets(parameters, service)
 
@@ -145,7 +144,8 @@ class AnthropicModel:
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError``."""
         client = await self.connect()
-        body = self._encoder.encode(request)
+        encoder: Encoder = request.memory.setdefault(self, Encoder(self._parameters))
+        body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
             try:
                 return self._priced(await self._ask(client, body, on_delta))

@@ -51,7 +51,7 @@ class Parameters:
 
 
 class Encoder:
-    """Encodes the requests of one model."""
+    """Encodes the requests of one conversation with one model."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters

@@ -1,13 +1,12 @@
 """The model that is a rule file: it looks for a rule that fits the conversation and answers with what the rule says.
 
 It is no language model and does not pretend to be one. It runs the offline demonstrations, stands in for a model in the
-tests, and lets users try their own prompts without a network. The language of the files is told in
-``rules``.
+tests, and lets users try their own prompts without a network. ``rules`` describes the language of the files.
 
-The same conversation gets the same reply, whatever the time. Three things are remembered between calls: how often each
-rule was used, which counts from the moment it is chosen, also when the call is cancelled or fails; whether the latest
-reply kept the task's answer back (``and: work``); and how far the conversation was read, which only saves reading it
-again.
+The same conversation gets the same reply, whatever the time. Three things are kept about a conversation between its
+requests: how often each rule was used, which counts from the moment it is chosen, also when the call is cancelled or
+fails; whether the latest reply kept the task's answer back (``and: work``); and how far the conversation was read,
+which only saves reading it again.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ class ScriptedModel:
 
     def __init__(self, script: RuleFile) -> None:
         self._script = script
-        self._uses: Counter[int] = Counter()
-        self._scene = Scene(script.marks)
 
     @classmethod
     def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
@@ -53,16 +50,14 @@ class ScriptedModel:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError`` where a rule says so."""
-        if not self._scene.has_read(request.messages):
-            self._scene = Scene(self._script.marks)
-        self._scene.patience = patience = Patience(MAX_SEARCH_S)
-        try:
-            self._scene.read(request.messages)
-            answer = self._answer(request)
-        except TooSlow:
-            self._scene = Scene(self._script.marks)  # it may have been read by half
-            raise self._too_slow(patience) from None
-        await self._stream(answer, on_delta)
+        dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
+        answer = dialogue.answer(request)
+        for piece in answer.pieces():
+            await _pause(answer.pace)
+            on_delta(piece)
+        await _pause(answer.pace)
+        if answer.failure is not None:
+            raise _error(answer.failure)
         return answer.reply
 
     async def prepare(self) -> None:
@@ -70,6 +65,27 @@ class ScriptedModel:
 
     async def aclose(self) -> None:
         """There is nothing to give up."""
+
+
+class _Dialogue:
+    """One conversation with the rules: what was read of it, and how often each rule was used in it."""
+
+    def __init__(self, script: RuleFile) -> None:
+        self._script = script
+        self._uses: Counter[int] = Counter()
+        self._scene = Scene(script.marks)
+
+    def answer(self, request: Request) -> Answer:
+        """What the rules say to the request. Raises ``ModelError`` if searching takes too long."""
+        if not self._scene.has_read(request.messages):
+            self._scene = Scene(self._script.marks)
+        self._scene.patience = patience = Patience(MAX_SEARCH_S)
+        try:
+            self._scene.read(request.messages)
+            return self._answer(request)
+        except TooSlow:
+            self._scene = Scene(self._script.marks)  # it may have been read by half
+            raise self._too_slow(patience) from None
 
     def _too_slow(self, patience: Patience) -> ModelError:
         why = f"took most of the {MAX_SEARCH_S:g} s that searching may take; take repeats inside repeats apart: (a+)+"
@@ -158,14 +174,6 @@ class ScriptedModel:
         else:
             what = f"the query {scene.query[:200]!r}"
         return f"No rule of {self._script.file} matches {what} (model call {scene.turn} of this conversation)."
-
-    async def _stream(self, answer: Answer, on_delta: Callable[[Delta], None]) -> None:
-        for piece in answer.pieces():
-            await _pause(answer.pace)
-            on_delta(piece)
-        await _pause(answer.pace)
-        if answer.failure is not None:
-            raise _error(answer.failure)
 
 
 async def _pause(pace: Pace) -> None:

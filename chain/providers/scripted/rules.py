@@ -18,7 +18,7 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
           tail: REGEX              # the request tail: the post-prompt and the plan
           system: REGEX            # the system prompt
           overrides: [effort]      # what the request sets for this call alone: max_tokens, temperature, effort
-        times: 1                   # the rule is used so often and then passed over
+        times: 1                   # how often the rule may be used in a conversation; then it is passed over
         collect:                   # lists of matches, for text and tools
           NAME:
             match: REGEX           # each match is an item
@@ -55,8 +55,8 @@ in 6 columns, ``${name|number}`` as a number in a tool's input, and ``$$`` for a
   chain's tools;
 - ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
 
-An error strikes each time, or the first ``times``, when ``after`` characters of text have come. With ``refuses`` it
-strikes only a request that sets one of those parameters.
+An error strikes each time, or the first ``times`` in a conversation, when ``after`` characters of text have come. With
+``refuses`` it strikes only a request that sets one of those parameters.
 
 ``and: continue`` in a rule for an interruption applies the rule for the latest results, or for the query, and puts its
 output behind; in a rule for results it applies the one for what came before them. If the first of the two calls tools
