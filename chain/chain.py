@@ -17,9 +17,10 @@ from chain import events
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared, current_prompt
 from chain.errors import JournalError, ModelError, PlanError, UserError
+from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
 from chain.lines.inbox import Inbox
-from chain.lines.parse import Line, parse_line
+from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import Accepted, Refused, Settled
 from chain.messages import Usage
 from chain.model import Model
@@ -73,28 +74,36 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------- lines in
 
-    def submit(self, text: str, *, urgent: bool = False, id: str = "", local: bool = True) -> Submitted:
+    def submit(
+        self,
+        text: str,
+        *,
+        urgency: Urgency = "next",
+        id: str = "",
+        local: bool = True,
+        origin: Origin = "prompt",
+    ) -> Submitted:
         """Accept a line, or refuse it. Call it in the trio thread.
 
-        ``urgent`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
-        ``local=False`` makes a leading ``/`` plain text.
+        ``urgency`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
+        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from.
         """
-        line = parse_line(text.encode(errors="replace").decode(), urgent=urgent, local=local)
+        line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         if self._session.is_closing:
-            return self._refuse(line, "the chain is closing", id)
+            return self._refuse(line, "the chain is closing", id, origin)
         if line.kind == "blank":
             return Submitted("nothing")
         if line.kind == "local":
             return Submitted("local", message=line.message)
         if self._run is not None:
-            return self._interrupt_with(self._run, line, id)
+            return self._interrupt_with(self._run, line, id, origin)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
         if problem := self._ledger.problem(line, id):
-            return self._refuse(line, problem, id)
+            return self._refuse(line, problem, id, origin)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
-            return self._handle_idle(line, id)
-        return self._start(line, id)
+            return self._handle_idle(line, id, origin)
+        return self._start(line, id, origin)
 
     def would_stop(self, text: str, *, local: bool = True) -> bool:
         """Whether a line would end the run that is active, by its words or by a rule; it then needs no room."""
@@ -109,15 +118,15 @@ class Chain:
         """
         self._ledger.never_sent(written, reason, id=id, iteration=self._session.iteration)
 
-    def refuse(self, text: str, reason: str, *, id: str = "") -> Submitted:
+    def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
-        return self._refuse(Line(text, "redirect", text), reason, id)
+        return self._refuse(Line(text, "redirect", text), reason, id, origin)
 
     def settled(self) -> Settled:
         """What became of lines since the last result, or since this was last called."""
         return self._ledger.settled()
 
-    def start(self, query: str, *, id: str = "") -> Submitted:
+    def start(self, query: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         problem = "a run is active; wait for it to end" if self._run else self._ledger.problem(line, id)
@@ -126,8 +135,8 @@ class Chain:
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
         if problem:
-            return self._refuse(line, problem, id)
-        return self._start(line, id)
+            return self._refuse(line, problem, id, origin)
+        return self._start(line, id, origin)
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
@@ -244,25 +253,27 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _interrupt_with(self, run: Run, typed: Line, id: str) -> Submitted:
+    def _interrupt_with(self, run: Run, typed: Line, id: str, origin: Origin) -> Submitted:
         line = self._by_rule(typed, id)
         if line.kind == "stop":
-            return self._stop(run, line, id, "" if typed.kind == "stop" else STOPPED_BY_RULE)
-        put = self._inbox.put(line, id=id, iteration=run.iteration)
+            return self._stop(run, line, id, origin, "" if typed.kind == "stop" else STOPPED_BY_RULE)
+        put = self._inbox.put(line, id=id, origin=origin, iteration=run.iteration)
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
 
-    def _stop(self, run: Run, line: Line, id: str, reason: str) -> Submitted:
+    def _stop(self, run: Run, line: Line, id: str, origin: Origin, reason: str) -> Submitted:
         """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
         accepted = None
         problem = self._ledger.problem(line, id)
         if not problem:
             try:
-                accepted = self._accept_at_once(line, id)
+                accepted = self._accept_at_once(line, id, origin)
             except JournalError as error:
                 problem = str(error)
         if accepted is None:
             why = f"{problem}; the run stops all the same"
-            self._ledger.refuse(line, self._spec.name, len(self._inbox), why, id=id, iteration=run.iteration)
+            self._ledger.refuse(
+                line, self._spec.name, len(self._inbox), why, id=id, origin=origin, iteration=run.iteration
+            )
         else:
             self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
         run.stop()
@@ -283,12 +294,12 @@ class Chain:
             self._prompt()  # a rule was too slow just now, which is reported at once
         return line
 
-    def _handle_idle(self, line: Line, id: str) -> Submitted:
+    def _handle_idle(self, line: Line, id: str, origin: Origin) -> Submitted:
         """What needs no model is done at once when no run is active."""
         try:
-            accepted = self._accept_at_once(line, id)
+            accepted = self._accept_at_once(line, id, origin)
         except JournalError as error:
-            return self._refuse(line, str(error), id)
+            return self._refuse(line, str(error), id, origin)
         reason = ""
         try:
             message = self.status() if line.command is None else self.plan.carry_out(line.command)
@@ -309,22 +320,22 @@ class Chain:
         used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         return f"{doing}; {len(self._inbox)} lines wait; plan {closed}/{count}; {used:,} tokens used"
 
-    def _start(self, line: Line, id: str) -> Submitted:
+    def _start(self, line: Line, id: str, origin: Origin) -> Submitted:
         try:
-            accepted = self._accept_at_once(line, id)
+            accepted = self._accept_at_once(line, id, origin)
         except JournalError as error:
-            return self._refuse(line, str(error), id)
+            return self._refuse(line, str(error), id, origin)
         self._session.begin(Run(accepted))
         return Submitted("started", accepted.id)
 
-    def _accept_at_once(self, line: Line, id: str) -> Accepted:
+    def _accept_at_once(self, line: Line, id: str, origin: Origin) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(line, self._spec.name, id=id)
+        accepted = self._ledger.accept(line, self._spec.name, id=id, origin=origin)
         self._journal.acknowledge(lambda: None)
         return accepted
 
-    def _refuse(self, line: Line, reason: str, id: str) -> Submitted:
-        self._ledger.refuse(line, self._spec.name, len(self._inbox), reason, id=id)
+    def _refuse(self, line: Line, reason: str, id: str, origin: Origin) -> Submitted:
+        self._ledger.refuse(line, self._spec.name, len(self._inbox), reason, id=id, origin=origin)
         return Submitted("refused", message=reason)
 
     async def close(self) -> None:

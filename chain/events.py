@@ -22,6 +22,10 @@ Point: TypeAlias = Literal["start", "A", "B", "C", "D"]
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
 """What became of a line (SPEC section 3)."""
 
+Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp"]
+"""Where a line came from: typed at the prompt, a script (``--say`` and a pipe are scripts too), JSON input, another
+terminal, an editor."""
+
 Status: TypeAlias = Literal[
     "done",
     "cancelled",
@@ -136,16 +140,31 @@ class ToolResult(_Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class AdjustmentView:
+    """Guidance in a form that a running tool can act on, as events show it."""
+
+    type: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineQueued(_Event):
-    """A line waits for a safe point, and its record is on disk. ``waiting`` counts it and those before it."""
+    """A line waits for a safe point, and its record is on disk.
+
+    ``waiting`` counts it and those before it, ``origin`` is where it came from, and ``adjustment`` what running tools
+    are told of it, if it is guidance.
+    """
 
     type: ClassVar[str] = "line_queued"
     id: str
     text: str
     kind: str
+    urgency: str
     target_agent: str
     waiting: int
+    origin: Origin
+    adjustment: AdjustmentView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +175,12 @@ class LineRefused(_Event):
     id: str
     text: str
     kind: str
+    urgency: str
     target_agent: str
     waiting: int
+    origin: Origin
     reason: str
+    adjustment: AdjustmentView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

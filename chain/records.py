@@ -4,8 +4,8 @@ A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (fro
 epoch), then the fields of its type. This module is the only one that knows their form. Records of other types are kept
 as they are (``Unknown``), so that a journal of a newer version loses nothing.
 
-What version 0.1.0 wrote is still read: there a ``plan`` record held all tasks, and an urgent line could be of the kind
-``urgent``.
+What version 0.1.0 wrote is still read: there a ``plan`` record held all tasks, and a line was ``urgent`` or not, and if
+it was nothing else, of the kind ``urgent``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Line:
     id: str
     text: str
     kind: str
-    urgent: bool
+    urgency: str
     agent: str
     origin: str = "prompt"
 
@@ -181,6 +181,8 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
                 record: Record = _read_message(raw)
             case "plan":
                 record = _read_plan(raw)
+            case "line" if "urgency" not in raw:
+                record = _read_old_line(raw)
             case _:
                 record = _read_fields(_KINDS[type], raw)
         return Entry(seq, float(time), record)
@@ -247,6 +249,13 @@ def _read(hint: Any, value: Any, name: str) -> Any:  # noqa: ANN401 - the JSON e
 def _read_message(raw: Mapping[str, Any]) -> Message:
     message: Message = _read_fields(Message, raw, message=messages.from_json(raw["message"]))
     return message
+
+
+def _read_old_line(raw: Mapping[str, Any]) -> Line:
+    is_urgent = _read(bool, raw["urgent"], "urgent")
+    kind = "redirect" if raw["kind"] == "urgent" else raw["kind"]
+    line: Line = _read_fields(Line, {**raw, "kind": kind, "urgency": "urgent" if is_urgent else "next"})
+    return line
 
 
 def _read_plan(raw: Mapping[str, Any]) -> Plan:

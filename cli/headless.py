@@ -15,7 +15,7 @@ import trio
 from chain import events
 from chain.chain import Chain, Submitted
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.lines.parse import MAX_LINE
+from chain.lines.parse import MAX_LINE, Urgency
 from cli.input.moments import Say, parse_moment
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
@@ -153,7 +153,7 @@ class _Headless:
                     # What was written behind it is for what comes next, not for the run that is ending.
                     await self._chain.wait_idle()
                 case _Malformed(text, id, why):
-                    self._note(self._chain.refuse(text, why, id=id))
+                    self._note(self._chain.refuse(text, why, id=id, origin="json"))
                 case None:
                     pass
             await self._sender.wait_for_place()
@@ -171,7 +171,8 @@ class _Headless:
                 return "interrupt"
             case {"type": "line", "text": str(text), **rest} if _fits(rest):
                 say = parse_moment(text, strict=False)
-                return Outgoing(say.moment, say.text, text, bool(rest.get("urgent")), str(rest.get("id", "")))
+                urgency: Urgency = "urgent" if rest.get("urgent") else "next"
+                return Outgoing(say.moment, say.text, text, urgency, str(rest.get("id", "")), "json")
             case _:
                 return _malformed(raw, found)
 

@@ -25,7 +25,7 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import is_stop
+from chain.lines.parse import Urgency
 from cli.input.moments import Say
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
@@ -153,13 +153,13 @@ class Interactive:
 
     # ------------------------------------------------------------------------------------------ what the user does
 
-    def accept(self, text: str, *, urgent: bool) -> Taken:
+    def accept(self, text: str, *, urgency: Urgency) -> Taken:
         """Take a line. What has no room may be sent again as it is; what else is refused is put right first."""
         if self._leaving.is_set():
             return "later"
         had_room = self._chain.has_room
-        answer = self._chain.submit(text, urgent=urgent)
-        if urgent and answer.what == "queued":
+        answer = self._chain.submit(text, urgency=urgency)
+        if urgency == "urgent" and answer.what == "queued":
             self._urgent.add(answer.id)
         return "taken" if self._answer(answer, text) else "keep" if had_room else "later"
 
@@ -373,4 +373,4 @@ class Interactive:
 
     @property
     def _returned(self) -> int:
-        return sum(receipt.state == "returned" and not is_stop(receipt.text) for receipt in self._chain.receipts)
+        return sum(receipt.state == "returned" for receipt in self._chain.receipts)

@@ -168,7 +168,7 @@ class Commands:
         rows = []
         for accepted in self._chain.waiting:
             line = accepted.line
-            kind = f"urgent {line.kind}" if line.urgent and line.kind != "urgent" else line.kind
+            kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             whom = "" if accepted.agent == "main" else f" for {flat(accepted.agent)}"
             rows.append((accepted.id, kind + whom, _row(line.text)))
         return Answer("\n".join(_table(rows)) or "Nothing waits.")

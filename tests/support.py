@@ -665,7 +665,7 @@ class _Walk:
 
     @staticmethod
     def _is_urgent(record: dict[str, Any]) -> bool:
-        return bool(record["urgent"])
+        return bool(record["urgency"] == "urgent")
 
     def _is_follow_up(self, id: str) -> bool:
         return bool(self._lines[id]["kind"] == "follow-up")

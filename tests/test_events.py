@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from chain import events
-from chain.events import Event, TaskView, to_json
+from chain.events import AdjustmentView, Event, TaskView, to_json
 from chain.messages import Usage
 
 RECEIPT = events.Receipt(
@@ -27,12 +27,30 @@ EXAMPLES: list[tuple[Event, str]] = [
         "tool_result: id name text is_error seconds",
     ),
     (
-        events.LineQueued(id="L1", text="t", kind="redirect", target_agent="main", waiting=1),
-        "line_queued: id text kind target_agent waiting",
+        events.LineQueued(
+            id="L1",
+            text="focus on B",
+            kind="guidance",
+            urgency="next",
+            target_agent="main",
+            waiting=1,
+            origin="prompt",
+            adjustment=AdjustmentView("focus_query", "B"),
+        ),
+        "line_queued: id text kind urgency target_agent waiting origin adjustment",
     ),
     (
-        events.LineRefused(id="L1", text="t", kind="redirect", target_agent="main", waiting=1, reason="r"),
-        "line_refused: id text kind target_agent waiting reason",
+        events.LineRefused(
+            id="L1",
+            text="t",
+            kind="redirect",
+            urgency="urgent",
+            target_agent="main",
+            waiting=1,
+            origin="json",
+            reason="r",
+        ),
+        "line_refused: id text kind urgency target_agent waiting origin reason adjustment",
     ),
     (
         events.UserInterruption(
@@ -75,8 +93,13 @@ def test_an_event_has_exactly_the_fields_of_the_contract(event: Event, contract:
     raw = to_json(event)
 
     assert raw["type"] == type
-    assert next(iter(raw)) == "type"
-    assert set(raw) == {"type", "agent", "iteration", "time", *names.split()}
+    assert list(raw) == ["type", "agent", "iteration", "time", *names.split()]
+
+
+def test_guidance_is_told_with_its_adjustment() -> None:
+    (guidance,) = [event for event, _ in EXAMPLES if isinstance(event, events.LineQueued)]
+
+    assert to_json(guidance)["adjustment"] == {"type": "focus_query", "value": "B"}
 
 
 def test_the_contract_covers_every_event() -> None:

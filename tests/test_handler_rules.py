@@ -67,7 +67,7 @@ def ruled(rules: str, text: str) -> Line:
 def test_the_first_rule_that_matches_decides() -> None:
     rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
 
-    assert ruled(rules, "deploy it").kind == "urgent"
+    assert ruled(rules, "deploy it").urgency == "urgent"
     assert ruled(rules, "roll it back").kind == "stop"
 
 
@@ -146,7 +146,7 @@ def test_only_the_beginning_of_a_line_is_searched() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("use B", "urgent"),
+        ("use B", "redirect"),
         ("use B?", "question"),
         ("todo: add x", "todo"),
         ("context: x", "context"),
@@ -154,10 +154,10 @@ def test_only_the_beginning_of_a_line_is_searched() -> None:
         (" use B", "verbatim"),
     ],
 )
-def test_urgent_keeps_every_kind_but_redirect(text: str, kind: str) -> None:
+def test_urgent_keeps_every_kind(text: str, kind: str) -> None:
     plain, line = parse_line(text), ruled("[{match: ., action: urgent}]", text)
 
-    assert (line.kind, line.urgent) == (kind, True)
+    assert (line.kind, line.urgency) == (kind, "urgent")
     assert (line.text, line.message, line.command, line.adjustment) == (
         text,
         plain.message,
@@ -165,7 +165,7 @@ def test_urgent_keeps_every_kind_but_redirect(text: str, kind: str) -> None:
         plain.adjustment,
     )
     if text[0] != " ":
-        assert (line.kind, line.urgent) == (parse_line(f"!{text}").kind, parse_line(f"!{text}").urgent)
+        assert (line.kind, line.urgency) == (parse_line(f"!{text}").kind, parse_line(f"!{text}").urgency)
 
 
 @pytest.mark.parametrize("action", ["", ", action: deliver"])
@@ -289,7 +289,7 @@ def test_the_rules_of_the_readme_and_of_the_shipped_file_can_be_used() -> None:
     before, mark, rules = shipped.partition("\n#rules:\n")
     used = before + mark.replace("#", "") + "\n".join(row.removeprefix("#") for row in rules.splitlines())
     assert parse(shipped, "h.yaml").rules == ()
-    assert by_rule(parse(used, "h.yaml"), parse_line("Wait, that is the wrong file")).kind == "urgent"
+    assert by_rule(parse(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
     assert by_rule(parse(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
     assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
@@ -393,7 +393,7 @@ async def test_the_queued_event_and_the_journal_tell_the_kind_as_it_is_after_the
     gate = Gate()
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
         await begin(session, gate, "deploy it", "!use B", "use C")
-        assert [e.kind for e in session.of(events.LineQueued)] == ["urgent", "urgent", "redirect"]
+        assert [e.urgency for e in session.of(events.LineQueued)] == ["urgent", "urgent", "next"]
         assert [r["kind"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "redirect"]
         assert [r["text"] for r in session.records if r["type"] == "line"][1] == "deploy it", "as it was typed"
         await finish(session, gate)
@@ -403,7 +403,7 @@ async def test_an_urgent_question_is_told_as_urgent_and_still_brings_the_model_b
     gate, use = Gate(), handler("rules: [{match: deploy, action: urgent}]")
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
         await begin(session, gate, "deployed yet?")
-        assert [e.kind for e in session.of(events.LineQueued)] == ["urgent"]
+        assert [(e.kind, e.urgency) for e in session.of(events.LineQueued)] == [("question", "urgent")]
         assert [r["kind"] for r in session.records if r["type"] == "line"][1] == "question"
         await finish(session, gate)
         assert "user: Your reply was shown to the user." in session.sent()
@@ -586,7 +586,7 @@ async def test_rules_can_be_edited_while_a_chain_runs() -> None:
         await begin(session, gate, "deploy A")
         edit(use, URGENT)
         assert session.chain.submit("deploy B").what == "queued"
-        assert [a.line.kind for a in session.chain.waiting] == ["redirect", "urgent"]
+        assert [a.line.urgency for a in session.chain.waiting] == ["next", "urgent"]
         await finish(session, gate)
         assert session.of(events.UserInterruption)[0].point == "C"
 

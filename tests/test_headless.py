@@ -591,7 +591,7 @@ async def test_urgent_lines_are_marked(tmp_path: Path) -> None:
         stage.send(line("two", "q"))
         await stage.until("tool_call", name="wait")
         stage.send(line("use B", "u", urgent=True))
-        await stage.until("line_queued", kind="urgent")
+        await stage.until("line_queued", urgency="urgent", origin="json")
         assert await stage.end() == 0
 
         (entered,) = [o for o in stage.objects if o["type"] == "user_interruption"]

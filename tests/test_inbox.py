@@ -196,6 +196,26 @@ async def test_an_inbox_as_it_was_configured_holds_ten(desk: Desk) -> None:
     desk.refused("one more")
 
 
+async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_origin(synced: Desk) -> None:
+    synced.inbox.put(parse_line("!focus on prices"), origin="json")
+    synced.inbox.put(parse_line("!use B"), origin="script")
+    synced.put("why?")
+    await wait_all_tasks_blocked()
+    await synced.disk.release()
+
+    told = [(e.kind, e.urgency, e.origin, e.adjustment) for e in synced.of(events.LineQueued)]
+    assert told == [
+        ("guidance", "urgent", "json", events.AdjustmentView("focus_query", "prices")),
+        ("redirect", "urgent", "script", None),
+        ("question", "next", "prompt", None),
+    ]
+    assert [(r["kind"], r["urgency"], r["origin"]) for r in synced.records] == [
+        ("guidance", "urgent", "json"),
+        ("redirect", "urgent", "script"),
+        ("question", "next", "prompt"),
+    ]
+
+
 # --------------------------------------------------------------------------------------------------------- refusing
 
 
@@ -209,7 +229,7 @@ async def test_a_full_channel_refuses_with_these_words() -> None:
     assert refused == Refused("Interruption channel full, try again", is_full=True)
     assert texts(desk.inbox.waiting()) == ["a", "b"]
     (told,) = desk.of(events.LineRefused)
-    assert (told.id, told.text, told.kind, told.target_agent) == ("mine", "c", "redirect", "main")
+    assert (told.id, told.text, told.kind, told.urgency, told.target_agent) == ("mine", "c", "redirect", "next", "main")
     assert (told.waiting, told.reason, told.iteration) == (2, "Interruption channel full, try again", 3)
     assert [r["text"] for r in desk.records] == ["a", "b"], "it was never accepted, so the journal does not know it"
 
@@ -654,7 +674,7 @@ class Check:
         order = ids(tuple(self.accepted))
         assert ids(waiting) == sorted(ids(waiting), key=order.index)
         assert len(waiting) == len(inbox) <= self.size
-        assert inbox.has_urgent == any(a.line.urgent for a in waiting)
+        assert inbox.has_urgent == any(a.line.urgency == "urgent" for a in waiting)
         assert [r["id"] for r in self.desk.records if r["type"] == "line"] == order
 
     def check_told(self) -> None:

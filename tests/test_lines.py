@@ -1,5 +1,7 @@
 """What a line says: the grammar of SPEC section 3 as tables, and what holds for every text."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from chain.lines.parse import (
     Line,
     ListTasks,
     PlanCommand,
+    Urgency,
     is_stop,
     parse_line,
 )
@@ -36,9 +39,9 @@ from chain.lines.parse import (
         (" /help", "verbatim", "/help"),
         ("/help", "local", "/help"),
         ("/to explore look there", "local", "/to explore look there"),
-        ("!use B", "urgent", "use B"),
-        ("!  use B ", "urgent", "use B"),
-        ("!/etc/hosts is wrong", "urgent", "/etc/hosts is wrong"),
+        ("!use B", "redirect", "use B"),
+        ("!  use B ", "redirect", "use B"),
+        ("!/etc/hosts is wrong", "redirect", "/etc/hosts is wrong"),
         ("stop using grep", "redirect", "stop using grep"),
         ("please stop", "redirect", "please stop"),
         ("then: check the Licence", "follow-up", "check the Licence"),
@@ -112,7 +115,7 @@ def test_a_plan_command(text: str, command: PlanCommand) -> None:
 
     assert (line.kind, line.command, line.problem) == ("todo", command, "")
     assert line.message == text.removeprefix("!").strip()
-    assert line.urgent == text.startswith("!")
+    assert line.urgency == ("urgent" if text.startswith("!") else "next")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_guidance_carries_an_adjustment_and_is_delivered_as_it_stands(
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("use B", "urgent"),
+        ("use B", "redirect"),
         ("focus on B", "guidance"),
         ("why?", "question"),
         ("todo: add x", "todo"),
@@ -176,26 +179,27 @@ def test_guidance_carries_an_adjustment_and_is_delivered_as_it_stands(
     ],
 )
 def test_a_line_can_be_made_urgent_by_its_key(text: str, kind: Kind) -> None:
-    line = parse_line(text, urgent=True)
+    line = parse_line(text, urgency="urgent")
 
-    assert (line.kind, line.urgent) == (kind, True)
-    assert parse_line(text).urgent is False
+    assert (line.kind, line.urgency) == (kind, "urgent")
+    assert parse_line(text).urgency == "next"
 
 
 def test_a_bang_makes_a_line_urgent_and_keeps_what_it_says() -> None:
-    line = parse_line("!focus on B")
+    adjustment = Adjustment("focus_query", "B")
 
-    assert line == Line("!focus on B", "guidance", "focus on B", urgent=True, adjustment=Adjustment("focus_query", "B"))
+    assert parse_line("!focus on B") == Line("!focus on B", "guidance", "focus on B", "urgent", adjustment=adjustment)
+    assert parse_line("!use B") == Line("!use B", "redirect", "use B", "urgent")
 
 
 @pytest.mark.parametrize("text", ["then: x", "!then: x"])
 def test_a_follow_up_is_never_urgent(text: str) -> None:
-    assert parse_line(text, urgent=True).urgent is False
+    assert parse_line(text, urgency="urgent").urgency == "next"
 
 
 @pytest.mark.parametrize("text", ["stop", "!stop", "/stop"])
 def test_what_does_not_use_the_channel_is_not_urgent(text: str) -> None:
-    assert parse_line(text, urgent=True).urgent is False
+    assert parse_line(text, urgency="urgent").urgency == "next"
 
 
 def test_where_nobody_can_type_a_command_a_slash_is_text() -> None:
@@ -220,9 +224,9 @@ lines = st.one_of(
 )
 
 
-@given(text=lines, urgent=st.booleans(), local=st.booleans())
-def test_every_text_is_some_line_that_keeps_it(text: str, urgent: bool, local: bool) -> None:
-    line = parse_line(text, urgent=urgent, local=local)
+@given(text=lines, urgency=st.sampled_from(get_args(Urgency)), local=st.booleans())
+def test_every_text_is_some_line_that_keeps_it(text: str, urgency: Urgency, local: bool) -> None:
+    line = parse_line(text, urgency=urgency, local=local)
 
     assert line.text == text
     assert (line.kind == "blank") == (not text.strip())

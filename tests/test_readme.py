@@ -22,8 +22,8 @@ from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
 from chain.interruption.prompt import NAMES
 from chain.lines import parse as lines
+from cli.arguments import USAGE
 from cli.input import moments
-from cli.main import USAGE
 from cli.slash import Commands
 
 ROOT = Path(__file__).parent.parent

@@ -39,7 +39,7 @@ CHANGES = st.one_of(
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS),
-    records.Line: st.builds(records.Line, WORDS, WORDS, WORDS, st.booleans(), WORDS, WORDS),
+    records.Line: st.builds(records.Line, *[WORDS] * 6),
     records.Receipt: st.builds(
         *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
         *(st.none() | SECONDS, WORDS),
@@ -117,5 +117,5 @@ def test_a_journal_of_version_0_1_0_is_read() -> None:
     assert entries[7].record == records.Plan(
         plan.Restored((plan.Task("a", "DONE"), plan.Task("b", "FAILED", "no"))), "user"
     )
-    assert entries[4].record == records.Line("L2", "!now", "urgent", True, "main")
+    assert entries[4].record == records.Line("L2", "!now", "redirect", "urgent", "main")
     assert entries[10].record == records.Result("done", "Two.", 2, messages.Usage(1, 2, 3, 4))

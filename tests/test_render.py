@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
-from chain.events import Event, TaskView
+from chain.events import AdjustmentView, Event, TaskView
+from chain.lines.parse import Urgency, parse_line
+from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.wording import STOPPED_BY_RULE
 from cli.show.events import MAX_ROWS, LiveRenderer, Renderer
@@ -20,8 +22,13 @@ def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int
     return [row for event in happened for row in renderer.lines(event)]
 
 
-def queued(text: str, kind: str, agent: str = "main") -> events.LineQueued:
-    return events.LineQueued(id="L1", text=text, kind=kind, target_agent=agent, waiting=1)
+def queued(text: str, agent: str = "main", urgency: Urgency = "next") -> events.LineQueued:
+    """The event of a line as a chain tells it; ``urgency`` is what a key or a rule makes of it."""
+    line = parse_line(text, urgency=urgency)
+    return events.LineQueued(
+        id="L1", text=text, kind=line.kind, urgency=line.urgency, target_agent=agent, waiting=1, origin="prompt",
+        adjustment=adjustment_view(line),
+    )  # fmt: skip
 
 
 def interruption(**changes: Any) -> events.UserInterruption:
@@ -82,12 +89,12 @@ RESULT = events.Result(
         (tool_result("[Skipped: user interrupted]", is_error=True, seconds=0),
          ["✗ search_files: [Skipped: user interrupted]"]),
         (tool_result(""), ["✓ search_files (0.3 s)"]),
-        (queued("use B", "redirect"), ["📤 Interrupting: use B", "⏳ Will inject at next safe point"]),
-        (queued("!use B", "urgent"), ["📤 Interrupting: !use B", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("!todo: add x", "todo"), ["📤 Interrupting: !todo: add x", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("use B", "urgent"), ["📤 Interrupting: use B", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("then: use B", "follow-up"), ["📤 Interrupting: then: use B", "⏳ Will start when this run has ended"]),
-        (queued("use B", "redirect", "explore"),
+        (queued("use B"), ["📤 Interrupting: use B", "⏳ Will inject at next safe point"]),
+        (queued("!use B"), ["📤 Interrupting: !use B", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("!todo: add x"), ["📤 Interrupting: !todo: add x", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("use B", urgency="urgent"), ["📤 Interrupting: use B", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("then: use B"), ["📤 Interrupting: then: use B", "⏳ Will start when this run has ended"]),
+        (queued("use B", "explore"),
          ["📤 Interrupting explore: use B", "⏳ Will inject at next safe point"]),
         (interruption(), ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (before a tool, 3.2 s)"]),
         (interruption(point="B"),
@@ -130,16 +137,16 @@ def test_what_an_event_looks_like(event: Event, rows: list[str]) -> None:
     ],
 )
 def test_guidance_shows_the_adjustment(line: str, row: str) -> None:
-    assert shown(queued(line, "guidance")) == [f"📤 Interrupting: {line}", row, "⏳ Will inject at next safe point"]
+    assert shown(queued(line)) == [f"📤 Interrupting: {line}", row, "⏳ Will inject at next safe point"]
 
 
 def test_a_verbatim_line_that_looks_like_guidance_is_none() -> None:
-    assert "↪ focus: Docs" not in shown(queued(" focus on Docs", "verbatim"))
+    assert "↪ focus: Docs" not in shown(queued(" focus on Docs"))
 
 
 def test_a_full_channel_is_told_with_the_line_that_was_refused() -> None:
     refused = events.LineRefused(
-        id="", text="use\nB", kind="redirect", target_agent="main", waiting=10,
+        id="", text="use\nB", kind="redirect", urgency="next", target_agent="main", waiting=10, origin="prompt",
         reason="Interruption channel full, try again",
     )  # fmt: skip
 
@@ -258,11 +265,11 @@ def test_long_texts_are_cut_with_a_mark() -> None:
     [row] = shown(tool(text="x" * 100_000, more="y" * 100_000), width=40)
     assert len(row) == 40
     assert row.endswith("…")
-    assert shown(queued("word " * 1000, "redirect"), width=30)[0] == "📤 Interrupting: word word wo…"
+    assert shown(queued("word " * 1000), width=30)[0] == "📤 Interrupting: word word wo…"
 
 
 def test_wide_characters_count_twice() -> None:
-    [row, _] = shown(queued("漢" * 50, "redirect"), width=30)
+    [row, _] = shown(queued("漢" * 50), width=30)
 
     assert row == "📤 Interrupting: " + "漢" * 6 + "…"
 
@@ -337,8 +344,29 @@ def every_event(text: str, agent: str) -> list[Event]:
         events.ToolProgress(agent=agent, id=text, name=text, text=text),
         interruption(agent=agent, target_agent=text, message=text, tools_skipped=(text,)),
         events.ToolResult(agent=agent, id=text, name=text, text=text, is_error=True, seconds=1),
-        events.LineQueued(agent=agent, id=text, text="focus on " + text, kind="guidance", target_agent=text, waiting=1),
-        events.LineRefused(agent=agent, id=text, text=text, kind="", target_agent=text, waiting=1, reason=text),
+        events.LineQueued(
+            agent=agent,
+            id=text,
+            text="focus on " + text,
+            kind="guidance",
+            urgency=text,
+            target_agent=text,
+            waiting=1,
+            origin="json",
+            adjustment=AdjustmentView(text, text),
+        ),
+        events.LineRefused(
+            agent=agent,
+            id=text,
+            text=text,
+            kind="",
+            urgency=text,
+            target_agent=text,
+            waiting=1,
+            origin="json",
+            reason=text,
+            adjustment=AdjustmentView(text, text),
+        ),
         events.Receipt(agent=agent, id=text, text=text, state="returned", reason=text),
         events.PlanChanged(agent=agent, tasks=(TaskView(1, text, text, text),), by="user"),
         events.Retry(agent=agent, attempt=1, delay_s=1, reason=text),
@@ -409,7 +437,7 @@ def test_a_reply_that_did_not_stream_is_shown_whole() -> None:
 
 
 def test_other_rows_come_above_the_unfinished_one() -> None:
-    shown, tail = live(delta("There"), queued("use B", "redirect"))
+    shown, tail = live(delta("There"), queued("use B"))
     assert (shown[0], tail) == ("📤 Interrupting: use B", "There")
 
 
@@ -455,7 +483,7 @@ def test_a_line_that_a_rule_makes_a_stop_shows_as_one() -> None:
 
 
 def test_a_line_that_is_queued_does_not_cut_a_thought() -> None:
-    thinking = [events.ThinkingDelta(text="Hm, "), queued("use B", "redirect"), events.ThinkingDelta(text="yes.\n")]
+    thinking = [events.ThinkingDelta(text="Hm, "), queued("use B"), events.ThinkingDelta(text="yes.\n")]
     assert live(*thinking)[0][-1] == "Hm, yes."
 
 

@@ -522,10 +522,10 @@ async def test_the_sender_passes_on_ids_and_urgency(autojump_clock: MockClock) -
     async with opened() as stage:
         await stage.begin()
         sender = Sender(stage.session.chain, lambda _, answer: answers.append(answer))
-        sender.take(Outgoing(Now(), "now", "now", urgent=True, id="mine"))
+        sender.take(Outgoing(Now(), "now", "now", urgency="urgent", id="mine"))
         stage.open.set()
         await stage.session.chain.wait_idle()
 
         assert [answer.id for answer in answers] == ["mine"]
         (queued,) = stage.session.of(events.LineQueued)
-        assert (queued.id, queued.kind) == ("mine", "urgent")
+        assert (queued.id, queued.urgency, queued.origin) == ("mine", "urgent", "script")

@@ -425,7 +425,7 @@ async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) 
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
-        assert session.chain.submit(text, urgent=True).what == "queued"
+        assert session.chain.submit(text, urgency="urgent").what == "queued"
         await finish(session, gates)
         assert results(session, 1) == ["a is done", SKIPPED, SKIPPED]
         assert session.model.requests[1].messages[-1].text == f"USER INTERRUPTION: {reads}"

@@ -167,9 +167,9 @@ def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
         case "deliver":
             return line
         case "urgent":
-            return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
+            return replace(line, urgency="urgent")
         case "stop":
-            return replace(line, kind="stop", urgent=False, command=None, adjustment=None)
+            return replace(line, kind="stop", urgency="next", command=None, adjustment=None)
 
 
 def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation) -> Composed:

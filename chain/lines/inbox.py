@@ -10,13 +10,15 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import trio
 
 from chain import events
 from chain.errors import JournalError, UserError
+from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused
+from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjustment_view
 from chain.wording import FULL
 
 
@@ -57,27 +59,30 @@ class Inbox:
         """Wake who waits for a change: what keeps lines back may be over without one having left."""
         self._room.set()
 
-    def put(self, line: Line, *, id: str = "", iteration: int = 0) -> Accepted | Refused:
+    def put(self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0) -> Accepted | Refused:
         """Accept a line for this agent, or refuse it; one step, without an await."""
+        refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
-            return self._ledger.refuse(line, self.agent, len(self), problem, id=id, iteration=iteration)
+            return refuse(problem)
         if self.is_full:
-            return self._ledger.refuse(line, self.agent, len(self), FULL, id=id, iteration=iteration)
+            return refuse(FULL)
         try:
-            accepted = self._ledger.accept(line, self.agent, id=id)
+            accepted = self._ledger.accept(line, self.agent, id=id, origin=origin)
         except JournalError as error:
-            return self._ledger.refuse(line, self.agent, len(self), str(error), id=id, iteration=iteration)
+            return refuse(str(error))
         self._send.send_nowait(accepted)
-        self._urgent += line.urgent
+        self._urgent += line.urgency == "urgent"
         queued = events.LineQueued(
             agent=self.agent,
             iteration=iteration,
             id=accepted.id,
             text=line.text,
-            # A key or a rule may have made it urgent, which its text does not show; what it is otherwise, it does.
-            kind="urgent" if line.urgent else line.kind,
+            kind=line.kind,
+            urgency=line.urgency,
             target_agent=self.agent,
             waiting=len(self),
+            origin=origin,
+            adjustment=adjustment_view(line),
         )
         self._journal.acknowledge(lambda: self._emit(queued))
         return accepted
@@ -152,7 +157,7 @@ class Inbox:
         self._send_back(a for a, leaves in zip(every, chosen, strict=True) if not leaves)
         drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
         if drained:
-            self._urgent -= sum(a.line.urgent for a in drained)
+            self._urgent -= sum(a.line.urgency == "urgent" for a in drained)
             self.wake()
         return drained
 

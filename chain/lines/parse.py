@@ -1,7 +1,8 @@
 """What a submitted line says: pure, no I/O and no state.
 
 The grammar is SPEC section 3. ``parse_line`` tries the marks in the order of the table below, and the first that fits
-decides; a line that fits none is a redirect.
+decides; a line that fits none is a redirect. A ``!`` before a line is no kind: it makes the line urgent, and what
+follows it is read by the rows below it.
 
 ======================  ===========  ======================================================
 the line                kind         meaning
@@ -9,7 +10,7 @@ the line                kind         meaning
 begins with a space     verbatim     a redirect, whatever it looks like
 ``/command``            local        for the program, never for the model
 a stop phrase           stop         the run ends
-``!text``               urgent       tools that have not started are skipped
+``!text``               (urgent)     tools that have not started are skipped
 ``todo:`` ``plan:``     todo         a plan command that code carries out
 ``then: text``          follow-up    the query of the next run
 ``context: text``       context      something to know, not a change of course
@@ -29,8 +30,12 @@ MAX_LINE = 100_000
 """Characters in a line. A pasted file of 25,000 tokens fits; what is longer belongs in a file that a tool reads."""
 
 Kind: TypeAlias = Literal[
-    "blank", "redirect", "verbatim", "urgent", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
+    "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
 ]
+
+Urgency: TypeAlias = Literal["next", "urgent", "now"]
+"""When a line is delivered: at the next safe point; there too, with the tools skipped that have not started; at once,
+by cutting the work in hand (nothing marks a line so yet)."""
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
 """Kinds that ask for no change of course: after the answer the task goes on (SPEC section 5)."""
@@ -98,13 +103,13 @@ class Line:
 
     ``text`` is what was submitted and ``message`` what the model is to read of it: the text without its marker.
     ``command`` is set for a todo line, ``adjustment`` for guidance, and ``problem`` says how to write a line that is
-    malformed. Urgency is apart from the kind, so that ``!todo: add x`` skips tools and lands on the plan.
+    malformed. Kind and urgency are apart, so that ``!todo: add x`` skips tools and lands on the plan.
     """
 
     text: str
     kind: Kind
     message: str
-    urgent: bool = False
+    urgency: Urgency = "next"
     command: PlanCommand | None = None
     adjustment: Adjustment | None = None
     problem: str = ""
@@ -130,16 +135,16 @@ _ADJUSTMENTS: dict[str, AdjustmentType] = {
 }
 
 
-def parse_line(text: str, *, urgent: bool = False, local: bool = True) -> Line:
+def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> Line:
     """Read one line.
 
-    ``urgent`` is for a line that was marked by its key (Alt-Enter) or by its JSON. ``local=False`` makes a leading
+    ``urgency`` is for a line that was marked by its key (Alt-Enter) or by its JSON. ``local=False`` makes a leading
     ``/`` plain text, as it is in a pipe or a script, where nobody can type a slash command.
     """
     if not text.strip():
         return Line(text, "blank", "")
     if text.startswith(" "):
-        return Line(text, "verbatim", text.strip(), urgent=urgent)
+        return Line(text, "verbatim", text.strip(), urgency)
     if local and text.startswith("/"):
         return Line(text, "local", text.strip())
     if is_stop(text):
@@ -147,11 +152,12 @@ def parse_line(text: str, *, urgent: bool = False, local: bool = True) -> Line:
     marked = text.startswith("!")
     inner = text.lstrip("! \t\r\n") if marked else text
     if not inner:
-        return Line(text, "urgent", "", problem="write the message after the !, for example: !use the other file")
+        problem = "write the message after the !, for example: !use the other file"
+        return Line(text, "redirect", "", "urgent", problem=problem)
     line = replace(_parse_marked(inner), text=text)
-    if not (marked or urgent) or line.kind == "follow-up":
+    if line.kind == "follow-up":
         return line
-    return replace(line, kind="urgent" if line.kind == "redirect" else line.kind, urgent=True)
+    return replace(line, urgency="urgent" if marked and urgency == "next" else urgency)
 
 
 def is_stop(text: str) -> bool:

@@ -20,7 +20,7 @@ import trio
 
 from chain import events, records
 from chain.errors import JournalError
-from chain.events import Point, Receipt, State
+from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import MAX_LINE, Line
 from chain.records import Record
 from chain.wording import FULL
@@ -57,7 +57,8 @@ Emit: TypeAlias = Callable[[events.Event], None]
 class Accepted:
     """A line that has an id and a place to wait.
 
-    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds.
+    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
+    where the line came from.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Accepted:
     agent: str
     number: int
     accepted_at: float
+    origin: Origin = "prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +128,16 @@ class Ledger:
             return f"the id {id} was used before; give each line its own"
         return ""
 
-    def accept(self, line: Line, agent: str, *, id: str = "") -> Accepted:
+    def accept(self, line: Line, agent: str, *, id: str = "", origin: Origin = "prompt") -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted."""
         number = self._number
         while not id or id in self._receipts:
             number += 1
             id = f"L{number}"
-        self._journal.record(records.Line(id, line.text, line.kind, line.urgent, agent))
+        self._journal.record(records.Line(id, line.text, line.kind, line.urgency, agent, origin))
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
-        return Accepted(id, line, agent, len(self._receipts), trio.current_time())
+        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
@@ -165,7 +167,17 @@ class Ledger:
             self._journal.record(records.Receipt(receipt.id, state, receipt.agent, iteration, point, waited, reason))
         self._journal.in_order(lambda: self._emit(receipt))
 
-    def refuse(self, line: Line, agent: str, waiting: int, reason: str, *, id: str = "", iteration: int = 0) -> Refused:
+    def refuse(
+        self,
+        line: Line,
+        agent: str,
+        waiting: int,
+        reason: str,
+        *,
+        id: str = "",
+        origin: Origin = "prompt",
+        iteration: int = 0,
+    ) -> Refused:
         """Emits that a line was not accepted; it has no place in the ledger."""
         text = line.text[:MAX_REFUSED]
         self._emit(
@@ -175,9 +187,12 @@ class Ledger:
                 id=id,
                 text=text,
                 kind=line.kind,
+                urgency=line.urgency,
                 target_agent=agent,
                 waiting=waiting,
+                origin=origin,
                 reason=reason,
+                adjustment=adjustment_view(line),
             )
         )
         receipt = Receipt(agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason)
@@ -192,3 +207,9 @@ class Ledger:
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(iteration=iteration, id=id, text=written, state="unsent", reason=reason))
+
+
+def adjustment_view(line: Line) -> AdjustmentView | None:
+    """The line's adjustment as events show it."""
+    found = line.adjustment
+    return None if found is None else AdjustmentView(found.type, found.value)

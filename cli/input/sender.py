@@ -15,7 +15,8 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
-from chain.lines.parse import MAX_LINE
+from chain.events import Origin
+from chain.lines.parse import MAX_LINE, Urgency
 from cli.input.moments import BRINGS_MOMENTS, After, AtDone, Moment, Now, fires
 
 AHEAD = 1_000
@@ -37,13 +38,14 @@ NO_MOMENT = "its moment did not come"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
-    """A line, its moment, and the whole as it was written."""
+    """A line, its moment, and the whole as it was written; ``origin`` is where it came from."""
 
     moment: Moment
     text: str
     written: str
-    urgent: bool = False
+    urgency: Urgency = "next"
     id: str = ""
+    origin: Origin = "script"
 
     @property
     def may_start(self) -> bool:
@@ -99,7 +101,7 @@ class Sender:
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
-            self._on_answer(line, self._chain.submit(line.text, id=line.id, local=False))  # refused, so at once
+            self._submit_at_once(line)  # it is refused, so no moment is waited for
         else:
             self._at_moment.append(line)
             self._at_moment_chars += len(line.text)
@@ -193,6 +195,9 @@ class Sender:
     def _submit(self, line: Outgoing) -> None:
         if not line.may_start and not self._chain.is_running:
             self.miss(line, TOO_LATE)
-            return
-        answer = self._chain.submit(line.text, urgent=line.urgent, id=line.id, local=False)
+        else:
+            self._submit_at_once(line)
+
+    def _submit_at_once(self, line: Outgoing) -> None:
+        answer = self._chain.submit(line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin)
         self._on_answer(line, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -17,8 +16,6 @@ from cli.screen.protocol import Listener
 from cli.writing import write_all
 
 _THREADS = Threads("rows")
-
-WIDTH = 80
 
 CLOSING_S = 1.0
 """How long the last rows may take: the terminal may not be read."""
@@ -52,7 +49,7 @@ class Plain:
         await self._listening.wait()
         assert self._listener is not None
         while (raw := await self._lines.next()) is not None:
-            self._listener.accept(raw.text, urgent=False)
+            self._listener.accept(raw.text, urgency="next")
         self._listener.leave()
 
     async def write(self) -> None:
@@ -71,10 +68,7 @@ class Plain:
     @property
     def width(self) -> int:
         """Columns of the terminal."""
-        try:
-            return os.get_terminal_size(1).columns or WIDTH
-        except OSError:
-            return WIDTH
+        return tty.size()[0]
 
     def listen(self, listener: Listener) -> None:
         """Say who reads what is typed."""

@@ -1,4 +1,4 @@
-"""The prompt: a line editor that stays usable while rows scroll by above it. The only importer of prompt_toolkit.
+"""The prompt: a line editor that stays usable while rows scroll by above it.
 
 prompt_toolkit runs in a thread of its own and trio in the main thread. The other way round the chain would stop
 whenever the terminal is not read, and a key would echo late whenever trio is busy. A key that means something is a call
@@ -7,6 +7,10 @@ into trio's thread, which is answered at once; rows to show are left here and dr
 One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and fast
 lines would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which take the prompt down
 for each, lose keys and flicker: the prompt is erased, the rows are written and the prompt is drawn again in one write.
+
+This module is longer than 400 lines: the prompt, its keys and its rows share one lock and one application, and each of
+them calls the others. What prompt_toolkit asks for beside them is in ``toolkit``, which with this module is its only
+importer.
 """
 
 from __future__ import annotations
@@ -17,36 +21,32 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
-from chain.lines.parse import is_stop
+from chain.lines.parse import Urgency, is_stop
 from chain.threads import Threads
-from cli.screen import history as history_file
 from cli.screen import tty
 from cli.screen.protocol import Listener, Taken
+from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
 from cli.show.text import cut
-from cli.writing import write_all
 
 T = TypeVar("T")
 
@@ -88,29 +88,6 @@ async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -
             nursery.cancel_scope.cancel()
 
 
-class _Output(Vt100_Output):
-    """An output that can be held, so that what is written in several steps arrives in one piece."""
-
-    is_held = False
-
-    def flush(self) -> None:
-        """Write what has been collected, unless it is held.
-
-        Not through ``sys.stdout``: if nobody reads the terminal this waits for ever, and a lock would be held.
-        """
-        if self.is_held or not self._buffer:
-            return
-        data, self._buffer = "".join(self._buffer), []
-        # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
-        with suppress(OSError):
-            write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
-
-    def get_rows_below_cursor_position(self) -> int:
-        # The terminal is not asked where the cursor is: the answer comes among the keys, and may come late. One row
-        # is enough for the toolbar to be shown.
-        return 1
-
-
 class Terminal:
     """A ``Screen`` with an editor: made by ``open_terminal``."""
 
@@ -132,7 +109,7 @@ class Terminal:
         self._shown = trio.Event()
         self._ended = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
-        self._output = _Output(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
+        self._output = Output(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         # Shift-Enter, where the terminal tells it apart (kitty's and xterm's ways): the same as Alt-Enter.
         for sequence in ("\x1b[13;2u", "\x1b[27;2;13~"):
             ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
@@ -143,9 +120,9 @@ class Terminal:
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            history=InMemoryHistory() if history is None else _History(history),
+            history=InMemoryHistory() if history is None else FileHistory(history),
             search_ignore_case=True,
-            completer=_Completer(self),
+            completer=WholeTextCompleter(self._completions),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
@@ -156,9 +133,9 @@ class Terminal:
         )
         self._buffer = self._session.default_buffer
         # Some keys (Ctrl-O) accept the text by themselves. Without this they would end the application.
-        self._buffer.accept_handler = lambda buffer: self._submit(urgent=False)
+        self._buffer.accept_handler = lambda buffer: self._submit(urgency="next")
         # A pasted file must not take the whole screen.
-        self._session.layout.current_window.height = lambda: Dimension(max=max(_size().rows // 2, 1))
+        self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
         app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
         app.terminal_size_polling_interval = None
@@ -351,6 +328,10 @@ class Terminal:
             return cut("  ".join(completion.text for completion in state.completions), width, "")
         return self._listener.toolbar(width, self._buffer.text) if self._listener is not None else "starting"
 
+    def _completions(self, text: str) -> Sequence[str]:
+        nothing: Sequence[str] = ()
+        return self._ask(lambda listener: listener.completions(text), nothing)
+
     def _lines(self) -> list[str]:
         """The text as lines: those that came back and were not changed are lines of their own, as they were before."""
         rest, lines = self._buffer.text, []
@@ -379,13 +360,13 @@ class Terminal:
         above = "".join(f"{line}\n" for line in lines[:-1])
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
-    def _submit(self, *, urgent: bool) -> bool:
+    def _submit(self, *, urgency: Urgency) -> bool:
         """Hand the lines over, one after the other, until one is not taken. True: what is left stays in the editor."""
         if self._submit_stop():
             return True
         lines, became = self._lines(), "taken"
         was_tall = "\n" in self._buffer.text
-        while lines and (became := self._hand_over(lines[0], urgent=urgent)) == "taken":
+        while lines and (became := self._hand_over(lines[0], urgency=urgency)) == "taken":
             self._remember(lines.pop(0))
         if not lines:
             self._back = []
@@ -408,15 +389,15 @@ class Terminal:
         for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
             typed = text.removeprefix(before)
             if before and typed != text and is_stop(typed):
-                self._hand_over(typed, urgent=False)
+                self._hand_over(typed, urgency="next")
                 self._buffer.document = Document(before, len(before))
                 return True
         self._kept = ""
         return False
 
-    def _hand_over(self, line: str, *, urgent: bool) -> Taken:
+    def _hand_over(self, line: str, *, urgency: Urgency) -> Taken:
         otherwise: Taken = "later"
-        return self._ask(lambda listener: listener.accept(line, urgent=urgent), otherwise)
+        return self._ask(lambda listener: listener.accept(line, urgency=urgency), otherwise)
 
     def _remember(self, line: str) -> None:
         history = self._buffer.history
@@ -437,7 +418,7 @@ class Terminal:
         """Draw all of it again, as far as it fits; whatever else wrote to the terminal is gone."""
         self._app.renderer.clear()
         with self._lock:
-            self._rows = [*list(self._last)[-max(_size().rows - MARGIN, 0) :], *self._rows]
+            self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
             self._last.clear()
         self._draw()
         self._ask(lambda listener: listener.redrawn(), None)
@@ -462,11 +443,11 @@ class Terminal:
                 self._buffer.delete_before_cursor()
                 self._buffer.newline(copy_margin=False)
             else:
-                self._submit(urgent=False)
+                self._submit(urgency="next")
 
         @keys.add("escape", "enter", filter=in_editor)
         def _alt_enter(event: KeyPressEvent) -> None:
-            self._submit(urgent=True)
+            self._submit(urgency="urgent")
 
         @keys.add("c-j", filter=in_editor)
         def _newline(event: KeyPressEvent) -> None:
@@ -510,39 +491,3 @@ class Terminal:
             self._suspend()
 
         return keys
-
-
-class _Completer(Completer):
-    """Completions of the whole text before the cursor."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        text = document.text_before_cursor
-        nothing: Sequence[str] = ()
-        found = self._terminal._ask(lambda listener: listener.completions(text), nothing)
-        return [Completion(whole, -len(text)) for whole in found]
-
-
-def _size() -> Size:
-    try:
-        columns, rows = os.get_terminal_size(1)
-    except OSError:
-        columns, rows = 0, 0
-    # Some report nothing, or 0.
-    return Size(rows=rows or 24, columns=columns or 80)
-
-
-class _History(History):
-    """The history in a file, as the editor asks for it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-
-    def load_history_strings(self) -> Iterable[str]:
-        return history_file.read(self._path)
-
-    def store_string(self, string: str) -> None:
-        history_file.append(self._path, string)

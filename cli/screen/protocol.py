@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from chain.lines.parse import Urgency
+
 Taken: TypeAlias = Literal["taken", "keep", "later"]
 """What became of a line: it was taken; it stays in the editor to be put right; it stays to be sent again as it is."""
 
@@ -16,7 +18,7 @@ Taken: TypeAlias = Literal["taken", "keep", "later"]
 class Listener(Protocol):
     """Who reads what is typed."""
 
-    def accept(self, text: str, *, urgent: bool) -> Taken:
+    def accept(self, text: str, *, urgency: Urgency) -> Taken:
         """Take a line."""
         ...
 

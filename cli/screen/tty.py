@@ -88,6 +88,15 @@ def say(data: bytes, fd: int = 1) -> None:
         os.set_blocking(fd, True)
 
 
+def size(fd: int = 1) -> tuple[int, int]:
+    """Columns and rows of the terminal; 80 and 24 where it does not tell them."""
+    try:
+        columns, rows = os.get_terminal_size(fd)
+    except OSError:
+        return 80, 24
+    return columns or 80, rows or 24
+
+
 def is_dumb(environ: Mapping[str, str]) -> bool:
     """Whether the terminal can do nothing but show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")

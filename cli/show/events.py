@@ -19,7 +19,7 @@ from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import AdjustmentType, is_stop, parse_line
+from chain.lines.parse import is_stop
 from chain.wording import STOPPED_BY_RULE
 from cli.show.text import Flow, clean, cut, flat
 
@@ -56,7 +56,7 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cy
 
 _BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
-_GUIDANCE: dict[AdjustmentType, str] = {
+_GUIDANCE = {
     "focus_query": "focus",
     "skip_source": "skip",
     "add_source": "also check",
@@ -196,12 +196,11 @@ class Renderer:
         return self._line("✗", text, "red") if event.is_error else self._line("✓", text, "green")
 
     def _queued(self, event: events.LineQueued) -> list[str]:
-        line = parse_line(event.text)
         whom = "" if event.target_agent == "main" else f" {event.target_agent}"
         rows = [self._line("📤", f"Interrupting{whom}: {event.text}", "bold")]
-        if line.adjustment is not None:
-            rows.append(self._line("↪", f"{_GUIDANCE[line.adjustment.type]}: {line.adjustment.value}", "cyan"))
-        if event.kind == "urgent" or line.urgent:
+        if (guidance := event.adjustment) is not None:
+            rows.append(self._line("↪", f"{_GUIDANCE.get(guidance.type, guidance.type)}: {guidance.value}", "cyan"))
+        if event.urgency == "urgent":
             rows.append(self._line("⚡", "Will inject ASAP (may skip tools)", "yellow"))
         elif event.kind == "follow-up":
             rows.append(self._line("⏳", "Will start when this run has ended", "dim"))
@@ -231,7 +230,7 @@ class Renderer:
                 return [self._line("↩", f"Never sent{why}: {event.text}", "yellow")]
             case "dropped":
                 return [self._line("↩", f"Dropped{why}: {event.text}", "dim")]
-            case "handled" if event.reason == STOPPED_BY_RULE or is_stop(event.text):
+            case "handled" if is_stop_receipt(event):
                 return [self._line("⏹", event.text, "yellow")]
             case "handled" if event.reason:
                 return [self._line("✗", f"Not done{why}: {event.text}", "yellow")]
@@ -376,6 +375,11 @@ class LiveRenderer(Renderer):
 def _rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
     return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []
+
+
+def is_stop_receipt(event: events.Receipt) -> bool:
+    """Whether the line was a stop. A receipt has no kind, and no other event tells of a stop, so its text is read."""
+    return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
 
 
 def _seconds(seconds: float) -> str:

@@ -15,8 +15,8 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
-from chain.wording import STOPPED_BY_RULE
+from chain.lines.parse import MAX_LINE, Line, parse_line
+from cli.show.events import is_stop_receipt
 from cli.show.text import columns, flat
 
 LONGEST_PARSED = 2_000
@@ -124,7 +124,7 @@ class Toolbar:
                 self._step = _Step("answering", event.time)
             case events.Retry():
                 self._step = _Step("retry", event.time, event.time + event.delay_s)
-            case events.Receipt(state="handled") if event.reason == STOPPED_BY_RULE or is_stop(event.text):
+            case events.Receipt() if is_stop_receipt(event):
                 self._is_stopping = self._is_running
             case _:
                 pass
@@ -220,9 +220,11 @@ class Toolbar:
             return "comes back after the stop"
         if line.kind == "follow-up":
             return "after this run"
-        if line.kind == "todo":
-            return f"{signs.urgent}plan, skips tools" if line.urgent else "plan, next safe point"
-        return f"{signs.urgent}{whom}, skips tools" if line.urgent else f"{signs.wait}{whom}, next safe point"
+        is_todo = line.kind == "todo"
+        whom = "plan" if is_todo else whom
+        if line.urgency == "urgent":
+            return f"{signs.urgent}{whom}, skips tools"
+        return f"{'' if is_todo else signs.wait}{whom}, next safe point"
 
     def _name(self, name: str) -> str:
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))

@@ -1,0 +1,75 @@
+"""What the editor gives to prompt_toolkit: an output, a history, a completer, the terminal's size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import History
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from cli.screen import history, tty
+from cli.writing import write_all
+
+
+class Output(Vt100_Output):
+    """An output that can be held, so that what is written in several steps arrives in one piece."""
+
+    is_held = False
+
+    def flush(self) -> None:
+        """Write what has been collected, unless it is held.
+
+        Not through ``sys.stdout``: if nobody reads the terminal this waits for ever, and a lock would be held.
+        """
+        if self.is_held or not self._buffer:
+            return
+        data, self._buffer = "".join(self._buffer), []
+        # A terminal that is gone is the signals' business (SIGHUP) or the input's (its end).
+        with suppress(OSError):
+            write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
+
+    def get_rows_below_cursor_position(self) -> int:
+        """One row, which is enough for the toolbar to be shown.
+
+        The terminal is not asked where the cursor is: the answer comes among the keys, and may come late.
+        """
+        return 1
+
+
+class WholeTextCompleter(Completer):
+    """Completions of the whole text before the cursor, which ``find`` looks up."""
+
+    def __init__(self, find: Callable[[str], Sequence[str]]) -> None:
+        self._find = find
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What could stand for the text."""
+        text = document.text_before_cursor
+        return [Completion(whole, -len(text)) for whole in self._find(text)]
+
+
+class FileHistory(History):
+    """The history in a file, as the editor asks for it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The entries, the newest first."""
+        return history.read(self._path)
+
+    def store_string(self, string: str) -> None:
+        """Append an entry."""
+        history.append(self._path, string)
+
+
+def screen_size() -> Size:
+    """The terminal's size."""
+    columns, rows = tty.size()
+    return Size(rows=rows, columns=columns)
