@@ -394,7 +394,7 @@ async def test_the_queued_event_and_the_journal_tell_the_kind_as_it_is_after_the
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
         await begin(session, gate, "deploy it", "!use B", "use C")
         assert [e.urgency for e in session.of(events.LineQueued)] == ["urgent", "urgent", "next"]
-        assert [r["kind"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "redirect"]
+        assert [r["urgency"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "next"]
         assert [r["text"] for r in session.records if r["type"] == "line"][1] == "deploy it", "as it was typed"
         await finish(session, gate)
 

@@ -125,7 +125,8 @@ async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
         "type": "line",
         "id": "L1",
         "text": "!use the other file",
-        "kind": "urgent",
+        "kind": "redirect",
+        "urgency": "urgent",
         "agent": "main",
     }
 
