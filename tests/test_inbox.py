@@ -121,7 +121,7 @@ async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
     assert desk.inbox.waiting() == (accepted,)
     assert desk.states == {"L1": "queued"}
     (record,) = desk.records
-    assert {k: record[k] for k in ("type", "id", "text", "kind", "agent")} == {
+    assert {k: record[k] for k in ("type", "id", "text", "kind", "urgency", "agent")} == {
         "type": "line",
         "id": "L1",
         "text": "!use the other file",

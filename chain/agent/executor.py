@@ -41,7 +41,6 @@ from chain.errors import JournalError, ModelError
 from chain.lines.inbox import Inbox
 from chain.messages import Message, Text, ToolCall, assistant, user_text
 from chain.model import Model, Reply
-from chain.plan import Author
 from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
@@ -69,7 +68,7 @@ class Executor:
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 
-    def plan_changed(self, by: Author) -> None:
+    def plan_changed(self, by: events.Author) -> None:
         """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
         self._plan_is_news = by != "model"
 

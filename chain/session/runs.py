@@ -25,7 +25,8 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author, Change, Task
+from chain.plan import Task
+from chain.records import PlanChange
 from chain.session.journal import Journal
 from chain.session.trace import Trace, TracedModel
 
@@ -214,12 +215,12 @@ class Session:
         # What else the old one knew (calls left open, lines to give back) is of a history that is gone.
         self._executor = self._new_executor()
 
-    def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
-        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=by)
-        self._journal.record(records.Plan(change, by))
-        self._executor.plan_changed(by)
+        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=change.by)
+        self._journal.record(change)
+        self._executor.plan_changed(change.by)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
     async def aclose(self) -> None:
