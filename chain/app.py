@@ -1,31 +1,37 @@
-"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready to take lines."""
+"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready for lines."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from chain.agent.run import Limits
+from chain import records
+from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings, ModelSettings
 from chain.config.system_prompt import read_system_prompt
 from chain.errors import ConfigError, JournalError, SessionError, UserError
 from chain.interruption.file import PromptFile
+from chain.lines.inbox import Inbox
+from chain.lines.receipts import Ledger
 from chain.model import Model
+from chain.plan import Plan
+from chain.session.feed import Audience
 from chain.session.journal import Journal
+from chain.session.runs import Session
 from chain.session.store import new_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.tools import calling
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 from chain.version import VERSION
+from chain.wording import MAIN, ROOT
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
@@ -50,20 +56,27 @@ async def open_chain(
     is the folder for debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
     cannot be used.
     """
-    make = _prepare(settings, workspace, tools, model, interactive)
+    spec, workspace, rules = _main_agent(settings, workspace, tools, model)
     async with AsyncExitStack() as stack:
         if journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        trace = None if traces is None else Trace(traces, journal.id)
-        chain = make(journal=journal, trace=trace)
-        opened = {"id": chain.session_id, "version": VERSION, "model": chain.model_name}
+        audience = Audience()
+        trace = None
+        if traces is not None:
+            trace = stack.enter_context(closing(Trace(traces, journal.id)))
+            audience.listen(trace.on_event)
+        ledger = Ledger(journal, audience.emit)
+        inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
+        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, rules, trace=trace)
+        session = Session(spec, shared, inbox, journal, trace, interactive=interactive)
+        chain = Chain(spec, shared, journal, audience, session, inbox)
         try:
-            journal.record("session", {**opened, "workspace": str(chain.workspace)})
+            journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace)))
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
-            nursery.start_soon(chain.run_forever)
+            nursery.start_soon(session.forever)
             try:
                 yield chain
             finally:
@@ -71,10 +84,13 @@ async def open_chain(
                 nursery.cancel_scope.cancel()
 
 
-def _prepare(
-    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None, interactive: bool
-) -> partial[Chain]:
-    """Check everything that can be wrong before a session exists. The rest is a function of its journal."""
+def _main_agent(
+    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None
+) -> tuple[AgentSpec, Path, calling.Rules]:
+    """The main agent, its workspace and the rules of its tools.
+
+    Checks everything that can be wrong before a session exists. Raises ``UserError``.
+    """
     if not workspace.is_dir():
         raise UserError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
     chosen = settings.chain()
@@ -89,18 +105,19 @@ def _prepare(
     tools = tuple(tools)
     registry = Registry.of([*configured_tools(chosen, tools), *tools])
     _check_allowed(settings.allow, registry)
-    rules = calling.Rules(settings.tool_timeout_s, settings.tool_result_limit, frozenset(settings.allow))
-    return partial(
-        Chain,
+    spec = AgentSpec(
+        name=MAIN,
+        parent_id=ROOT,
         model=build_model(definition) if model is None else model,
         system=_system_prompt(settings, chosen),
         registry=registry,
-        workspace=workspace.resolve(),
-        prompt_file=prompt_file(settings, chosen),
         limits=limits,
-        tool_rules=rules,
-        inbox_size=settings.inbox_size,
-        interactive=interactive,
+        prompts=prompt_file(settings, chosen),
+    )
+    return (
+        spec,
+        workspace.resolve(),
+        calling.Rules(settings.tool_timeout_s, settings.tool_result_limit, frozenset(settings.allow)),
     )
 
 

@@ -1,4 +1,4 @@
-"""A session that takes lines and runs chains: the whole of it, as a front end sees it.
+"""A session that accepts lines and runs chains, as a front end sees it.
 
 A line goes in through ``submit``, which is one synchronous step in the trio thread: whether a run is active and what
 becomes of the line are decided together, so a line that races with the end of a run is either an interruption or a new
@@ -9,37 +9,28 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import trio
 
 from chain import events
-from chain.agent.conversation import CallIds
-from chain.agent.executor import Executor
-from chain.agent.run import Limits, Run
+from chain.agent.run import Run
+from chain.agent.spec import AgentSpec, Shared, current_prompt
 from chain.errors import JournalError, ModelError, PlanError, UserError
-from chain.interruption.file import PromptFile
 from chain.interruption.prompt import InterruptionPrompt, by_rule
 from chain.lines.inbox import Inbox
 from chain.lines.parse import Line, parse_line
-from chain.lines.receipts import Accepted, Ledger, Refused, Settled
+from chain.lines.receipts import Accepted, Refused, Settled
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author, Change, Plan, Task
-from chain.session.account import Account
 from chain.session.feed import Audience, Feed, Listener
 from chain.session.journal import Journal
-from chain.session.runs import Runs
-from chain.session.trace import Trace
-from chain.tools import calling
-from chain.tools.registry import Registry
+from chain.session.runs import Session
 from chain.version import VERSION
 from chain.wording import STOPPED_BY_RULE
 
 CLOSING_S = 5.0
-"""How long closing waits for tools that were cancelled; only one that shields itself takes longer than no time."""
+"""Grace period for tools that shield themselves from cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,83 +50,37 @@ class Submitted:
 
 
 class Chain:
-    """A session that takes lines and runs chains. Made by ``open_chain``."""
+    """A session that accepts lines and runs chains. Made by ``open_chain``."""
 
     def __init__(
-        self,
-        *,
-        journal: Journal,
-        model: Model,
-        system: str,
-        registry: Registry,
-        workspace: Path,
-        prompt_file: PromptFile,
-        limits: Limits,
-        tool_rules: calling.Rules,
-        inbox_size: int,
-        interactive: bool,
-        trace: Trace | None = None,
+        self, spec: AgentSpec, shared: Shared, journal: Journal, audience: Audience, session: Session, inbox: Inbox
     ) -> None:
         self.session_id = journal.id
         self.journal_path = journal.path
-        self.workspace = workspace
-        self.tools = tuple(registry)
-        self.plan = Plan(self._plan_changed)
+        self.workspace = shared.workspace
+        self.tools = tuple(spec.registry)
+        self.max_iterations = spec.limits.max_iterations
+        self.plan = shared.plan
+        self._spec = spec
+        self._shared = shared
         self._journal = journal
-        self._audience = Audience()
-        self._emit = emit = self._audience.tell
-        self._trace = trace
-        if trace is not None:
-            self._audience.listen(trace.on_event)
-        self._prompt_file = prompt_file
-        self._ledger = ledger = Ledger(journal, emit)
-        self._inbox = inbox = Inbox(ledger, journal, emit, size=inbox_size)
-        self._account = account = Account(
-            inbox=inbox,
-            ledger=ledger,
-            journal=journal,
-            emit=emit,
-            trace_path=lambda: self.trace_path,
-            interactive=interactive,
-        )
-        self._runs = Runs(
-            make_executor=partial(
-                Executor,
-                system=system,
-                registry=registry,
-                inbox=inbox,
-                ledger=ledger,
-                journal=journal,
-                emit=emit,
-                plan=self.plan,
-                prompt=self._prompt,
-                workspace=workspace,
-                tool_rules=tool_rules,
-                call_ids=CallIds(),
-                trace_path=lambda: self.trace_path,
-            ),
-            model=model,
-            limits=limits,
-            trace=trace,
-            inbox=inbox,
-            account=account,
-            journal=journal,
-            emit=emit,
-            interactive=interactive,
-            look=self._look,
-        )
-        self._init = events.Init(session=self.session_id, version=VERSION, model=model.name, workspace=str(workspace))
+        self._audience = audience
+        self._session = session
+        self._inbox = inbox
+        self._ledger = shared.ledger
+        workspace = str(shared.workspace)
+        self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
 
     # ------------------------------------------------------------------------------------------------- lines in
 
     def submit(self, text: str, *, urgent: bool = False, id: str = "", local: bool = True) -> Submitted:
-        """Take a line. Call it in the trio thread.
+        """Accept a line, or refuse it. Call it in the trio thread.
 
         ``urgent`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
         ``local=False`` makes a leading ``/`` plain text.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgent=urgent, local=local)
-        if self._runs.is_closing:
+        if self._session.is_closing:
             return self._refuse(line, "the chain is closing", id)
         if line.kind == "blank":
             return Submitted("nothing")
@@ -158,11 +103,11 @@ class Chain:
         return self._by_rule(parse_line(text, local=local), "").kind == "stop"
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Take note of a line that a script or a pipe will not send any more, which the next result tells as well.
+        """Record that a script or a pipe will not send a line any more; the next result lists it.
 
         ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
         """
-        self._ledger.never_sent(written, reason, id=id, iteration=self._run.iteration if self._run else 0)
+        self._ledger.never_sent(written, reason, id=id, iteration=self._session.iteration)
 
     def refuse(self, text: str, reason: str, *, id: str = "") -> Submitted:
         """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
@@ -176,7 +121,7 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         problem = "a run is active; wait for it to end" if self._run else self._ledger.problem(line, id)
-        if self._runs.is_closing:
+        if self._session.is_closing:
             problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
@@ -192,38 +137,38 @@ class Chain:
         return True
 
     def drop(self, id: str, reason: str = "") -> str:
-        """Take a waiting line back, and return it as it was typed. The case of its id does not matter.
+        """Remove a waiting line, and return it as it was typed. The case of its id does not matter.
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
-        return self._inbox.drop(id, iteration=self._run.iteration if self._run else 0, reason=reason).line.text
+        return self._inbox.drop(id, iteration=self._session.iteration, reason=reason).line.text
 
     def last_waiting(self) -> str | None:
-        """The id of the latest line that ``drop`` would still take."""
+        """The id of the latest line that ``drop`` would still remove."""
         return next((a.id for a in reversed(self._inbox.waiting()) if not self._inbox.was_used(a)), None)
 
     @property
     def has_room(self) -> bool:
         """Whether a line would neither be refused for want of room nor come between a stop and its end."""
-        return self._runs.has_room
+        return self._session.has_room
 
     async def wait_for_room(self) -> None:
         """Wait until there is room for a line; how a sender that is no person holds back."""
-        await self._runs.wait_for_room()
+        await self._session.wait_for_room()
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and everything about the last one has been told."""
-        await self._runs.wait_idle()
+        """Wait until no run is active and every event of the last one has been emitted."""
+        await self._session.wait_idle()
 
     # ------------------------------------------------------------------------------------------- between the runs
 
     def start_afresh(self) -> None:
-        """Begin a new conversation. The plan stays, and the next request tells the model of it.
+        """Begin a new conversation. The plan stays, and the next request carries it.
 
         Raises ``UserError`` while a run is active, and ``JournalError``, which leaves everything as it was.
         """
         self._check_open()
-        self._runs.start_afresh()
+        self._session.start_afresh()
 
     def use_model(self, model: Model, *, max_attempts: int | None = None) -> None:
         """Ask another model from the next run on; a run that is active keeps its own to its end.
@@ -232,7 +177,7 @@ class Chain:
         itself. Raises ``JournalError``, which leaves everything as it was.
         """
         self._check_open()
-        self._runs.use_model(model, max_attempts)
+        self._session.use_model(model, max_attempts)
         self._init = replace(self._init, model=model.name)
 
     async def prepare(self) -> None:
@@ -241,14 +186,14 @@ class Chain:
         A failure is nothing yet: the first call meets it again, and its run says so.
         """
         with suppress(ModelError):
-            await self._runs.model.prepare()
+            await self._session.model.prepare()
 
     # ------------------------------------------------------------------------------------------------- facts out
 
     @property
     def model_name(self) -> str:
         """The model that the next run asks."""
-        return self._runs.model.name
+        return self._session.model.name
 
     @property
     def inbox_size(self) -> int:
@@ -256,14 +201,9 @@ class Chain:
         return self._inbox.size
 
     @property
-    def max_iterations(self) -> int:
-        """How many iterations a run may have."""
-        return self._runs.limits.max_iterations
-
-    @property
     def trace_path(self) -> str | None:
         """The debug trace of the run that is active, or of the last one."""
-        return None if self._trace is None else self._trace.path
+        return self._shared.trace_path
 
     @property
     def is_running(self) -> bool:
@@ -273,7 +213,7 @@ class Chain:
     @property
     def last_status(self) -> events.Status | None:
         """How the last run that has ended ended."""
-        return self._account.last_status
+        return self._session.last_status
 
     @property
     def waiting(self) -> tuple[Accepted, ...]:
@@ -288,11 +228,11 @@ class Chain:
     @property
     def usage(self) -> Usage:
         """What the model calls of this session have used."""
-        return self._account.usage
+        return self._session.usage
 
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
-        return self._account.exit_code(interrupted=interrupted, terminated=terminated)
+        return self._session.exit_code(interrupted=interrupted, terminated=terminated)
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
@@ -322,7 +262,7 @@ class Chain:
                 problem = str(error)
         if accepted is None:
             why = f"{problem}; the run stops all the same"
-            self._ledger.refuse(line, "main", len(self._inbox), why, id=id, iteration=run.iteration)
+            self._ledger.refuse(line, self._spec.name, len(self._inbox), why, id=id, iteration=run.iteration)
         else:
             self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
         run.stop()
@@ -335,12 +275,12 @@ class Chain:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not self._prompt_file.is_configured or self._ledger.problem(line, id):
+        if not self._spec.prompts.is_configured or self._ledger.problem(line, id):
             return line
         prompt = self._prompt()
         line = by_rule(prompt, line)
         if prompt.mistake is not None:
-            self._prompt()  # a rule was too slow just now: that is told at once
+            self._prompt()  # a rule was too slow just now, which is reported at once
         return line
 
     def _handle_idle(self, line: Line, id: str) -> Submitted:
@@ -374,60 +314,37 @@ class Chain:
             accepted = self._accept_at_once(line, id)
         except JournalError as error:
             return self._refuse(line, str(error), id)
-        self._runs.begin(Run(accepted))
+        self._session.begin(Run(accepted))
         return Submitted("started", accepted.id)
 
     def _accept_at_once(self, line: Line, id: str) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(line, "main", id=id)
+        accepted = self._ledger.accept(line, self._spec.name, id=id)
         self._journal.acknowledge(lambda: None)
         return accepted
 
     def _refuse(self, line: Line, reason: str, id: str) -> Submitted:
-        self._ledger.refuse(line, "main", len(self._inbox), reason, id=id)
+        self._ledger.refuse(line, self._spec.name, len(self._inbox), reason, id=id)
         return Submitted("refused", message=reason)
-
-    async def run_forever(self) -> None:
-        """Run what is started, one run after the other; the task that does this is ``open_chain``'s."""
-        await self._runs.forever()
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
-        self._runs.is_closing = True
+        self._session.is_closing = True
         with trio.move_on_after(CLOSING_S, shield=True):
-            if not self._runs.has_ended:
+            if not self._session.has_ended:
                 self.interrupt()
                 await self.wait_idle()
             await self._journal.sync()
-            await self._runs.aclose()
-        if self._trace is not None:
-            self._trace.close()
+            await self._session.aclose()
         self._audience.close()
 
     def _check_open(self) -> None:
-        if self._runs.is_closing:
+        if self._session.is_closing:
             raise UserError("the chain is closing")
 
     @property
     def _run(self) -> Run | None:
-        return self._runs.active
-
-    def _look(self) -> None:
-        if self._prompt_file.is_configured:
-            self._prompt()  # what is wrong with the file is told at once, not at the first interruption
+        return self._session.active
 
     def _prompt(self) -> InterruptionPrompt:
-        prompt, error = self._prompt_file.current()
-        if error is not None:
-            iteration = self._run.iteration if self._run else 0
-            why = f"the built-in handler prompt is used: {error.message}"
-            self._emit(events.Notice(iteration=iteration, message=why, file=error.file, line=error.line))
-        return prompt
-
-    def _plan_changed(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
-        """Journal, then tell. Raises ``JournalError``, and the plan then stays as it was."""
-        views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
-        changed = events.PlanChanged(iteration=self._run.iteration if self._run else 0, tasks=views, by=by)
-        self._journal.record("plan", {**change.to_json(), "by": by})
-        self._runs.plan_changed(by)
-        self._journal.in_order(lambda: self._emit(changed))
+        return current_prompt(self._spec, self._shared.emit, self._session.iteration)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from chain.messages import JsonObject, Usage
+from chain.wording import MAIN, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
     type: ClassVar[str]
-    agent: str = "main"
+    agent: str = MAIN
     iteration: int = 0
     time: float = field(default_factory=_time.time)
 
@@ -104,13 +105,13 @@ class Reply(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall(_Event):
-    """A tool starts. ``parent_id`` is the call of the agent that asked for it, or ``root``."""
+    """A tool starts. ``parent_id`` is the call that made the agent which asked for it, or ``root``."""
 
     type: ClassVar[str] = "tool_call"
     id: str
     name: str
     input: Mapping[str, Any]
-    parent_id: str = "root"
+    parent_id: str = ROOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +263,7 @@ class Result(_Event):
     """How a run ended.
 
     ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) tell what was settled since the result before, each
+    (lines that a script or a pipe never sent, as they were written) are what was settled since the result before, each
     line once; all else is the run's.
     """
 

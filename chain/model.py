@@ -34,7 +34,7 @@ and goes with the conversation, since several conversations may share a model.""
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it; ``input_schema`` is a JSON schema of type object."""
+    """A tool as the model knows it; ``input_schema`` is a JSON schema of type object."""
 
     name: str
     description: str

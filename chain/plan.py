@@ -1,14 +1,14 @@
 """The plan of a session: a list of tasks that the user and the model both work on.
 
 A task is PENDING until it is DONE or FAILED, and both of those are final. Numbers count from 1 and never move, since
-nothing takes a single task away.
+a single task is never removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from chain.errors import PlanError
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
@@ -70,7 +70,15 @@ class Replaced(_Change):
     texts: tuple[str, ...] = ()
 
 
-Change: TypeAlias = Added | Closed | Replaced
+@dataclass(frozen=True, slots=True)
+class Restored(_Change):
+    """The plan is these tasks now, each in its state: how version 0.1.0 recorded every change."""
+
+    type: ClassVar[str] = "restored"
+    tasks: tuple[Task, ...] = ()
+
+
+Change: TypeAlias = Added | Closed | Replaced | Restored
 """What happened to a plan, from which with the plan before follows the plan after."""
 
 
@@ -83,20 +91,27 @@ def changed(tasks: tuple[Task, ...], change: Change) -> tuple[Task, ...]:
             return (*tasks[: n - 1], replace(tasks[n - 1], state=state, reason=reason), *tasks[n:])
         case Replaced(texts):
             return tuple(Task(text) for text in texts)
+        case Restored(tasks):
+            return tasks
+
+
+class Watcher(Protocol):
+    """Who hears of the changes of a plan."""
+
+    def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+        """The tasks are about to be these; what this raises keeps the plan as it is."""
+        ...
 
 
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``on_change(change, tasks, by)`` is called with the new tasks before each change; what it raises keeps the plan as
-    it is.
+    ``watcher`` hears of each change before it is made.
     """
 
-    def __init__(
-        self, on_change: Callable[[Change, tuple[Task, ...], Author], None] = lambda change, tasks, by: None
-    ) -> None:
+    def __init__(self, watcher: Watcher | None = None) -> None:
+        self.watcher = watcher
         self._tasks: tuple[Task, ...] = ()
-        self._on_change = on_change
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -148,7 +163,7 @@ class Plan:
         return f"the plan is cleared, {count} tasks removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
-        """Do what a plan command says, and tell what was done."""
+        """Carry out a plan command; returns what was done."""
         match command:
             case AddTask(text):
                 return self.add(text, by)
@@ -174,7 +189,8 @@ class Plan:
 
     def _change(self, change: Change, by: Author) -> None:
         tasks = changed(self._tasks, change)
-        self._on_change(change, tasks, by)
+        if self.watcher is not None:
+            self.watcher.plan_changes(change, tasks, by)
         self._tasks = tasks
 
 

@@ -1,4 +1,4 @@
-"""YAML read safely, with the place of every value kept, so that a mistake can be told with its line.
+"""YAML read safely, with the place of every value kept, so that a mistake is reported with its line.
 
 Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, which is
 what makes a file of a few hundred bytes with aliases of aliases ("a billion laughs") harmless.
@@ -149,7 +149,7 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` takes; never waits for whoever may write it.
+    """The text of a file, at most a little more than ``parse`` accepts; never waits for whoever may write it.
 
     With ``within`` a file that is outside that folder is refused, also when a link leads there: the folder is that of a
     configuration which nobody trusted yet. What is judged is the file that was opened. Raises ``ConfigError``.
@@ -181,7 +181,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
 
 
 def _place(descriptor: int, path: Path) -> Path:
-    """Where an open file really is; the system tells, or else its path is followed once more."""
+    """Where an open file really is; the system says so, or else its path is followed once more."""
     known = f"/proc/self/fd/{descriptor}"
     return Path(os.path.realpath(known if os.path.exists(known) else path))
 
@@ -264,7 +264,7 @@ class _Builder:
                 if name in value:
                     at = key_node.start_mark.line + 1
                     raise ConfigError(f"the key {child.key} is there twice", file=self._file, line=at)
-                # A key's line is what a user looks for, also when its value begins further down.
+                # A key's line is where a user looks, also when its value begins further down.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
         elif isinstance(node, yaml.SequenceNode):
             value = [self.build(item, f"{key}[{n}]", depth + 1) for n, item in enumerate(node.value)]

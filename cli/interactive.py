@@ -256,7 +256,7 @@ class Interactive:
 
     def _say(self, text: str) -> None:
         """Show an answer, after what has happened before it."""
-        self._take(self._feed.take())
+        self._take(self._feed.drain())
         flow = Flow(self._screen.width)
         self._screen.show([*flow.add(text), *flow.end()], self._renderer.tail)
 
@@ -316,7 +316,7 @@ class Interactive:
             match number:
                 case signal.SIGWINCH:
                     self._screen.resized()
-                    self._take(self._feed.take())
+                    self._take(self._feed.drain())
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:

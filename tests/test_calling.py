@@ -17,13 +17,13 @@ from chain.plan import Plan
 from chain.tools import calling
 from chain.tools.calling import Rules, shortened
 from chain.tools.registry import Registry
-from chain.tools.tool import Guidance, Tool, ToolContext, tool
+from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
 
 class Unsteered:
     """Steering where nobody types."""
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance()
 
 
@@ -247,7 +247,9 @@ async def test_a_function_that_is_not_async_is_an_error_and_no_crash() -> None:
     def function(ctx: ToolContext) -> Any:
         return "text"
 
-    result = await calling.run(Tool(function, "probe", "Do this."), ToolCall("t1", "probe", {}), context(), Rules())
+    result = await calling.run(
+        FunctionTool(function, "probe", "Do this."), ToolCall("t1", "probe", {}), context(), Rules()
+    )
 
     assert result.is_error
     assert result.text.startswith("probe failed: TypeError")

@@ -13,7 +13,7 @@ GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", 
 # What may be imported by everything that is pure.
 PURE = {"chain.errors", "chain.messages", "chain.wording"}
 # The spine, from the foot up: each room may import those below it.
-LINES = PURE | {"chain.events", "chain.lines", "trio"}
+LINES = PURE | {"chain.events", "chain.lines", "chain.records", "trio"}
 TOOLS = PURE | {
     "chain.events",
     "chain.lines.parse",
@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
     "chain.plan": {"chain.errors", "chain.lines.parse"},
+    "chain.records": {"chain.events", "chain.messages", "chain.plan"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},

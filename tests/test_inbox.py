@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from chain.events import State
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
 from chain.lines.receipts import Accepted, Ledger, Refused
+from chain.records import Unknown
 from chain.session.journal import Journal
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
@@ -62,7 +65,7 @@ class Desk:
         self.journal = Journal(self.disk)
         self.told: list[events.Event] = []
         self.ledger = Ledger(self.journal, self.told.append)
-        self.inbox = Inbox(self.ledger, self.journal, self.told.append, size=size)
+        self.inbox = Inbox(self.ledger, self.journal, self.told.append, agent="main", size=size)
 
     def put(self, text: str, *, id: str = "") -> Accepted:
         accepted = self.inbox.put(parse_line(text), id=id)
@@ -278,7 +281,7 @@ async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_w
 
     assert "not safe on the disk" in synced.refused("again").reason
     assert synced.of(events.LineQueued) == []
-    assert texts(synced.inbox.take_all()) == ["hello"], "it can still be given back"
+    assert texts(synced.inbox.drain_all()) == ["hello"], "it can still be given back"
 
 
 async def test_a_refused_line_has_a_receipt_of_its_own(desk: Desk) -> None:
@@ -322,7 +325,7 @@ async def test_todo_lines_can_be_taken_alone(desk: Desk) -> None:
     for text in ("!a", "todo: list", "then: b", "!todo: clear"):
         desk.put(text)
 
-    assert texts(desk.inbox.take_todos()) == ["todo: list", "!todo: clear"]
+    assert texts(desk.inbox.drain_todos()) == ["todo: list", "!todo: clear"]
     assert texts(desk.inbox.waiting()) == ["!a", "then: b"]
     assert desk.inbox.has_urgent, "the urgent line that waits is not forgotten with the one that was taken"
 
@@ -331,7 +334,7 @@ async def test_everything_can_be_taken_follow_ups_too(desk: Desk) -> None:
     for text in ("a", "then: b", "!c"):
         desk.put(text)
 
-    assert texts(desk.inbox.take_all()) == ["a", "then: b", "!c"]
+    assert texts(desk.inbox.drain_all()) == ["a", "then: b", "!c"]
     assert len(desk.inbox) == 0
 
 
@@ -349,21 +352,41 @@ async def test_an_urgent_line_is_known_of_until_it_is_taken(desk: Desk) -> None:
     assert texts(desk.inbox.waiting()) == ["!then: d"], "what waits for the end of the run hurries nobody"
 
 
+@asynccontextmanager
+async def hearing(desk: Desk) -> AsyncIterator[list[int]]:
+    """How many lines wait each time that a sender hears of a change."""
+    heard: list[int] = []
+
+    async def listen() -> None:
+        while True:
+            await desk.inbox.wait_for_change()
+            heard.append(len(desk.inbox))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        await wait_all_tasks_blocked()
+        yield heard
+        nursery.cancel_scope.cancel()
+
+
 async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> None:
     desk = Desk(size=2)
-    room = list[int]()
-    desk.inbox.when_room(lambda: room.append(len(desk.inbox)))
-    desk.put("then: a")
-    desk.put("then: b")
+    async with hearing(desk) as room:
+        desk.put("then: a")
+        desk.put("then: b")
+        await wait_all_tasks_blocked()
 
-    desk.inbox.waiting()
-    desk.inbox.drain()
-    assert room == []
-    desk.inbox.next_follow_up()
-    assert room == [1]
-    desk.put("c")
-    desk.inbox.take_all()
-    assert room == [1, 0]
+        desk.inbox.waiting()
+        desk.inbox.drain()
+        await wait_all_tasks_blocked()
+        assert room == []
+        desk.inbox.next_follow_up()
+        await wait_all_tasks_blocked()
+        assert room == [1]
+        desk.put("c")
+        desk.inbox.drain_all()
+        await wait_all_tasks_blocked()
+        assert room == [1, 0]
 
 
 # --------------------------------------------------------------------------------------------------------- dropping
@@ -390,14 +413,15 @@ async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(s
 
 async def test_a_place_that_a_dropped_line_had_is_free_at_once() -> None:
     desk = Desk(size=1)
-    room = list[int]()
-    desk.inbox.when_room(lambda: room.append(len(desk.inbox)))
-    desk.put("a")
+    async with hearing(desk) as room:
+        desk.put("a")
+        await wait_all_tasks_blocked()
 
-    desk.inbox.drop("L1")
+        desk.inbox.drop("L1")
+        await wait_all_tasks_blocked()
 
-    assert room == [0]
-    assert desk.put("b").id == "L2"
+        assert room == [0]
+        assert desk.put("b").id == "L2"
 
 
 async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
@@ -520,7 +544,7 @@ async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> N
 
     assert desk.states == {"L1": "returned"}
     with pytest.raises(JournalError):
-        desk.journal.record("anything", {})
+        desk.journal.record(Unknown("anything", {}))
 
 
 # ------------------------------------------------------------------------------- conservation, order (I1, I9)
@@ -561,9 +585,9 @@ class Check:
             case "drain":
                 self._taken(inbox.drain(), [a for a in before if a.line.kind != "follow-up"], how, more)
             case "todos":
-                self._taken(inbox.take_todos(), [a for a in before if a.line.kind == "todo"], how, more)
+                self._taken(inbox.drain_todos(), [a for a in before if a.line.kind == "todo"], how, more)
             case "all":
-                self._taken(inbox.take_all(), list(before), how, more)
+                self._taken(inbox.drain_all(), list(before), how, more)
             case "follow-up":
                 oldest = [a for a in before if a.line.kind == "follow-up"][:1]
                 found = inbox.next_follow_up()

@@ -33,7 +33,7 @@ SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
 
 
 class Unsteered:
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance()
 
 

@@ -110,12 +110,13 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
     changes: list[Change] = []
     told: list[tuple[Task, ...]] = []
 
-    def hear(change: Change, tasks: tuple[Task, ...], by: Author) -> None:
-        authors.append((by, len(tasks)))
-        changes.append(change)
-        told.append(tasks)
+    class Hearer:
+        def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+            authors.append((by, len(tasks)))
+            changes.append(change)
+            told.append(tasks)
 
-    plan = Plan(hear)
+    plan = Plan(Hearer())
 
     plan.restore([Task("a")])
     plan.render()

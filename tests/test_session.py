@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
+from chain.records import Unknown
 from chain.session import journal as session
 from chain.session.journal import DiskFile, Journal
 from chain.session.store import new_journal, sessions_folder
@@ -89,7 +90,7 @@ def saying(said: list[str], what: str) -> Callable[[], None]:
 
 def test_a_record_is_in_the_file_whole_before_anything_else_happens() -> None:
     disk = Disk()
-    Journal(disk).record("line", {"id": "L1", "text": "zwei\nZeilen ⏳"})
+    Journal(disk).record(Unknown("line", {"id": "L1", "text": "zwei\nZeilen ⏳"}))
 
     assert disk.data.endswith(b"\n")
     assert disk.data.count(b"\n") == 1
@@ -102,12 +103,12 @@ def test_records_are_numbered_without_a_gap_even_when_one_could_not_be_written()
     disk = Disk()
     journal = Journal(disk)
 
-    journal.record("a", {})
+    journal.record(Unknown("a", {}))
     disk.append_error = FULL
     with pytest.raises(JournalError):
-        journal.record("lost", {})
+        journal.record(Unknown("lost", {}))
     disk.append_error = None
-    journal.record("b", {})
+    journal.record(Unknown("b", {}))
 
     assert [(r["type"], r["seq"]) for r in records(disk.data)] == [("a", 1), ("b", 2)]
 
@@ -125,7 +126,7 @@ json_values = st.recursive(
 def test_any_text_comes_back_as_it_was(value: Any) -> None:
     disk = Disk()
 
-    Journal(disk).record("line", {"text": value})
+    Journal(disk).record(Unknown("line", {"text": value}))
 
     (record,) = records(disk.data)
     # Two surrogates that make a pair are one character to JSON, however it is written.
@@ -138,12 +139,12 @@ def test_a_failed_write_says_why_and_where_and_the_next_record_may_succeed() -> 
     journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
 
     with pytest.raises(JournalError, match=r"cannot be written to /somewhere/s1\.jsonl: No space left on device"):
-        journal.record("line", {})
+        journal.record(Unknown("line", {}))
 
     assert disk.data == b""
     assert journal.failure is None
     disk.append_error = None
-    journal.record("line", {})
+    journal.record(Unknown("line", {}))
     assert len(records(disk.data)) == 1
 
 
@@ -154,7 +155,7 @@ async def test_nobody_is_told_before_the_record_is_on_the_disk(nursery: trio.Nur
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
 
-    journal.record("line", {"id": "L1"})
+    journal.record(Unknown("line", {"id": "L1"}))
     journal.acknowledge(saying(said, "L1"))
     await wait_all_tasks_blocked()
     assert disk.is_syncing
@@ -170,7 +171,7 @@ async def test_a_burst_shares_one_sync(nursery: trio.Nursery) -> None:
     journal = started(nursery, disk)
 
     for n in range(200):
-        journal.record("line", {"n": n})
+        journal.record(Unknown("line", {"n": n}))
         journal.acknowledge(saying(said, str(n)))
     await journal.flush()
 
@@ -181,12 +182,12 @@ async def test_a_burst_shares_one_sync(nursery: trio.Nursery) -> None:
 async def test_what_comes_while_the_disk_is_busy_waits_for_the_next_sync(nursery: trio.Nursery) -> None:
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
-    journal.record("line", {"n": 0})
+    journal.record(Unknown("line", {"n": 0}))
     journal.acknowledge(saying(said, "early"))
     await wait_all_tasks_blocked()
 
     for n in range(50):
-        journal.record("line", {"n": n})
+        journal.record(Unknown("line", {"n": n}))
         journal.acknowledge(saying(said, "late"))
     await disk.release()
     assert said == ["early"]
@@ -253,7 +254,7 @@ async def test_a_flush_waits_for_all_that_was_queued_before_it(nursery: trio.Nur
 
 async def test_a_flush_of_a_journal_that_waits_for_nothing_returns_at_once(autojump_clock: trio.abc.Clock) -> None:
     journal = Journal(Disk())
-    journal.record("line", {})
+    journal.record(Unknown("line", {}))
     journal.in_order(lambda: None)
 
     with trio.fail_after(1):
@@ -278,13 +279,13 @@ async def test_giving_up_a_flush_gives_up_no_acknowledgement(nursery: trio.Nurse
 async def test_two_syncs_at_a_time_tell_nobody_too_early(nursery: trio.Nursery) -> None:
     disk, said = Disk(is_slow=True), list[str]()
     journal = Journal(disk)
-    journal.record("line", {"id": "L1"})
+    journal.record(Unknown("line", {"id": "L1"}))
     journal.acknowledge(saying(said, "L1"))
     nursery.start_soon(journal.sync)
     nursery.start_soon(journal.sync)
     await wait_all_tasks_blocked()
 
-    journal.record("line", {"id": "L2"})
+    journal.record(Unknown("line", {"id": "L2"}))
     journal.acknowledge(saying(said, "L2"))
     await disk.release()
     await disk.release()
@@ -300,7 +301,7 @@ async def test_a_sync_by_hand_does_not_stop_the_syncs_that_come_by_themselves(
     await wait_all_tasks_blocked()
 
     await journal.sync()
-    journal.record("line", {"id": "L1"})
+    journal.record(Unknown("line", {"id": "L1"}))
     journal.acknowledge(saying(said, "L1"))
 
     with trio.move_on_after(1):
@@ -335,7 +336,7 @@ def test_whatever_happens_in_whatever_order_the_promises_hold(steps: list[str]) 
                 match step:
                     case "line":
                         try:
-                            journal.record("line", {"n": n})
+                            journal.record(Unknown("line", {"n": n}))
                         except JournalError:
                             assert journal.failure is not None
                             continue
@@ -367,7 +368,7 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
     journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
     nursery.start_soon(journal.run)
     disk.sync_error = BROKEN
-    journal.record("line", {})
+    journal.record(Unknown("line", {}))
     journal.acknowledge(saying(said, "L1 queued"))
     journal.in_order(saying(said, "L1 returned"))
     await wait_all_tasks_blocked()
@@ -380,7 +381,7 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
     with pytest.raises(JournalError, match=r"not safe on the disk in /somewhere/s1\.jsonl: Input/output error"):
         await journal.flush()
     with pytest.raises(JournalError, match="not safe"):
-        journal.record("line", {})
+        journal.record(Unknown("line", {}))
 
     disk.sync_error = None
     journal.acknowledge(saying(said, "L3 queued"))
@@ -453,7 +454,7 @@ def files_at_most(size: int) -> Iterator[None]:
 async def test_records_go_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     said = list[str]()
     with new_journal(sessions_folder(tmp_path / "state")) as journal:
-        journal.record("line", {"text": "hello"})
+        journal.record(Unknown("line", {"text": "hello"}))
         journal.acknowledge(saying(said, "on the disk"))
         await journal.sync()
 
@@ -477,8 +478,8 @@ def test_a_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> No
 
 def test_every_session_has_an_id_and_a_file_of_its_own(tmp_path: Path) -> None:
     with new_journal(tmp_path) as one, new_journal(tmp_path) as other:
-        one.record("line", {"text": "one"})
-        other.record("line", {"text": "other"})
+        one.record(Unknown("line", {"text": "one"}))
+        other.record(Unknown("line", {"text": "other"}))
 
     assert one.id != other.id
     assert [p.name for p in sorted(tmp_path.iterdir())] == sorted([f"{one.id}.jsonl", f"{other.id}.jsonl"])
@@ -488,21 +489,21 @@ def test_a_record_that_was_half_written_is_cut_off_again(tmp_path: Path) -> None
     path = tmp_path / "s1.jsonl"
     with disk_file(path) as file:
         journal = Journal(file, path=path)
-        journal.record("line", {"text": "kept"})
+        journal.record(Unknown("line", {"text": "kept"}))
         before = path.read_bytes()
 
         with files_at_most(len(before) + 20), pytest.raises(JournalError, match="cannot be written"):
-            journal.record("line", {"text": "x" * 1000})
+            journal.record(Unknown("line", {"text": "x" * 1000}))
         assert path.read_bytes() == before
 
-        journal.record("line", {"text": "next"})
+        journal.record(Unknown("line", {"text": "next"}))
         assert [(r["text"], r["seq"]) for r in records(path.read_bytes())] == [("kept", 1), ("next", 2)]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     with disk_file(Path("/dev/full")) as file, pytest.raises(JournalError, match="No space left on device"):
-        Journal(file).record("line", {})
+        Journal(file).record(Unknown("line", {}))
 
 
 def test_what_is_there_already_is_kept(tmp_path: Path) -> None:
@@ -521,10 +522,11 @@ def test_what_is_there_already_is_kept(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from chain.records import Unknown
 from chain.session.journal import DiskFile, Journal
 journal = Journal(DiskFile(Path(sys.argv[1])))
 for n in range(100):
-    journal.record("line", {"n": n})
+    journal.record(Unknown("line", {"n": n}))
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -596,14 +598,14 @@ def test_what_is_left_of_a_torn_record_never_joins_the_next(
     monkeypatch.setattr(time, "time", lambda: 1234567890.5)
     with disk_file(path) as file:
         journal = Journal(file, path=path)
-        journal.record("line", {"text": "kept"})
+        journal.record(Unknown("line", {"text": "kept"}))
         size = path.stat().st_size + 1000 - len("kept")
         for tries in range(2):
             room = size - missing + 2 * tries * (cannot_cut is not None)
             with files_at_most(path.stat().st_size + room), pytest.raises(JournalError):
-                journal.record("line", {"text": "x" * 1000})
-        journal.record("line", {"text": "next"})
-        journal.record("line", {"text": "last"})
+                journal.record(Unknown("line", {"text": "x" * 1000}))
+        journal.record(Unknown("line", {"text": "next"}))
+        journal.record(Unknown("line", {"text": "last"}))
 
     whole = []
     for row in path.read_bytes().split(b"\n")[:-1]:
@@ -659,7 +661,7 @@ def test_a_session_never_writes_into_a_file_that_is_there(tmp_path: Path, monkey
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     for _ in range(2):
         with new_journal(tmp_path) as journal:
-            journal.record("session", {})
+            journal.record(Unknown("session", {}))
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["20260101-000000-012345", "20260101-000000-abcdef"]
     assert [len(records(path.read_bytes())) for path in tmp_path.iterdir()] == [1, 1]
 

@@ -1,5 +1,6 @@
 """Tools: their schema, the check of their input, the registry, and the plan tools."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,10 +11,12 @@ from chain.app import configured_tools
 from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines.parse import Adjustment
+from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
+from chain.tools import calling
 from chain.tools.plan import TOOLS
 from chain.tools.registry import Registry
-from chain.tools.tool import Guidance, Tool, ToolContext, tool
+from chain.tools.tool import FunctionTool, Guidance, ToolContext, tool
 
 
 class Steered:
@@ -22,7 +25,7 @@ class Steered:
     def __init__(self, *adjustments: Adjustment) -> None:
         self.waiting = adjustments
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         taken, self.waiting = self.waiting, ()
         return Guidance(taken)
 
@@ -246,7 +249,12 @@ async def on(plan: Plan, name: str, **input: Any) -> str:
 
 async def test_the_model_works_on_the_plan() -> None:
     changes: list[str] = []
-    plan = Plan(lambda change, tasks, by: changes.append(by))
+
+    class Hearer:
+        def plan_changes(self, change: object, tasks: object, by: str) -> None:
+            changes.append(by)
+
+    plan = Plan(Hearer())
     assert await on(plan, "plan_list") == "The plan is empty."
     assert await on(plan, "plan_add_task", task="read  it\nall") == (
         "Task 1 added: read it all.\n[ ] 1. read it all\n0 done, 0 failed, 1 pending"
@@ -291,7 +299,7 @@ async def test_done_is_final() -> None:
 
 def test_only_looking_at_the_plan_is_read_only() -> None:
     assert [t.name for t in TOOLS if t.read_only] == ["plan_list"]
-    assert all(isinstance(t, Tool) and t.description and not t.needs_approval for t in TOOLS)
+    assert all(isinstance(t, FunctionTool) and t.description and not t.needs_approval for t in TOOLS)
 
 
 def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: Path) -> None:
@@ -305,3 +313,32 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
     assert "plan_list" in [each.name for each in configured_tools(chosen, [echo])]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
         configured_tools(chosen)
+
+
+class Doubler:
+    """A tool that is no function: what a program makes at run time, such as one of another server."""
+
+    name = "double"
+    description = "Double a number."
+    input_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    timeout_s = None
+    read_only = True
+    needs_approval = False
+
+    def check(self, input: Mapping[str, Any]) -> None:
+        if not isinstance(input.get("n"), int):
+            raise ToolError("n must be an integer")
+
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+        self.check(input)
+        return str(2 * input["n"])
+
+
+async def test_a_tool_may_be_of_any_class() -> None:
+    registry = Registry.of([Doubler(), *TOOLS])
+    found = calling.find(registry, ToolCall("t1", "double", {"n": 21}), calling.Rules())
+    assert await calling.run(found, ToolCall("t1", "double", {"n": 21}), context(), calling.Rules()) == ToolResult(
+        "t1", "42"
+    )
+    with pytest.raises(ToolError, match="n must be an integer"):
+        calling.find(registry, ToolCall("t1", "double", {}), calling.Rules())

@@ -6,67 +6,40 @@ lines. What the lines want of the reply to them is left in ``run.asked``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import trio
 
 from chain import events
+from chain.agent.history import History
 from chain.agent.run import Asked, Run
+from chain.agent.spec import AgentSpec, Shared, current_prompt
 from chain.errors import PlanError
 from chain.events import Point
-from chain.interruption.prompt import Arrival, Composed, InterruptionPrompt, Situation, compose
+from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.lines.inbox import Inbox
-from chain.lines.receipts import Accepted, Emit, Ledger, Record
-from chain.messages import Message, user_text
-from chain.plan import Plan
+from chain.lines.receipts import Accepted
+from chain.messages import user_text
 
 MAX_SHOWN = 200
 """Characters of a plan command in a notice that it was not carried out."""
 
 
-class Commit(Protocol):
-    """The executor's door into the conversation."""
-
-    def __call__(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
-        """Check, journal and append the message. Raises ``JournalError``."""
-        ...
-
-
 class Delivery:
-    """Brings the lines of one agent into its conversation. ``prompt()`` gives the handler prompt as it is now."""
+    """Brings the lines of one agent into its conversation."""
 
-    def __init__(
-        self,
-        *,
-        agent: str,
-        inbox: Inbox,
-        ledger: Ledger,
-        journal: Record,
-        emit: Emit,
-        plan: Plan,
-        prompt: Callable[[], InterruptionPrompt],
-        commit: Commit,
-        max_iterations: int,
-        trace_path: Callable[[], str | None],
-    ) -> None:
-        self._agent = agent
+    def __init__(self, spec: AgentSpec, shared: Shared, history: History, inbox: Inbox) -> None:
+        self._spec = spec
+        self._shared = shared
+        self._history = history
         self._inbox = inbox
-        self._ledger = ledger
-        self._journal = journal
-        self._emit = emit
-        self._plan = plan
-        self._prompt = prompt
-        self._commit = commit
-        self._max_iterations = max_iterations
-        self._trace_path = trace_path
         self._since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        self._commit(user_text(query.line.message), lines=[query], point="start")
+        self._history.append(user_text(query.line.message), lines=[query], point="start")
         run.stranded.remove(query)
         self._entered(run, [query], "start")
 
@@ -76,69 +49,72 @@ class Delivery:
         if not lines:
             return False
         run.stranded.extend(lines)
-        prompt = self._prompt()
-        remaining = self._max_iterations - run.iteration
+        prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
+        remaining = self._spec.limits.max_iterations - run.iteration
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         query = run.query.line.message if run.query else ""
-        composed = compose(prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._agent, query))
+        composed = compose(
+            prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._spec.name, query)
+        )
         if prompt.mistake is not None:
-            self._prompt()  # a rule was too slow just now: that is told at once
-        self._commit(user_text(composed.text), lines=lines, point=point)
+            # A rule was too slow just now, which is reported at once.
+            current_prompt(self._spec, self._shared.emit, run.iteration)
+        self._history.append(user_text(composed.text), lines=lines, point=point)
         run.stranded.clear()
         run.asked = _wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)
         entered = events.UserInterruption(
-            agent=self._agent,
+            agent=self._spec.name,
             iteration=run.iteration,
             ids=tuple(a.id for a in lines),
             message="\n\n".join(a.line.text for a in lines),
             point=point,
             prompt_source=prompt.source,
-            target_agent=self._agent,
-            parent_id="root",
+            target_agent=self._spec.name,
+            parent_id=self._spec.parent_id,
             waited_s=trio.current_time() - lines[0].accepted_at,
             remaining=remaining,
             tools_skipped=skipped,
-            trace_path=self._trace_path(),
+            trace_path=self._shared.trace_path,
         )
-        self._journal.in_order(lambda: self._emit(entered))
+        self._shared.journal.in_order(lambda: self._shared.emit(entered))
         self._entered(run, lines, point)
         return True
 
     def settle_todos(self, run: Run) -> None:
         """Carry out the todo lines that no model call is left to read."""
-        lines = self._inbox.take_todos()
+        lines = self._inbox.drain_todos()
         run.stranded.extend(lines)
         for accepted in lines:
             self._carry_out(run, accepted)
-            self._ledger.settle(accepted, "handled", iteration=run.iteration)
+            self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
             run.stranded.remove(accepted)
 
     def answered(self) -> None:
-        """Take note of a reply without tool calls: no refusal takes back what came before it."""
+        """Called for a reply without tool calls: no refusal withdraws what came before it."""
         self._since_answer.clear()
 
     def give_back(self, run: Run) -> None:
-        """Return the lines that a refusal took out of the conversation again."""
+        """Return the lines that a refusal withdrew from the conversation."""
         for accepted in self._since_answer:
-            self._ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
+            self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self._since_answer.clear()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
         self._since_answer += [accepted for accepted in lines if accepted.id not in run.carried_out]
         for accepted in lines:
-            self._ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
+            self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
     def _carry_out(self, run: Run, accepted: Accepted) -> str:
         """Do what a todo line says. What was done, for the model; empty for all other lines."""
         if accepted.line.command is None:
             return ""
         try:
-            outcome = f"(Done: {self._plan.carry_out(accepted.line.command)})"
+            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command)})"
         except PlanError as error:
             said = accepted.line.text.strip()
             why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
-            notice = events.Notice(agent=self._agent, iteration=run.iteration, message=why)
-            self._journal.in_order(lambda: self._emit(notice))
+            notice = events.Notice(agent=self._spec.name, iteration=run.iteration, message=why)
+            self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
         run.carried_out.add(accepted.id)
         return outcome

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chain.wording import QUESTION
+from chain.wording import INTERRUPTED_TEXT, QUESTION
 
 if TYPE_CHECKING:
     from chain.events import Phase, Status
@@ -38,27 +38,41 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """What a stopped run comes to."""
+class Outcome:
+    """How a run ended; the waiting lines are still where they were."""
 
     status: Status
-    text: str
+    result: str
+    partial: bool = False
+    phase_reached: Phase | None = None
+    partial_results: tuple[str, ...] = ()
+    termination_reason: str | None = None
 
 
-def stopped(phase: Phase, found: Sequence[Found], skipped: int, streamed: str) -> Stopped:
+def interrupted(phase: Phase | None, found: Sequence[Found]) -> Outcome:
+    """The outcome of a hard interrupt."""
+    results = tuple(f.text for f in found)
+    return Outcome("interrupted", INTERRUPTED_TEXT, True, phase, results, "user_interrupted")
+
+
+def stopped(phase: Phase, found: Sequence[Found], skipped: int, streamed: str) -> Outcome:
     """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended."""
+    status, text = _stopped(phase, found, skipped, streamed.strip())
+    return Outcome(status, text, True, phase, tuple(f.text for f in found), "user_cancelled")
+
+
+def _stopped(phase: Phase, found: Sequence[Found], skipped: int, text: str) -> tuple[Status, str]:
     listed = _listed(found, skipped)
     if phase == "answering":
-        text = streamed.strip()
         if not found:
-            return Stopped("cancelled", f"{text}\n\n{QUESTION}" if text else f"Cancelled. {QUESTION}")
+            return "cancelled", f"{text}\n\n{QUESTION}" if text else f"Cancelled. {QUESTION}"
         note = "Results found but response generation was cancelled."
-        return Stopped("cancelled_during_synthesis", "\n\n".join(p for p in (text, listed, note, QUESTION) if p))
+        return "cancelled_during_synthesis", "\n\n".join(p for p in (text, listed, note, QUESTION) if p)
     if found:
-        return Stopped("cancelled_with_partial", f"{listed}\n\n{QUESTION}")
+        return "cancelled_with_partial", f"{listed}\n\n{QUESTION}"
     if phase == "tools":
-        return Stopped("cancelled", "Cancelled before any results. What would you like to do?")
-    return Stopped("cancelled", f"Cancelled. {QUESTION}")
+        return "cancelled", "Cancelled before any results. What would you like to do?"
+    return "cancelled", f"Cancelled. {QUESTION}"
 
 
 def _listed(found: Sequence[Found], skipped: int) -> str:

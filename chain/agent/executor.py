@@ -22,114 +22,52 @@ cancelled scope, in ``_complete``, so that the history is valid again before any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Protocol
 
 import trio
 
 from chain import events
 from chain.agent import endings
-from chain.agent.conversation import CallIds, Conversation
+from chain.agent.conversation import Conversation
 from chain.agent.delivery import Delivery
-from chain.agent.model_call import Asker, BudgetSpent
-from chain.agent.run import Limits, Outcome, Run, Step
-from chain.agent.tool_calls import ToolRunner
+from chain.agent.endings import Outcome
+from chain.agent.history import History
+from chain.agent.model_call import BudgetSpent, ModelCalls
+from chain.agent.run import Run, Step
+from chain.agent.spec import AgentSpec, Shared
+from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
-from chain.events import Point
-from chain.interruption.prompt import InterruptionPrompt
 from chain.lines.inbox import Inbox
-from chain.lines.receipts import Accepted, Emit, Ledger, Record
-from chain.messages import Message, Text, ToolCall, assistant, to_json, user_text
-from chain.model import Model, Reply, ToolSpec
-from chain.plan import Author, Plan
-from chain.tools import calling
-from chain.tools.registry import Registry
-from chain.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, PLEASE_CONTINUE, STOP_NOTE
+from chain.messages import Message, Text, ToolCall, assistant, user_text
+from chain.model import Model, Reply
+from chain.plan import Author
+from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
 
 
-class Flushing(Record, Protocol):
-    """A journal as the loop needs it."""
-
-    async def flush(self) -> None:
-        """Wait until what was queued is on the disk and told. Raises ``JournalError``."""
-        ...
-
-
 class Executor:
-    """Runs one agent's loop. ``prompt()`` gives the handler prompt as it is now; it never fails."""
+    """Runs one agent's loop."""
 
-    def __init__(
-        self,
-        *,
-        model: Model,
-        system: str,
-        registry: Registry,
-        conversation: Conversation,
-        inbox: Inbox,
-        ledger: Ledger,
-        journal: Flushing,
-        emit: Emit,
-        plan: Plan,
-        prompt: Callable[[], InterruptionPrompt],
-        workspace: Path,
-        limits: Limits,
-        tool_rules: calling.Rules,
-        call_ids: CallIds,
-        agent: str = "main",
-        trace_path: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        self.agent = agent
+    def __init__(self, spec: AgentSpec, shared: Shared, conversation: Conversation, inbox: Inbox) -> None:
+        self.agent = spec.name
         self.conversation = conversation
         self.inbox = inbox
-        self._asker = Asker(
-            agent=agent,
-            model=model,
-            system=system,
-            tools=[ToolSpec(t.name, t.description, t.input_schema) for t in registry],
-            conversation=conversation,
-            emit=emit,
-            max_attempts=limits.max_attempts,
-            spent=self._spent,
-            call_ids=call_ids,
-        )
-        self._tools = ToolRunner(
-            agent=agent,
-            registry=registry,
-            rules=tool_rules,
-            workspace=workspace,
-            plan=plan,
-            conversation=conversation,
-            commit=self._commit,
-            inbox=inbox,
-            journal=journal,
-            emit=emit,
-        )
-        self._delivery = Delivery(
-            agent=agent,
-            inbox=inbox,
-            ledger=ledger,
-            journal=journal,
-            emit=emit,
-            plan=plan,
-            prompt=prompt,
-            commit=self._commit,
-            max_iterations=limits.max_iterations,
-            trace_path=trace_path,
-        )
-        self._journal = journal
-        self._emit = emit
-        self._plan = plan
-        self._limits = limits
+        self._history = history = History(spec, shared.journal, conversation)
+        self._model = ModelCalls(spec, shared, conversation)
+        self._tools = ToolCalls(spec, shared, history, inbox)
+        self._delivery = Delivery(spec, shared, history, inbox)
+        self._limits = spec.limits
+        self._journal = shared.journal
+        self._emit = shared.emit
+        self._plan = shared.plan
         # A conversation that begins does not know the plan that is there already.
-        self._plan_is_news = bool(plan.tasks) and conversation.state == "EMPTY"
+        self._plan_is_news = bool(self._plan.tasks) and conversation.state == "EMPTY"
         self._plan_sent: object = None
         self._unfinished: Run | None = None
-        """The run whose tool calls are still open since the disk did not take their results."""
+        """The run whose tool calls are still open since their results could not be written."""
 
     def plan_changed(self, by: Author) -> None:
         """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
@@ -137,7 +75,7 @@ class Executor:
 
     def use_model(self, model: Model, max_attempts: int) -> None:
         """Ask another model from now on; for the time between two runs."""
-        self._asker.use(model, max_attempts)
+        self._model.use(model, max_attempts)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
@@ -179,7 +117,7 @@ class Executor:
         self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
-        # A run that is over before its first step takes no lines along: they are given back.
+        # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and run.query is None:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
@@ -189,21 +127,21 @@ class Executor:
             await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)
-            if spent := self._spent(run):
+            if spent := self._limits.spent(run.usage):
                 return self._limit_reached(run, spent)
             run.iteration += 1
             most = self._limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
-                reply = await self._asker.reply(run, self._tail(run))
+                reply = await self._model.reply(run, self._tail(run))
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
-            outcome = self._stopped(run) if reply is None else await self._take(run, reply)
+            outcome = self._stopped(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
         return self._at_limit(run)
 
-    async def _take(self, run: Run, reply: Reply) -> Outcome | None:
+    async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
         message, text = reply.message, reply.message.text.strip()
         if reply.stop_reason == "refusal":
@@ -234,7 +172,7 @@ class Executor:
         """
         if run.stop_asked:
             return self._stopped(run)
-        spent = self._spent(run)
+        spent = self._limits.spent(run.usage)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)
@@ -247,7 +185,7 @@ class Executor:
         resume, run.asked = run.asked.resume, run.asked.after_reply()
         if truncated or resume is None:
             return truncated or self._done(run)
-        self._commit(user_text(resume))
+        self._history.append(user_text(resume))
         return None
 
     def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
@@ -255,7 +193,7 @@ class Executor:
         if run.stop_asked:
             return self._stopped(run)
         run.asked = run.asked.after_reply()
-        if run.iteration == self._limits.max_iterations or self._spent(run):
+        if run.iteration == self._limits.max_iterations or self._limits.spent(run.usage):
             self._delivery.settle_todos(run)
         else:
             self._delivery.deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
@@ -267,17 +205,8 @@ class Executor:
         self._plan_sent = self._plan.tasks
         return tuple(text for text in (run.asked.post_prompt, plan) if text)
 
-    def _spent(self, run: Run) -> str:
-        """Which budget the run has used up, or an empty string."""
-        tokens, cost = self._limits.max_tokens, self._limits.max_cost_usd
-        if tokens is not None and run.usage.total_tokens >= tokens:
-            return f"Stopped: the run has used {run.usage.total_tokens:,} tokens, and its budget is {tokens:,}."
-        if cost is not None and run.usage.cost_usd is not None and run.usage.cost_usd >= cost:
-            return f"Stopped: the run has cost ${run.usage.cost_usd:.2f}, and its budget is ${cost:.2f}."
-        return ""
-
     def _append_reply(self, run: Run, message: Message) -> None:
-        self._commit(message)
+        self._history.append(message)
         run.step.appended = True
         # A change that came while the model was answering is still news.
         self._plan_is_news = self._plan_is_news and self._plan.tasks != self._plan_sent
@@ -290,27 +219,6 @@ class Executor:
         self._emit(
             events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
         )
-
-    # --------------------------------------------------------------------------------------------------- one door
-
-    def _commit(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
-        """The one door into the conversation: check, journal, append.
-
-        The journal comes before the append, so that the history never holds what the record does not.
-        """
-        after = self.conversation.check(message)
-        self._journal.record(
-            "message",
-            {
-                "message": to_json(message),
-                "agent": self.agent,
-                "parent_id": "root",
-                "is_interjection": point not in (None, "start"),
-                "line_ids": [a.id for a in lines],
-                "point": point,
-            },
-        )
-        self.conversation.append_checked(message, after)
 
     # --------------------------------------------------------------------------------------------------- endings
 
@@ -328,22 +236,12 @@ class Executor:
         return Outcome("max_iterations", last or f"Stopped after {run.iteration} iterations without a final answer.")
 
     def _stopped(self, run: Run) -> Outcome:
-        phase = run.phase_reached or "thinking"
-        ending = endings.stopped(phase, run.found, run.skipped, "".join(run.step.shown))
-        return Outcome(
-            ending.status,
-            ending.text,
-            partial=True,
-            phase_reached=phase,
-            partial_results=tuple(f.text for f in run.found),
-            termination_reason="user_cancelled",
-        )
+        return endings.stopped(run.phase_reached or "thinking", run.found, run.skipped, "".join(run.step.shown))
 
     def _cut_short(self, run: Run) -> Outcome:
         """The outcome of a cancelled scope: the user's interrupt, or the time limit."""
-        found = tuple(f.text for f in run.found)
         if run.interrupted:
-            return Outcome("interrupted", INTERRUPTED_TEXT, True, run.phase_reached, found, "user_interrupted")
+            return endings.interrupted(run.phase_reached, run.found)
         seconds = f"{self._limits.timeout_s:g} s"
         return Outcome("limit_reached", run.result or f"Stopped after {seconds}, the time limit, without an answer.")
 
@@ -358,15 +256,13 @@ class Executor:
             why = f"The model gave an empty reply{twice}; put it differently, or try again."
             return self._stopped(run) if run.stop_asked else Outcome("empty", why)
         run.nudged = True
-        self._commit(user_text(PLEASE_CONTINUE))
+        self._history.append(user_text(PLEASE_CONTINUE))
         return None
 
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
-        count = self.conversation.withdrawable
-        self._journal.record("withdrawn", {"messages": count, "agent": self.agent, "reason": "refused"})
-        self.conversation.withdraw()
-        self._plan_is_news = bool(self._plan.tasks)  # what told the model of it may be gone
+        self._history.withdraw()
+        self._plan_is_news = bool(self._plan.tasks)  # the message that carried it may be gone
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 
@@ -379,6 +275,6 @@ class Executor:
         if was_cut and shown.strip() and not run.step.appended:
             self._append_reply(run, assistant([Text(shown)]))
         if outcome.termination_reason == "user_cancelled":
-            self._commit(user_text(STOP_NOTE))
+            self._history.append(user_text(STOP_NOTE))
         elif outcome.termination_reason == "user_interrupted":
-            self._commit(user_text(INTERRUPT_NOTE))
+            self._history.append(user_text(INTERRUPT_NOTE))

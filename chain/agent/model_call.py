@@ -1,22 +1,21 @@
 """One model call, asked for again as often as it makes sense.
 
-What is asked again is the same conversation: nothing partial was appended, so a retry takes back only what was shown.
+What is asked again is the same conversation: nothing partial was appended, so a retry only unshows what was shown.
 These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import trio
 
 from chain import events
-from chain.agent.conversation import CallIds, Conversation
+from chain.agent.conversation import Conversation
 from chain.agent.run import Run
+from chain.agent.spec import AgentSpec, Shared
 from chain.errors import ConversationError, ModelError, ParameterRefused
-from chain.lines.receipts import Emit
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 
@@ -26,30 +25,15 @@ LONGEST_DELAY_S = 30.0
 half so that many chains do not come back in step."""
 
 
-class Asker:
-    """Asks a model for the replies of one agent. ``spent(run)`` says which budget is used up, or nothing."""
+class ModelCalls:
+    """Asks the model for the replies of one agent."""
 
-    def __init__(
-        self,
-        *,
-        agent: str,
-        model: Model,
-        system: str,
-        tools: Sequence[ToolSpec],
-        conversation: Conversation,
-        emit: Emit,
-        max_attempts: int,
-        spent: Callable[[Run], str],
-        call_ids: CallIds,
-    ) -> None:
-        self._agent = agent
-        self._system = system
-        self._tools = tools
+    def __init__(self, spec: AgentSpec, shared: Shared, conversation: Conversation) -> None:
+        self._spec = spec
+        self._shared = shared
         self._conversation = conversation
-        self._emit = emit
-        self._spent = spent
-        self._call_ids = call_ids
-        self.use(model, max_attempts)
+        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
+        self.use(spec.model, spec.limits.max_attempts)
 
     def use(self, model: Model, max_attempts: int) -> None:
         """Ask this model from the next call on."""
@@ -66,7 +50,7 @@ class Asker:
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
                 messages, memory = self._conversation.request(), self._conversation.memory
-                request = Request(self._system, messages, self._tools, tail, overrides, memory)
+                request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
                     reply = await self._model.reply(request, lambda delta: self._show(run, delta))
@@ -104,7 +88,7 @@ class Asker:
         if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
             return reply  # it will not be appended
         try:
-            message = self._call_ids.claimed(reply.message)
+            message = self._shared.call_ids.claimed(reply.message)
             self._conversation.check(message)
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None
@@ -115,7 +99,7 @@ class Asker:
         return replace(reply, message=message, cut_calls=cut)
 
     def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
-        """The handler's settings less those that the service refused, which the user is told."""
+        """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
@@ -123,31 +107,33 @@ class Asker:
             raise error
         source = run.asked.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
-        self._emit(events.Notice(agent=self._agent, message=why, file=source))
+        self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
-        if spent := self._spent(run):
+        if spent := self._spec.limits.spent(run.usage):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
-        self._emit(
-            events.Retry(agent=self._agent, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason)
+        self._shared.emit(
+            events.Retry(
+                agent=self._spec.name, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason
+            )
         )
         await trio.sleep(delay_s)
 
     def _show(self, run: Run, delta: Delta) -> None:
         if delta.kind == "thinking":
-            self._emit(events.ThinkingDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+            self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
             return
         run.step.shown.append(delta.text)
-        self._emit(events.TextDelta(agent=self._agent, iteration=run.iteration, text=delta.text))
+        self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
 
     def _account(self, run: Run, usage: Usage) -> None:
         run.usage += usage
-        self._emit(
+        self._shared.emit(
             events.UsageReport(
-                agent=self._agent,
+                agent=self._spec.name,
                 iteration=run.iteration,
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,
@@ -167,7 +153,7 @@ class _HandlerLimit(Exception):
 
 
 def _goes_on(run: Run) -> bool:
-    # In a function of its own, since a type checker takes an attribute for fixed across an await.
+    # In a function of its own, since a type checker assumes that an attribute does not change across an await.
     return not run.stop_asked
 
 

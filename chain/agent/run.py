@@ -1,4 +1,4 @@
-"""One run: what bounds it, what it has come to so far, and the handle that stops it."""
+"""One run: its state so far, and the handle that stops it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,9 @@ from typing import Literal
 import trio
 
 from chain.agent.endings import Found
-from chain.events import Phase, Status
+from chain.events import Phase
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a run. ``None`` is no bound; ``max_attempts`` counts the first attempt of a model call too."""
-
-    max_iterations: int = 20
-    timeout_s: float = 1800.0
-    max_attempts: int = 4
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended; the waiting lines are still where they were."""
-
-    status: Status
-    result: str
-    partial: bool = False
-    phase_reached: Phase | None = None
-    partial_results: tuple[str, ...] = ()
-    termination_reason: str | None = None
 
 
 @dataclass(eq=False)

@@ -13,29 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import TypeVar
 
 import trio
 
-from chain import events
-from chain.agent.conversation import Conversation
+from chain import events, records
 from chain.agent.endings import Found
+from chain.agent.history import History
 from chain.agent.run import Run
+from chain.agent.spec import AgentSpec, Shared
 from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
-from chain.lines.receipts import Emit, Record
-from chain.messages import Message, ToolCall, ToolResult, tool_results
-from chain.plan import Plan
+from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.registry import Registry
 from chain.tools.tool import Guidance, Tool, ToolContext
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_AT_ONCE = 8
 """Calls of a batch that run at the same time: enough to hide the waits of slow disks and servers, few enough that a
-reply with a hundred of them takes neither all threads nor all open files."""
+reply with a hundred of them uses up neither the threads nor the open files."""
 
 T = TypeVar("T")
 
@@ -59,37 +56,18 @@ class _Planned:
 
     @property
     def goes_along(self) -> bool:
-        """Whether neighbours cannot tell when it runs. A call that is not run is as harmless as one that reads."""
+        """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
         return self.tool is None or self.tool.read_only
 
 
-class ToolRunner:
-    """Runs the tools of one agent. ``commit`` is the executor's door into the conversation."""
+class ToolCalls:
+    """Runs the tool calls of one agent."""
 
-    def __init__(
-        self,
-        *,
-        agent: str,
-        registry: Registry,
-        rules: calling.Rules,
-        workspace: Path,
-        plan: Plan,
-        conversation: Conversation,
-        commit: Callable[[Message], None],
-        inbox: Inbox,
-        journal: Record,
-        emit: Emit,
-    ) -> None:
-        self._agent = agent
-        self._registry = registry
-        self._rules = rules
-        self._workspace = workspace
-        self._plan = plan
-        self._conversation = conversation
-        self._commit = commit
+    def __init__(self, spec: AgentSpec, shared: Shared, history: History, inbox: Inbox) -> None:
+        self._spec = spec
+        self._shared = shared
+        self._history = history
         self._inbox = inbox
-        self._journal = journal
-        self._emit = emit
 
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
@@ -116,9 +94,9 @@ class ToolRunner:
         if is_cut:
             return _Planned(call, None, CUT_OFF)
         try:
-            return _Planned(call, calling.find(self._registry, call, self._rules))
+            return _Planned(call, calling.find(self._spec.registry, call, self._shared.tool_rules))
         except ToolError as error:
-            return _Planned(call, None, calling.shortened(str(error), self._rules.result_limit))
+            return _Planned(call, None, calling.shortened(str(error), self._shared.tool_rules.result_limit))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
         if len(batch) == 1:
@@ -150,11 +128,18 @@ class ToolRunner:
         call, tool = planned.call, planned.tool
         await trio.lowlevel.checkpoint_if_cancelled()
         if tool is not None:
-            self._journal.record("tool_started", {"id": call.id, "name": call.name, "agent": self._agent})
+            self._shared.journal.record(records.ToolStarted(call.id, call.name, self._spec.name))
             run.step.started.add(call.id)
         run.step.tools = "running"
-        self._emit(
-            events.ToolCall(agent=self._agent, iteration=run.iteration, id=call.id, name=call.name, input=call.input)
+        self._shared.emit(
+            events.ToolCall(
+                agent=self._spec.name,
+                iteration=run.iteration,
+                id=call.id,
+                name=call.name,
+                input=call.input,
+                parent_id=self._spec.parent_id,
+            )
         )
         on_start()
         if tool is None:
@@ -163,20 +148,20 @@ class ToolRunner:
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
-        result = await calling.run(tool, call, self._context(run, call), self._rules)
+        result = await calling.run(tool, call, self._context(run, call), self._shared.tool_rules)
         self._ended(run, call, result, trio.current_time() - begun)
 
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
-        """Take note of a result. It is told even if this raises ``JournalError``, since the call's start was told."""
+        """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
         try:
             if call.id in run.step.started:
-                fields = {"id": call.id, "agent": self._agent, "is_error": result.is_error, "seconds": seconds}
-                self._journal.record("tool_finished", fields)
+                finished = records.ToolFinished(call.id, self._spec.name, result.is_error, seconds)
+                self._shared.journal.record(finished)
         finally:
-            self._emit(
+            self._shared.emit(
                 events.ToolResult(
-                    agent=self._agent,
+                    agent=self._spec.name,
                     iteration=run.iteration,
                     id=call.id,
                     name=call.name,
@@ -189,7 +174,9 @@ class ToolRunner:
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""
         failure: JournalError | None = None
-        for call, stub in zip(self._conversation.open_calls, self._conversation.repair(run.step.started), strict=True):
+        conversation = self._history.conversation
+        calls = conversation.open_calls
+        for call, stub in zip(calls, conversation.repair(run.step.started), strict=True):
             if call.id not in run.step.answered:
                 run.skipped += call.id not in run.step.started
                 try:
@@ -198,22 +185,24 @@ class ToolRunner:
                     failure = error
         if failure is not None:
             raise failure
-        self._commit(tool_results(run.step.answered[c.id] for c in self._conversation.open_calls))
+        self._history.append(tool_results(run.step.answered[call.id] for call in calls))
 
     def _context(self, run: Run, call: ToolCall) -> ToolContext:
         def report(text: str) -> None:
-            self._emit(
-                events.ToolProgress(agent=self._agent, iteration=run.iteration, id=call.id, name=call.name, text=text)
+            self._shared.emit(
+                events.ToolProgress(
+                    agent=self._spec.name, iteration=run.iteration, id=call.id, name=call.name, text=text
+                )
             )
 
-        return ToolContext(self._workspace, self._plan, call.id, _Steering(run, self._inbox), report)
+        return ToolContext(self._shared.workspace, self._shared.plan, call.id, _Steering(run, self._inbox), report)
 
 
 def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
 
     A cancellation beside it is not lost: it strikes again at the next checkpoint. Errors of several calls stay a group,
-    unless all of them tell of one full disk.
+    unless all of them are of one full disk.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
@@ -233,11 +222,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 @dataclass(frozen=True, slots=True)
 class _Steering:
-    """What a running tool is told at its own safe points."""
+    """The guidance for a running tool at its own safe points."""
 
     run: Run
     inbox: Inbox
     seen: set[str] = field(default_factory=set)
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)

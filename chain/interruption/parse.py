@@ -10,7 +10,7 @@ chain runs. The choices that the format leaves open:
 
 Of ``rules`` the first that matches a line decides. What the format leaves open there:
 
-- A rule looks at what ``${message}`` gives, so without the line's marker, and at no more than its beginning
+- A rule sees what ``${message}`` gives, so without the line's marker, and at no more than its beginning
   (``MAX_SEARCHED``). ``^`` and ``$`` are the ends of the line, however many rows it has.
 - Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
   which is the query of a run.
@@ -20,7 +20,7 @@ Of ``rules`` the first that matches a line decides. What the format leaves open 
 - What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
 - An action only adds: ``deliver`` leaves a ``!`` in force.
 - The rules together have ``MAX_SEARCH_S`` for a line. If that is not enough, no rule decides, and the rule that took
-  most of it is a mistake in the file that shows only in use: ``mistake`` tells of it, for the file to be given up.
+  most of it is a mistake in the file that shows only in use: ``mistake`` reports it, and the file is given up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, get_args
 
 from chain import yamlfile
 from chain.interruption.prompt import (
-    DEFAULT_RESUME,
     DEFAULT_USER,
     MAX_SEARCH_S,
     NAMES,
@@ -42,6 +41,7 @@ from chain.interruption.prompt import (
 )
 from chain.messages import Overrides
 from chain.search import BadPattern, Expressions
+from chain.wording import RESUME
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
@@ -66,7 +66,7 @@ def parse(text: str, file: str) -> InterruptionPrompt:
         user_template=user or DEFAULT_USER,
         post_prompt=system,
         overrides=_overrides(top["config"], Overrides()) if "config" in top else Overrides(),
-        resume=_resume(top["resume"], text, DEFAULT_RESUME) if "resume" in top else DEFAULT_RESUME,
+        resume=_resume(top["resume"], text, RESUME) if "resume" in top else RESUME,
         todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct",
     )
     rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
@@ -90,9 +90,7 @@ def _rule(node: Node, source: str, handler: InterruptionPrompt, expressions: Exp
             user_template=user or handler.user_template,
             post_prompt=system or handler.post_prompt,
             overrides=_overrides(keys["config"], handler.overrides) if "config" in keys else handler.overrides,
-            resume=_resume(keys["resume"], source, handler.resume or DEFAULT_RESUME)
-            if "resume" in keys
-            else handler.resume,
+            resume=_resume(keys["resume"], source, handler.resume or RESUME) if "resume" in keys else handler.resume,
         ),
         too_slow=keys["match"].error(
             f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "

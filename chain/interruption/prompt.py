@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chain.messages import Overrides
 from chain.search import Patience, TooSlow
+from chain.wording import RESUME
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from chain.search import Pattern
 
 MAX_SEARCHED = 2_000
-"""Characters of a line that rules look at: what somebody types has fewer, and what is pasted says little by its end."""
+"""Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
 
 MAX_SEARCH_S = 0.1
 """Seconds of processor time that all rules together have for a line: good ones need microseconds."""
@@ -34,11 +35,6 @@ _NOT_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
 """Kinds that are never put to the model as an interruption."""
 
 DEFAULT_USER = "USER INTERRUPTION: ${message}"
-
-DEFAULT_RESUME = (
-    "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
-    "If it is already complete, give the final answer."
-)
 
 _POST_PROMPT = """\
 The user wrote to you while you were at work. Deal with that first, in this reply:
@@ -107,7 +103,7 @@ class Rule:
     """What holds for the lines that ``pattern`` is found in.
 
     ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
-    too long, and ``too_slow`` is what to tell the user then.
+    too long, and ``too_slow`` is the error to report then.
     """
 
     pattern: Pattern
@@ -122,7 +118,7 @@ BUILT_IN = InterruptionPrompt(
     user_template=DEFAULT_USER,
     post_prompt=_POST_PROMPT,
     overrides=Overrides(),
-    resume=DEFAULT_RESUME,
+    resume=RESUME,
     todo_direct=True,
 )
 """The prompt where no file can be used."""
@@ -145,7 +141,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered now; ``outcome`` tells what code already did about it, such as ``(Done: ...)``."""
+    """A line that is delivered now; ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""
@@ -202,7 +198,7 @@ def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: 
         text="\n\n".join(_user_text(chosen.user_template, arrival, situation, count) for arrival, chosen in handled),
         post_prompt=_shared(posts, situation, count),
         overrides=_combined([chosen.overrides for _, chosen in handled]),
-        resume=(_render(own[0], resumes[own[0]], situation, count) or DEFAULT_RESUME) if comes_back else None,
+        resume=(_render(own[0], resumes[own[0]], situation, count) or RESUME) if comes_back else None,
     )
 
 

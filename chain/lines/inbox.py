@@ -16,14 +16,14 @@ import trio
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Ledger, Record, Refused
+from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused
 from chain.wording import FULL
 
 
 class Inbox:
     """The bounded channel of one agent."""
 
-    def __init__(self, ledger: Ledger, journal: Record, emit: Emit, *, agent: str = "main", size: int = 10) -> None:
+    def __init__(self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10) -> None:
         self.agent = agent
         self.size = size
         self._ledger = ledger
@@ -32,7 +32,7 @@ class Inbox:
         self._send, self._receive = trio.open_memory_channel[Accepted](size)
         self._urgent = 0
         self._adjusted: set[str] = set()
-        self._on_room: Callable[[], None] = lambda: None
+        self._room = trio.Event()
 
     def __len__(self) -> int:
         return self._receive.statistics().current_buffer_used
@@ -47,9 +47,15 @@ class Inbox:
         """Whether an urgent line waits."""
         return self._urgent > 0
 
-    def when_room(self, action: Callable[[], None]) -> None:
-        """Have ``action`` called whenever lines have left the channel."""
-        self._on_room = action
+    async def wait_for_change(self) -> None:
+        """Wait until lines have left the channel, or ``wake`` is called; never for nothing."""
+        if self._room.is_set():
+            self._room = trio.Event()
+        await self._room.wait()
+
+    def wake(self) -> None:
+        """Wake who waits for a change: what keeps lines back may be over without one having left."""
+        self._room.set()
 
     def put(self, line: Line, *, id: str = "", iteration: int = 0) -> Accepted | Refused:
         """Accept a line for this agent, or refuse it; one step, without an await."""
@@ -77,11 +83,11 @@ class Inbox:
         return accepted
 
     def drain(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines but the follow-ups, in the order of acceptance."""
-        return self._take(lambda a: a.line.kind != "follow-up")
+        """Remove and return all waiting lines but the follow-ups, in the order of acceptance."""
+        return self._drain(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> Accepted | None:
-        """Take the oldest follow-up, if one waits."""
+        """Remove and return the oldest follow-up, if one waits."""
         found = False
 
         def is_oldest(accepted: Accepted) -> bool:
@@ -90,19 +96,19 @@ class Inbox:
             found = found or wanted
             return wanted
 
-        taken = self._take(is_oldest)
-        return taken[0] if taken else None
+        drained = self._drain(is_oldest)
+        return drained[0] if drained else None
 
-    def take_todos(self) -> tuple[Accepted, ...]:
-        """Take the todo lines, which need no model call."""
-        return self._take(lambda a: a.line.kind == "todo")
+    def drain_todos(self) -> tuple[Accepted, ...]:
+        """Remove and return the todo lines, which need no model call."""
+        return self._drain(lambda a: a.line.kind == "todo")
 
-    def take_all(self) -> tuple[Accepted, ...]:
-        """Take everything that waits."""
-        return self._take(lambda _: True)
+    def drain_all(self) -> tuple[Accepted, ...]:
+        """Remove and return everything that waits."""
+        return self._drain(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
-        """Take one line out for good; the case of its id does not matter.
+        """Remove one line for good; the case of its id does not matter.
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
@@ -115,12 +121,12 @@ class Inbox:
         accepted = found[0]
         if self.was_used(accepted):
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
-        self._take(lambda a: a is accepted)
+        self._drain(lambda a: a is accepted)
         self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
         return accepted
 
     def waiting(self) -> tuple[Accepted, ...]:
-        """What waits, in order, without taking it."""
+        """What waits, in order; it stays."""
         every = self._receive_all()
         self._send_back(every)
         return every
@@ -137,18 +143,18 @@ class Inbox:
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def was_used(self, accepted: Accepted) -> bool:
-        """Whether a running tool has taken the line's adjustment."""
+        """Whether a running tool has read the line's adjustment."""
         return accepted.id in self._adjusted
 
-    def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+    def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
         every = self._receive_all()
         chosen = [wanted(a) for a in every]
-        self._send_back(a for a, take in zip(every, chosen, strict=True) if not take)
-        taken = tuple(a for a, take in zip(every, chosen, strict=True) if take)
-        if taken:
-            self._urgent -= sum(a.line.urgent for a in taken)
-            self._on_room()
-        return taken
+        self._send_back(a for a, leaves in zip(every, chosen, strict=True) if not leaves)
+        drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
+        if drained:
+            self._urgent -= sum(a.line.urgent for a in drained)
+            self.wake()
+        return drained
 
     def _receive_all(self) -> tuple[Accepted, ...]:
         every = []

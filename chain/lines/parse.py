@@ -1,7 +1,7 @@
 """What a submitted line says: pure, no I/O and no state.
 
-The grammar is SPEC section 3. ``parse_line`` looks for the marks in the order of the table below and takes the first
-that fits; a line that fits none is a redirect.
+The grammar is SPEC section 3. ``parse_line`` tries the marks in the order of the table below, and the first that fits
+decides; a line that fits none is a redirect.
 
 ======================  ===========  ======================================================
 the line                kind         meaning

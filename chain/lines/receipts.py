@@ -12,15 +12,17 @@ whose messages then have to leave the conversation again, and the lines in them 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 
-from chain import events
+from chain import events, records
 from chain.errors import JournalError
 from chain.events import Point, Receipt, State
 from chain.lines.parse import MAX_LINE, Line
+from chain.records import Record
 from chain.wording import FULL
 
 MAX_REFUSED = 1_000
@@ -32,10 +34,10 @@ _NEXT: dict[State, frozenset[State]] = {
 }
 
 
-class Record(Protocol):
+class Journal(Protocol):
     """What the ledger needs of a journal."""
 
-    def record(self, type: str, fields: dict[str, Any]) -> None:
+    def record(self, record: Record) -> None:
         """Append one record. Raises ``JournalError``."""
         ...
 
@@ -86,12 +88,12 @@ class Settled:
 
 
 class Ledger:
-    """What became of every line, told to the journal and to whoever listens.
+    """What became of every line, for the journal and for whoever listens.
 
     ``returned``, ``refused`` and ``unsent`` count such lines.
     """
 
-    def __init__(self, journal: Record, emit: Emit) -> None:
+    def __init__(self, journal: Journal, emit: Emit) -> None:
         self._journal = journal
         self._emit = emit
         self.returned = self.refused = self.unsent = 0
@@ -130,8 +132,7 @@ class Ledger:
         while not id or id in self._receipts:
             number += 1
             id = f"L{number}"
-        said = {"id": id, "text": line.text, "kind": line.kind, "urgent": line.urgent, "agent": agent}
-        self._journal.record("line", said)
+        self._journal.record(records.Line(id, line.text, line.kind, line.urgent, agent))
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, len(self._receipts), trio.current_time())
@@ -158,12 +159,14 @@ class Ledger:
         self._settled.pop(accepted.id, None)
         self._settled[accepted.id] = receipt
         self.returned += state == "returned"
-        fields = {"id": receipt.id, "state": state, "agent": receipt.agent, "iteration": iteration, "point": point}
-        self._record_if_possible("receipt", {**fields, "waited_s": waited, "reason": reason})
+        # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
+        # treats it as one that still waits: shown again rather than lost.
+        with suppress(JournalError):
+            self._journal.record(records.Receipt(receipt.id, state, receipt.agent, iteration, point, waited, reason))
         self._journal.in_order(lambda: self._emit(receipt))
 
     def refuse(self, line: Line, agent: str, waiting: int, reason: str, *, id: str = "", iteration: int = 0) -> Refused:
-        """Tell that a line was not accepted; it has no place in the ledger."""
+        """Emits that a line was not accepted; it has no place in the ledger."""
         text = line.text[:MAX_REFUSED]
         self._emit(
             events.LineRefused(
@@ -184,16 +187,8 @@ class Ledger:
         self._emit(receipt)
         return Refused(reason, is_full=reason == FULL)
 
-    def never_sent(self, written: str, reason: str, *, id: str = "", agent: str = "main", iteration: int = 0) -> None:
-        """Tell that a line will not be sent any more; ``written`` is the line with its moment."""
+    def never_sent(self, written: str, reason: str, *, id: str = "", iteration: int = 0) -> None:
+        """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
         self.unsent += 1
         self._unsent.append(written)
-        self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
-
-    def _record_if_possible(self, type: str, fields: dict[str, Any]) -> None:
-        # A disk that takes no receipt must not keep a run from ending. The line itself is on record, so a session that
-        # is read back takes it for one that still waits: shown again rather than lost.
-        try:
-            self._journal.record(type, fields)
-        except JournalError:
-            return
+        self._emit(Receipt(iteration=iteration, id=id, text=written, state="unsent", reason=reason))

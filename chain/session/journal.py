@@ -1,9 +1,9 @@
 """The journal of a session: one append-only file of JSON lines, written as things happen.
 
-Two promises are kept here. A record that was taken is in the file, whole, before ``record`` returns: a process that is
-killed loses nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line of which
-the user was told survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that
-come up meanwhile share the next wait, which makes a pasted burst cost one.
+Two promises are kept here. A record is in the file, whole, before ``record`` returns: a process that is killed loses
+nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line that the user saw
+acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
+up meanwhile share the next wait, so a pasted burst costs one.
 
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 
+from chain import records
 from chain.errors import JournalError
+from chain.records import Record, Unknown
 from chain.threads import Threads
 
 _THREADS = Threads("journals")
@@ -172,11 +174,11 @@ class Journal:
         """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
         return self._failure
 
-    def record(self, type: str, fields: dict[str, Any]) -> None:
+    def record(self, record: Record | Unknown) -> None:
         """Append one record. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        raw = {"type": type, "seq": self._seq + 1, "time": time.time(), **fields}
+        raw = {"type": record.type, "seq": self._seq + 1, "time": time.time(), **records.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:

@@ -1,4 +1,4 @@
-"""The runs of a session, one after the other: how one begins, what follows it, and which model it asks.
+"""The runs of a session, one after the other: how one begins, what follows it, which model it asks, what it came to.
 
 A run is active from the step in which a line starts it to the step that ends it. Both are synchronous, so at any time
 either a run is active or the next line starts one. Between two runs the executor and its model can be replaced.
@@ -6,70 +6,66 @@ either a run is active or the next line starts one. Between two runs the executo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import trio
 
-from chain import events
+from chain import events, records
 from chain.agent import endings
 from chain.agent.conversation import Conversation
+from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
-from chain.agent.run import Limits, Outcome, Run
+from chain.agent.run import Run
+from chain.agent.spec import AgentSpec, Limits, Shared, current_prompt
 from chain.errors import JournalError, UserError
+from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.lines.inbox import Inbox
-from chain.lines.receipts import Emit
+from chain.lines.receipts import Accepted
+from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author
-from chain.session.account import Account
+from chain.plan import Author, Change, Task
 from chain.session.journal import Journal
 from chain.session.trace import Trace, TracedModel
 
 
-class Runs:
-    """Runs what is begun.
+class Session:
+    """Runs what is begun with the main agent, and adds up what the runs used.
 
-    ``make_executor(model=, limits=, conversation=)`` gives an executor in its first state; ``look()`` is called before
-    each run, for what the user should hear of at once.
+    ``interactive``: a person types the lines. They can start a run with the lines that wait, and one that was refused
+    is still in their editor, so it is no failure.
     """
 
     def __init__(
-        self,
-        *,
-        make_executor: Callable[..., Executor],
-        model: Model,
-        limits: Limits,
-        trace: Trace | None,
-        inbox: Inbox,
-        account: Account,
-        journal: Journal,
-        emit: Emit,
-        interactive: bool,
-        look: Callable[[], None],
+        self, spec: AgentSpec, shared: Shared, inbox: Inbox, journal: Journal, trace: Trace | None, *, interactive: bool
     ) -> None:
         self.active: Run | None = None
         self.is_closing = False
         self.has_ended = False
-        self.limits = limits
-        self._make_executor = make_executor
-        self._models = [model]
+        self.last_status: events.Status | None = None
+        self.usage = Usage()
+        self._spec = spec
+        self._shared = shared
+        self._models = [spec.model]
         self._trace = trace
-        self._executor = self._new_executor()
         self._inbox = inbox
-        self._account = account
         self._journal = journal
-        self._emit = emit
         self._interactive = interactive
-        self._look = look
+        self._codes: set[int] = set()
+        self._executor = self._new_executor()
         self._wake = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
-        self._room = trio.Event()
-        self._inbox.when_room(self._wake_senders)
         self._is_ending = False
+        shared.plan.watcher = self
 
     # ------------------------------------------------------------------------------------------- one after the other
+
+    @property
+    def iteration(self) -> int:
+        """The iteration of the run that is active; 0 without one."""
+        return 0 if self.active is None else self.active.iteration
 
     def begin(self, run: Run) -> None:
         """Make a run the active one; none may be active."""
@@ -88,7 +84,9 @@ class Runs:
                 self._wake = trio.Event()
                 while self.active is not None:
                     run = self.active
-                    self._look()
+                    if self._spec.prompts.is_configured:
+                        # A fault of its file is reported at once, not at the first interruption.
+                        current_prompt(self._spec, self._shared.emit, run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
             self.has_ended = self.is_closing = True
@@ -97,7 +95,7 @@ class Runs:
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and everything about the last one has been told."""
+        """Wait until no run is active and every event of the last one has been emitted."""
         while True:
             await self._idle.wait()
             with suppress(JournalError):
@@ -113,39 +111,78 @@ class Runs:
     async def wait_for_room(self) -> None:
         """Wait until there is room for a line."""
         while not self.has_room:
-            if self._room.is_set():
-                self._room = trio.Event()
-            await self._room.wait()
+            await self._inbox.wait_for_change()
 
     def _announce(self, run: Run) -> None:
         query = run.query
         started = events.RunStarted(id=query.id if query else "", query=query.line.message if query else "")
-        self._journal.in_order(lambda: self._emit(started))
+        self._journal.in_order(lambda: self._shared.emit(started))
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
 
-        What is still to come is decided before anything is told, since a listener may submit a line at once.
+        What is still to come is decided before anything is emitted, since a listener may submit a line at once.
         """
         follows = self._interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
         kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
-        returned = () if kept else self._inbox.take_all()
+        returned = () if kept else self._inbox.drain_all()
         query = self._inbox.next_follow_up() if kept else None
         self._hand_over_model()
         self.active = Run(query) if query is not None or len(self._inbox) else None
-        # A listener may start the next run on hearing of this one's end. It is announced when all of that is told.
+        # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
-        self._account.settle(run, outcome, (*run.stranded, *returned))
+        self._settle(run, outcome, (*run.stranded, *returned))
         self._is_ending = False
-        self._wake_senders()
+        self._inbox.wake()
         if self.active is None:
             self._idle.set()
         else:
             self._announce(self.active)
 
-    def _wake_senders(self) -> None:
-        self._room.set()
+    # ------------------------------------------------------------------------------------------- what it came to
+
+    def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
+        """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
+        ledger = self._shared.ledger
+        left = ledger.returned + ledger.unsent + (0 if self._interactive else ledger.refused)
+        codes = {LINES_LEFT: left, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
+        return exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
+
+    def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
+        """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
+        for accepted in sorted(left, key=lambda accepted: accepted.number):
+            was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
+            state: events.State = "handled" if was_done else "returned"
+            reason = "" if was_done else outcome.status
+            self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
+        self.usage += run.usage
+        self.last_status = outcome.status
+        self._codes.add(EXIT_CODES[outcome.status])
+        result = self._result(run, outcome)
+        # A full disk must not keep the run from ending.
+        with suppress(JournalError):
+            self._journal.record(records.Result(result.status, result.result, result.iterations, result.usage))
+        self._journal.in_order(lambda: self._shared.emit(result))
+
+    def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        settled = self._shared.ledger.settled()
+        return events.Result(
+            iteration=run.iteration,
+            status=outcome.status,
+            result=outcome.result,
+            replies=tuple(run.replies),
+            iterations=run.iteration,
+            usage=run.usage,
+            partial=outcome.partial,
+            phase_reached=outcome.phase_reached,
+            partial_results=outcome.partial_results,
+            termination_reason=outcome.termination_reason,
+            trace_path=self._shared.trace_path,
+            exit_code=self.exit_code(),
+            receipts=settled.receipts,
+            unsent=settled.unsent,
+        )
 
     # ------------------------------------------------------------------------------------------- with which model
 
@@ -154,12 +191,17 @@ class Runs:
         """The model that the next run asks."""
         return self._models[-1]
 
+    @property
+    def limits(self) -> Limits:
+        """What bounds the next run."""
+        return self._spec.limits
+
     def use_model(self, model: Model, max_attempts: int | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
-        self._journal.record("model", {"name": model.name})
+        self._journal.record(records.Model(model.name))
         self._models = [*(held for held in self._models if held is not model), model]
         if max_attempts is not None:
-            self.limits = replace(self.limits, max_attempts=max_attempts)
+            self._spec = replace(self._spec, limits=replace(self._spec.limits, max_attempts=max_attempts))
         if self.active is None:
             self._hand_over_model()
 
@@ -168,14 +210,17 @@ class Runs:
         if self.active is not None:
             raise UserError("a run is active; stop it first")
         old = self._executor
-        fields = {"messages": len(old.conversation.messages), "agent": old.agent, "reason": "new"}
-        self._journal.record("withdrawn", fields)
+        self._journal.record(records.Withdrawn(len(old.conversation.messages), old.agent, "new"))
         # What else the old one knew (calls left open, lines to give back) is of a history that is gone.
         self._executor = self._new_executor()
 
-    def plan_changed(self, by: Author) -> None:
-        """Take note that the plan changed: the model is told, unless it did it itself."""
+    def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+        """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
+        views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
+        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=by)
+        self._journal.record(records.Plan(change, by))
         self._executor.plan_changed(by)
+        self._journal.in_order(lambda: self._shared.emit(changed))
 
     async def aclose(self) -> None:
         """Close all models that were in use."""
@@ -184,7 +229,7 @@ class Runs:
             await model.aclose()
 
     def _new_executor(self) -> Executor:
-        return self._make_executor(model=self._traced_model(), limits=self.limits, conversation=Conversation())
+        return Executor(replace(self._spec, model=self._traced_model()), self._shared, Conversation(), self._inbox)
 
     def _hand_over_model(self) -> None:
         self._executor.use_model(self._traced_model(), self.limits.max_attempts)

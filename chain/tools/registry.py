@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ class Registry:
         """A registry of these tools. Raises ``ConfigError`` for what cannot be a tool, and if two have one name."""
         registry = cls()
         for each in tools:
-            if not isinstance(each, Tool):
+            if not inspect.iscoroutinefunction(getattr(each, "run", None)):
                 raise ConfigError(f"{getattr(each, '__qualname__', repr(each))} is no tool: decorate it with @tool")
             if each.name in registry.tools:
                 raise ConfigError(f"two tools are called {each.name}; give one of them another name")

@@ -1,13 +1,13 @@
-"""Tools: async functions with a name, a description and a schema made from their type hints.
+"""Tools: the interface, and tools that are async functions with a schema made from their type hints.
 
-A tool is written as::
+A tool is usually written as::
 
     @tool(read_only=True)
     async def count_words(ctx: ToolContext, path: str) -> str:
         \"\"\"Count the words of a text file.\"\"\"
 
-Its first parameter is the context, the others are the input that the model gives, and its docstring is what the model
-is told of it. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
+Its first parameter is the context, the others are the input that the model gives, and its docstring is the description
+that the model reads. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
 reported to the model as well, and the loop goes on. A function that cannot be a tool is a ``TypeError`` where it is
 defined.
 """
@@ -32,12 +32,12 @@ from chain.plan import Plan
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API takes
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a safe point tells a long tool: the adjustments since the last one, and whether to stop now."""
+    """What a long tool learns at a safe point: the adjustments since the last one, and whether to stop now."""
 
     adjustments: tuple[Adjustment, ...] = ()
     stop: bool = False
@@ -46,7 +46,7 @@ class Guidance:
 class Steering(Protocol):
     """Where a tool's safe points get their guidance from."""
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
         ...
 
@@ -64,7 +64,7 @@ class ToolContext:
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
-        return self.steering.take_guidance()
+        return self.steering.new_guidance()
 
     def progress(self, text: str) -> None:
         """Say something for people to watch; the model does not see it."""
@@ -73,9 +73,55 @@ class ToolContext:
         self.report(text)
 
 
+class Tool(Protocol):
+    """A tool, as the agent knows it.
+
+    ``timeout_s`` is in seconds, ``None`` for the configured default. A tool that is ``read_only`` has no effects and
+    may run beside its neighbours; one that ``needs_approval`` runs only if the user allows it.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the model calls it by: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the model reads about it."""
+        ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the input, of type object."""
+        ...
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds until a call is stopped."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it has no effects."""
+        ...
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the user has to allow it."""
+        ...
+
+    def check(self, input: Mapping[str, Any]) -> object:
+        """Raises ``ToolError`` for input that does not fit the schema."""
+        ...
+
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+        """Checks the input and runs the tool; returns the text of the result. Raises ``ToolError`` where it cannot."""
+        ...
+
+
 @dataclass(frozen=True)
-class Tool:
-    """A tool as the executor knows it. ``timeout_s`` of ``None`` means the configured default."""
+class FunctionTool:
+    """A ``Tool`` made of an async function (``@tool``)."""
 
     function: ToolFunction
     name: str
@@ -95,11 +141,11 @@ class Tool:
         return await self.function(context, **self.check(input))
 
     def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """The input as the function takes it. Raises ``ToolError`` for input that does not fit the schema."""
+        """The input as the function's arguments. Raises ``ToolError`` for input that does not fit the schema."""
         from pydantic import ValidationError
 
         try:
-            # The JSON mode of strict validation is the one that takes what JSON can say and coerces nothing else.
+            # The JSON mode of strict validation is the one that accepts what JSON can say and coerces nothing else.
             checked = self._input_model.model_validate_json(json.dumps(input), strict=True)
         except ValidationError as error:
             faults = "; ".join(_fault(f["loc"], f["msg"]) for f in error.errors(include_url=False, include_input=False))
@@ -133,13 +179,13 @@ def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - walks any JSON
 
 
 @overload
-def tool(function: ToolFunction, /) -> Tool: ...
+def tool(function: ToolFunction, /) -> FunctionTool: ...
 
 
 @overload
 def tool(
     *, name: str = "", timeout_s: float | None = None, read_only: bool = False, needs_approval: bool = False
-) -> Callable[[ToolFunction], Tool]: ...
+) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
 def tool(
@@ -150,14 +196,14 @@ def tool(
     timeout_s: float | None = None,
     read_only: bool = False,
     needs_approval: bool = False,
-) -> Tool | Callable[[ToolFunction], Tool]:
+) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds.
 
     Raises ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
-    def make(function: ToolFunction) -> Tool:
-        made = Tool(
+    def make(function: ToolFunction) -> FunctionTool:
+        made = FunctionTool(
             function=function,
             name=name or getattr(function, "__name__", ""),
             description=inspect.getdoc(function) or "",
@@ -172,7 +218,7 @@ def tool(
     return make(function) if function is not None else make
 
 
-def _mistakes(made: Tool) -> Iterator[str]:
+def _mistakes(made: FunctionTool) -> Iterator[str]:
     """What keeps a function from being a tool, and how to put it right."""
     if not inspect.iscoroutinefunction(made.function):
         yield "it must be defined with async def"

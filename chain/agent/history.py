@@ -1,0 +1,48 @@
+"""The one door into an agent's conversation: check, journal, append.
+
+The journal comes before the append, so that the conversation never holds what the record does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chain import records
+from chain.agent.conversation import Conversation
+from chain.agent.spec import AgentSpec
+from chain.events import Point
+from chain.lines.receipts import Accepted, Journal
+from chain.messages import Message
+
+
+class History:
+    """The conversation of one agent, on the record."""
+
+    def __init__(self, spec: AgentSpec, journal: Journal, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self._spec = spec
+        self._journal = journal
+
+    def append(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
+        """Validates, journals and appends a message; ``lines`` are those that it delivers, at ``point``.
+
+        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        """
+        after = self.conversation.check(message)
+        self._journal.record(
+            records.Message(
+                message,
+                agent=self._spec.name,
+                parent_id=self._spec.parent_id,
+                is_interjection=point not in (None, "start"),
+                line_ids=tuple(accepted.id for accepted in lines),
+                point=point,
+            )
+        )
+        self.conversation.append_checked(message, after)
+
+    def withdraw(self) -> None:
+        """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""
+        count = self.conversation.withdrawable
+        self._journal.record(records.Withdrawn(count, self._spec.name, "refused"))
+        self.conversation.withdraw()

@@ -1,0 +1,109 @@
+"""What an agent is made of: what is its own, and what it shares with the other agents of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from chain import events
+from chain.agent.conversation import CallIds
+from chain.errors import ConfigError
+from chain.interruption.prompt import InterruptionPrompt
+from chain.lines.receipts import Emit, Journal, Ledger
+from chain.messages import Usage
+from chain.model import Model
+from chain.plan import Plan
+from chain.tools.calling import Rules
+from chain.tools.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a run. ``None`` is no bound; ``max_attempts`` counts the first attempt of a model call too."""
+
+    max_iterations: int = 20
+    timeout_s: float = 1800.0
+    max_attempts: int = 4
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+    def spent(self, usage: Usage) -> str:
+        """Which budget a run with this usage has used up, as a sentence; empty if none."""
+        if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
+            return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
+        if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
+            return f"Stopped: the run has cost ${usage.cost_usd:.2f}, and its budget is ${self.max_cost_usd:.2f}."
+        return ""
+
+
+class PromptSource(Protocol):
+    """Where an agent's handler prompt is from, such as a file that is read again when it changed."""
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether it is another than the built-in one."""
+        ...
+
+    def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
+        """The prompt that holds, and why it is not the configured one; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """One agent: ``parent_id`` is the tool call that made it, or ``root``."""
+
+    name: str
+    parent_id: str
+    system: str
+    model: Model
+    registry: Registry
+    limits: Limits
+    prompts: PromptSource
+
+
+class FlushedJournal(Journal, Protocol):
+    """A journal as the loop needs it."""
+
+    async def flush(self) -> None:
+        """Wait until what was recorded is on the disk and acknowledged. Raises ``JournalError``."""
+        ...
+
+
+class TraceFile(Protocol):
+    """The debug trace, as events name it."""
+
+    @property
+    def path(self) -> str | None:
+        """The file of the run that is active, or of the last one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all agents of a session share."""
+
+    journal: FlushedJournal
+    ledger: Ledger
+    emit: Emit
+    plan: Plan
+    workspace: Path
+    tool_rules: Rules = field(default_factory=Rules)
+    call_ids: CallIds = field(default_factory=CallIds)
+    trace: TraceFile | None = None
+
+    @property
+    def trace_path(self) -> str | None:
+        """The file of the debug trace, if there is one."""
+        return None if self.trace is None else self.trace.path
+
+
+def current_prompt(spec: AgentSpec, emit: Callable[[events.Event], None], iteration: int) -> InterruptionPrompt:
+    """The handler prompt of an agent as it is now. A fault of its file is reported."""
+    prompt, error = spec.prompts.current()
+    if error is not None:
+        why = f"the built-in handler prompt is used: {error.message}"
+        emit(events.Notice(agent=spec.name, iteration=iteration, message=why, file=error.file, line=error.line))
+    return prompt

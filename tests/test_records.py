@@ -1,0 +1,121 @@
+"""The records of a journal: what is written is read back, and so is what version 0.1.0 wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain import events, messages, plan, records
+from chain.records import Entry, Unknown, from_json, to_json
+
+WORDS = st.text(max_size=20)
+COUNTS = st.integers(0, 10**9)
+SECONDS = st.floats(0, 1e9)
+JSON = st.recursive(
+    st.none() | st.booleans() | COUNTS | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
+)
+BLOCKS = st.one_of(
+    st.builds(messages.Text, WORDS),
+    st.builds(messages.Thinking, WORDS, WORDS),
+    st.builds(messages.ToolCall, WORDS, WORDS, st.dictionaries(WORDS, JSON, max_size=3)),
+    st.builds(messages.ToolResult, WORDS, WORDS, st.booleans()),
+    st.just(messages.Opaque({"type": "redacted_thinking", "data": "x"})),
+)
+MESSAGES = st.builds(messages.Message, st.sampled_from(["user", "assistant"]), st.lists(BLOCKS, max_size=4).map(tuple))
+POINTS = st.none() | st.sampled_from(get_args(events.Point))
+TASKS = st.builds(plan.Task, WORDS, st.sampled_from(get_args(plan.TaskState)), WORDS)
+CHANGES = st.one_of(
+    st.builds(plan.Added, WORDS),
+    st.builds(plan.Closed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS),
+    st.builds(plan.Replaced, st.lists(WORDS, max_size=4).map(tuple)),
+    st.builds(plan.Restored, st.lists(TASKS, max_size=4).map(tuple)),
+)
+USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
+RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
+    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS),
+    records.Line: st.builds(records.Line, WORDS, WORDS, WORDS, st.booleans(), WORDS, WORDS),
+    records.Receipt: st.builds(
+        *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
+        *(st.none() | SECONDS, WORDS),
+    ),
+    records.Message: st.builds(
+        records.Message, MESSAGES, WORDS, WORDS, st.booleans(), st.lists(WORDS, max_size=3).map(tuple), POINTS
+    ),
+    records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
+    records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
+    records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS),
+    records.Plan: st.builds(records.Plan, CHANGES, st.sampled_from(get_args(plan.Author))),
+    records.Model: st.builds(records.Model, WORDS),
+    records.Result: st.builds(records.Result, st.sampled_from(get_args(events.Status)), WORDS, COUNTS, USAGE),
+}
+
+
+def test_every_type_of_record_is_drawn() -> None:
+    assert set(RECORDS) == set(get_args(records.Record))
+
+
+@given(st.one_of(*RECORDS.values()), st.integers(1, 10**9), SECONDS)
+def test_what_is_written_is_read_back(record: records.Record, seq: int, time: float) -> None:
+    row = json.dumps({"type": record.type, "seq": seq, "time": time, **to_json(record)})
+    assert from_json(json.loads(row)) == Entry(seq, time, record)
+
+
+@given(st.dictionaries(WORDS, JSON, max_size=4))
+def test_a_record_of_another_version_is_kept_whole(fields: dict[str, Any]) -> None:
+    row = {**fields, "type": "of the future", "seq": 7, "time": 1.5}
+    entry = from_json(row)
+    assert isinstance(entry.record, Unknown)
+    assert {**to_json(entry.record), "type": "of the future", "seq": 7, "time": 1.5} == row
+
+
+@given(st.sampled_from(sorted(kind.type for kind in RECORDS)), st.dictionaries(WORDS, JSON, max_size=4), st.data())
+def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.DataObject) -> None:
+    names = ["id", "text", "kind", "agent", "message", "tasks", "by", "change", "status", "n", "usage", "state"]
+    fields |= {name: data.draw(JSON) for name in data.draw(st.sets(st.sampled_from(names)))}
+    why = ""
+    try:
+        from_json({**fields, "type": type, "seq": 1, "time": 0.0})
+    except ValueError as error:
+        why = str(error)
+    assert not why or why.startswith("record 1: ")
+    for broken in ({}, {"type": type}, {"type": 5, "seq": 1, "time": 0}, {"type": type, "seq": "1", "time": 0}):
+        with pytest.raises(ValueError, match="a record needs a type, a seq and a time"):
+            from_json(broken)
+
+
+# As version 0.1.0 wrote them, copied from a session of it.
+OLD = """
+{"type":"session","seq":1,"time":1.5,"id":"20260101-120000-abcdef","version":"0.1.0","model":"offline","workspace":"/w"}
+{"type":"line","seq":2,"time":1.5,"id":"L1","text":"Count them","kind":"verbatim","urgent":false,"agent":"main"}
+{"type":"message","seq":3,"time":1.5,"message":{"role":"user","content":[{"type":"text","text":"Count them"}]},\
+"agent":"main","parent_id":"root","is_interjection":false,"line_ids":["L1"],"point":"start"}
+{"type":"receipt","seq":4,"time":1.5,"id":"L1","state":"delivered","agent":"main","iteration":0,"point":"start",\
+"waited_s":0.1,"reason":""}
+{"type":"line","seq":5,"time":1.5,"id":"L2","text":"!now","kind":"urgent","urgent":true,"agent":"main"}
+{"type":"tool_started","seq":6,"time":1.5,"id":"t1","name":"look","agent":"main"}
+{"type":"tool_finished","seq":7,"time":1.5,"id":"t1","agent":"main","is_error":false,"seconds":0.25}
+{"type":"plan","seq":8,"time":1.5,"tasks":[{"n":1,"text":"a","state":"DONE","reason":""},\
+{"n":2,"text":"b","state":"FAILED","reason":"no"}],"by":"user"}
+{"type":"withdrawn","seq":9,"time":1.5,"messages":3,"agent":"main","reason":"refused"}
+{"type":"model","seq":10,"time":1.5,"name":"other"}
+{"type":"result","seq":11,"time":1.5,"status":"done","result":"Two.","iterations":2,"usage":{"input_tokens":1,\
+"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4,"cost_usd":null}}
+"""
+
+
+def test_a_journal_of_version_0_1_0_is_read() -> None:
+    rows = OLD.replace("\\\n", "").split("\n")[1:-1]
+    entries = [from_json(json.loads(row)) for row in rows]
+    assert [entry.seq for entry in entries] == list(range(1, 12))
+    assert {type(entry.record) for entry in entries} == set(RECORDS)
+    assert entries[7].record == records.Plan(
+        plan.Restored((plan.Task("a", "DONE"), plan.Task("b", "FAILED", "no"))), "user"
+    )
+    assert entries[4].record == records.Line("L2", "!now", "urgent", True, "main")
+    assert entries[10].record == records.Result("done", "Two.", 2, messages.Usage(1, 2, 3, 4))
