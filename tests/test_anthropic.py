@@ -61,8 +61,10 @@ from chain.errors import ModelError
 from chain.messages import Message, Usage, user_text
 from chain.model import Reply, Request
 from chain.providers.anthropic import encoding
-from chain.providers.anthropic.client import CONNECT_S, AnthropicModel, Price, Service, _retry_after
+from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.failures import Failures, retry_after
+from chain.providers.anthropic.service import CONNECT_S, Price, Service
 
 ROOT = Path(__file__).parent.parent
 ATTEMPTS = 4
@@ -609,7 +611,7 @@ async def test_a_server_without_a_key_gets_none(key: str | None, full_environmen
     async with serve([text("x")], policy=Policy(key=None)) as double:
         model = model_at(double.url, key=key)
         assert (await ask(model)).message.text == "x"
-        assert (await model.look()).is_good
+        assert (await model.check()).is_good
         await model.aclose()
     for seen in (*double.requests, *double.lookups):
         assert "authorization" not in seen.headers
@@ -676,22 +678,22 @@ async def test_one_client_is_built_however_many_ask_at_once() -> None:
         ("model: claude-0", KEY, "claude-0", "does not know claude-0: model: claude-0; check model and base_url"),
     ],
 )
-async def test_a_look_says_what_is_wrong(fault: str | None, key: str, model: str, words: str) -> None:
+async def test_a_check_says_what_is_wrong(fault: str | None, key: str, model: str, words: str) -> None:
     async with serve([]) as double:
         if fault:
             double.expect_fault(fault)
         adapter = model_at(double.url, key=key, model=model)
-        found = await adapter.look()
+        found = await adapter.check()
         await adapter.aclose()
     assert words in found.message
     assert found.is_good is (fault is None)
 
 
-async def test_a_look_where_nobody_is() -> None:
+async def test_a_check_where_nobody_is() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         adapter = model_at(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        found = await adapter.look()
+        found = await adapter.check()
         assert (found.is_good, "cannot be reached" in found.message) == (False, True)
         await adapter.aclose()
 
@@ -729,7 +731,7 @@ async def test_what_a_server_says_of_its_models_decides_and_nothing_else(name: s
         thread = Thread(target=server.serve_forever)
         thread.start()
         adapter = model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None)
-        found = await adapter.look()
+        found = await adapter.check()
         await adapter.aclose()
         server.shutdown()
         thread.join()
@@ -1021,11 +1023,11 @@ async def test_a_redirect_is_not_followed(code: int, clock: MockClock) -> None:
 
 
 def test_a_date_that_no_clock_can_say_is_no_retry_after() -> None:
-    assert _retry_after({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}) is None
+    assert retry_after({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}) is None
 
 
 def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     service = Service("sk-key", "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret")
-    model = AnthropicModel(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
-    assert model._where == "http://127.0.0.1:1/v1"
-    assert model._shown("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"
+    failures = Failures(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
+    assert service.label == "http://127.0.0.1:1/v1"
+    assert failures.redacted("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"

@@ -494,7 +494,7 @@ async def test_a_preparation_that_fails_is_told_by_the_first_call(importing: Imp
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "cannot be made (ImportError: it is broken); check the installation of anthropic" in result.result
-        assert "it is broken" in (await adapter.look()).message
+        assert "it is broken" in (await adapter.check()).message
         assert importing.count == 3
         check_invariants(session)
 
@@ -531,8 +531,9 @@ async def test_who_leaves_at_once_does_not_wait_and_who_calls_waits_for_the_same
 LEAVES = """
 import sys
 import trio
-from chain.providers.anthropic.client import AnthropicModel, Service
+from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.service import Service
 
 async def main():
     model = AnthropicModel(Parameters("m", 10), Service("key"))

@@ -39,7 +39,7 @@ from chain.interruption.prompt import (
 )
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
-from chain.search import Patience
+from chain.search import SearchBudget
 from chain.wording import STOPPED_BY_RULE
 from cli.subcommands.check import check
 
@@ -116,13 +116,13 @@ def test_rules_see_only_lines_that_are_put_to_the_model_as_interruptions(text: s
 
 def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
-    search = Patience.search
+    search = SearchBudget.search
 
-    def note(self: Patience, pattern: Any, text: str, most: int) -> Any:
+    def note(self: SearchBudget, pattern: Any, text: str, max_chars: int) -> Any:
         searched.append(text)
-        return search(self, pattern, text, most)
+        return search(self, pattern, text, max_chars)
 
-    monkeypatch.setattr(Patience, "search", note)
+    monkeypatch.setattr(SearchBudget, "search", note)
     prompt = parse("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
     for _ in range(3):
         assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]

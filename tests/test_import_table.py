@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.app": {"chain", "trio"},

@@ -12,7 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chain.messages import Overrides
-from chain.search import Patience, TooSlow
+from chain.search import SearchBudget, TooSlow
 from chain.wording import RESUME
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ class InterruptionPrompt:
         return self._found[line.message]
 
     def _search(self, line: Line) -> Rule | None:
-        patience = Patience(MAX_SEARCH_S)
+        budget = SearchBudget(MAX_SEARCH_S)
         try:
-            return next((r for r in self.rules if patience.search(r.pattern, line.message, MAX_SEARCHED)), None)
+            return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_SEARCHED)), None)
         except TooSlow:
             # Every rule with that pattern: a file may have it twice.
             for rule in self.rules:
-                rule.was_too_slow = rule.pattern is patience.slowest
+                rule.was_too_slow = rule.pattern is budget.slowest
             return None
 
     @property
