@@ -1,4 +1,4 @@
-"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready to take lines."""
+"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready for lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from chain.version import VERSION
 from chain.wording import MAIN, ROOT
 
 if TYPE_CHECKING:
-    from chain.providers.anthropic.client import AnthropicModel, Finding
+    from chain.providers.anthropic.client import AnthropicModel, Verdict
 
 
 @asynccontextmanager
@@ -160,8 +160,9 @@ def build_model(settings: ModelSettings) -> Model:
 
 def anthropic_model(settings: ModelSettings) -> AnthropicModel:
     """The model of a definition whose provider is ``anthropic``; its library is imported at the first call."""
-    from chain.providers.anthropic.client import AnthropicModel, Price, Service
+    from chain.providers.anthropic.client import AnthropicModel
     from chain.providers.anthropic.encoding import Parameters
+    from chain.providers.anthropic.service import Price, Service
 
     parameters = Parameters(
         model=settings.model,
@@ -185,17 +186,13 @@ def anthropic_model(settings: ModelSettings) -> AnthropicModel:
     return AnthropicModel(parameters, service, price)
 
 
-def look_for_model(settings: ModelSettings) -> Finding:
-    """Ask the service of a definition whether it takes the key and has the model."""
-
-    async def look() -> Finding:
-        model = anthropic_model(settings)
-        try:
-            return await model.look()
-        finally:
-            await model.aclose()
-
-    return trio.run(look)
+async def check_model(settings: ModelSettings) -> Verdict:
+    """Ask the service of a definition whether it accepts the key and has the model."""
+    model = anthropic_model(settings)
+    try:
+        return await model.check()
+    finally:
+        await model.aclose()
 
 
 def check_state(state: Path) -> None:

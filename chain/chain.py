@@ -1,4 +1,4 @@
-"""A session that takes lines and runs chains: the whole of it, as a front end sees it.
+"""A session that accepts lines and runs chains, as a front end sees it.
 
 A line goes in through ``submit``, which is one synchronous step in the trio thread: whether a run is active and what
 becomes of the line are decided together, so a line that races with the end of a run is either an interruption or a new
@@ -31,7 +31,7 @@ from chain.version import VERSION
 from chain.wording import STOPPED_BY_RULE, counted
 
 CLOSING_S = 5.0
-"""How long closing waits for tools that were cancelled; only one that shields itself takes longer than no time."""
+"""Grace period for tools that shield themselves from cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Submitted:
 
 
 class Chain:
-    """A session that takes lines and runs chains. Made by ``open_chain``."""
+    """A session that accepts lines and runs chains. Made by ``open_chain``."""
 
     def __init__(
         self, spec: AgentSpec, shared: Shared, journal: Journal, audience: Audience, session: Session, inbox: Inbox
@@ -112,7 +112,7 @@ class Chain:
         return self._by_rule(parse_line(text, local=local), "").kind == "stop"
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Take note of a line that a script or a pipe will not send any more, which the next result tells as well.
+        """Record that a script or a pipe will not send a line any more; the next result lists it.
 
         ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
         """
@@ -146,14 +146,14 @@ class Chain:
         return True
 
     def drop(self, id: str, reason: str = "") -> str:
-        """Take a waiting line back, and return it as it was typed. The case of its id does not matter.
+        """Remove a waiting line, and return it as it was typed. The case of its id does not matter.
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
         return self._inbox.drop(id, iteration=self._session.iteration, reason=reason).line.text
 
     def last_waiting(self) -> str | None:
-        """The id of the latest line that ``drop`` would still take."""
+        """The id of the latest line that ``drop`` would still remove."""
         return next((a.id for a in reversed(self._inbox.waiting()) if not self._inbox.was_used(a)), None)
 
     @property
@@ -166,13 +166,13 @@ class Chain:
         await self._session.wait_for_room()
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and everything about the last one has been told."""
+        """Wait until no run is active and every event of the last one has been emitted."""
         await self._session.wait_idle()
 
     # ------------------------------------------------------------------------------------------- between the runs
 
     def start_afresh(self) -> None:
-        """Begin a new conversation. The plan stays, and the next request tells the model of it.
+        """Begin a new conversation. The plan stays, and the next request carries it.
 
         Raises ``UserError`` while a run is active, and ``JournalError``, which leaves everything as it was.
         """
@@ -291,7 +291,7 @@ class Chain:
         prompt = self._prompt()
         line = by_rule(prompt, line)
         if prompt.mistake is not None:
-            self._prompt()  # a rule was too slow just now: that is told at once
+            self._prompt()  # a rule was too slow just now, which is reported at once
         return line
 
     def _handle_idle(self, line: Line, id: str, origin: Origin) -> Submitted:

@@ -7,10 +7,10 @@
     │   ├── ConfigError      the configuration or a prompt file
     │   └── SessionError     the session's file or its lock
     ├── ModelError           the model's service failed, or answered what cannot be used
-    │   └── ParameterRefused the service does not take a parameter that was sent
-    ├── ToolError            a tool could not do what it was asked; the model is told and goes on
+    │   └── ParameterRefused the service does not accept a parameter that was sent
+    ├── ToolError            a tool could not do what it was asked; the model reads why and goes on
     │   └── PlanError        a plan operation that makes no sense, such as a task number that does not exist
-    ├── JournalError         the disk did not take a record
+    ├── JournalError         a record could not be written
     └── ConversationError    our bug: a message that the conversation does not allow here
 
 An exception of any other type that leaves this package is our bug, and keeps its traceback.

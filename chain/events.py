@@ -42,6 +42,12 @@ Status: TypeAlias = Literal[
 ]
 """How a run ended (SPEC section 7)."""
 
+TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
+"""The state of a task of the plan."""
+
+Author: TypeAlias = Literal["user", "model"]
+"""Who changed the plan."""
+
 Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 """How far a run had come in its iteration when the user stopped it."""
 
@@ -224,7 +230,7 @@ class TaskView:
 
     n: int
     text: str
-    state: str
+    state: TaskState
     reason: str = ""
 
 
@@ -234,7 +240,7 @@ class PlanChanged(_Event):
 
     type: ClassVar[str] = "plan_changed"
     tasks: tuple[TaskView, ...]
-    by: Literal["user", "model"]
+    by: Author
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +291,7 @@ class Result(_Event):
     """How a run ended.
 
     ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) tell what was settled since the result before, each
+    (lines that a script or a pipe never sent, as they were written) are what was settled since the result before, each
     line once; all else is the run's.
     """
 

@@ -98,7 +98,7 @@ def tool_results(results: Iterable[ToolResult]) -> Message:
 
 
 def assistant(blocks: Iterable[Block]) -> Message:
-    """A reply, without the blank text blocks that the API refuses to take back."""
+    """A reply, without the blank text blocks, which the API refuses as history."""
     return Message("assistant", tuple(b for b in blocks if not (isinstance(b, Text) and not b.text.strip())))
 
 

@@ -27,9 +27,14 @@ StopReason: TypeAlias = Literal[
 """Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
 
 
+Memory: TypeAlias = dict[object, Any]
+"""What models keep about one conversation between its requests, each under a key of its own, such as itself. It lives
+and goes with the conversation, since several conversations may share a model."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it; ``input_schema`` is a JSON schema of type object."""
+    """A tool as the model knows it; ``input_schema`` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -41,7 +46,8 @@ class Request:
     """One model call.
 
     ``messages`` is the conversation, ready to be answered; ``tail`` are texts that this request alone carries after it
-    (SPEC section 5), never blank.
+    (SPEC section 5), never blank. ``memory`` is the same object in every request of a conversation; without one the
+    request is a conversation of its own.
     """
 
     system: str
@@ -49,6 +55,7 @@ class Request:
     tools: Sequence[ToolSpec] = ()
     tail: tuple[str, ...] = ()
     overrides: Overrides = field(default_factory=Overrides)
+    memory: Memory = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Delta:
 
 
 class Model(Protocol):
-    """Something that answers requests."""
+    """Something that answers requests, of any number of conversations."""
 
     @property
     def name(self) -> str:

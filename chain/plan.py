@@ -1,20 +1,19 @@
 """The plan of a session: a list of tasks that the user and the model both work on.
 
 A task is PENDING until it is DONE or FAILED, and both of those are final. Numbers count from 1 and never move, since
-nothing takes a single task away.
+a single task is never removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 from chain.errors import PlanError
+from chain.events import Author, TaskState
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
-
-TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
-Author: TypeAlias = Literal["user", "model"]
+from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 
 MARKS: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
@@ -35,70 +34,23 @@ class Task:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    type: ClassVar[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """The change as a JSON object."""
-        return {"change": self.type, **asdict(self)}
-
-
-@dataclass(frozen=True, slots=True)
-class Added(_Change):
-    """A task came to the end of the list."""
-
-    type: ClassVar[str] = "added"
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Closed(_Change):
-    """Task ``n``, counted from 1, is done or failed."""
-
-    type: ClassVar[str] = "closed"
-    n: int
-    state: Literal["DONE", "FAILED"]
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced(_Change):
-    """The plan is these tasks now, all of them pending; none: it was cleared."""
-
-    type: ClassVar[str] = "replaced"
-    texts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Restored(_Change):
-    """The plan is these tasks now, each in its state: how version 0.1.0 recorded every change."""
-
-    type: ClassVar[str] = "restored"
-    tasks: tuple[Task, ...] = ()
-
-
-Change: TypeAlias = Added | Closed | Replaced | Restored
-"""What happened to a plan, from which with the plan before follows the plan after."""
-
-
-def changed(tasks: tuple[Task, ...], change: Change) -> tuple[Task, ...]:
+def changed(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
     """The tasks after a change."""
     match change:
-        case Added(text):
+        case TaskAdded(text):
             return (*tasks, Task(text))
-        case Closed(n, state, reason):
+        case TaskClosed(n, state, reason):
             return (*tasks[: n - 1], replace(tasks[n - 1], state=state, reason=reason), *tasks[n:])
-        case Replaced(texts):
+        case PlanReplaced(texts):
             return tuple(Task(text) for text in texts)
-        case Restored(tasks):
-            return tasks
+        case PlanRestored(views):
+            return tuple(Task(view.text, view.state, view.reason) for view in views)
 
 
 class Watcher(Protocol):
-    """Who is told of the changes of a plan."""
+    """Who hears of the changes of a plan."""
 
-    def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
+    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """The tasks are about to be these; what this raises keeps the plan as it is."""
         ...
 
@@ -106,7 +58,7 @@ class Watcher(Protocol):
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` is told of each change before it is made.
+    ``watcher`` hears of each change before it is made.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
@@ -132,7 +84,7 @@ class Plan:
         task = _one_line(text, "a task")
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
-        self._change(Added(task), by)
+        self._change(TaskAdded(task, by))
         return f"task {len(self._tasks)} added: {task}"
 
     def close(self, n: int, state: Literal["DONE", "FAILED"], by: Author, reason: str = "") -> str:
@@ -144,7 +96,7 @@ class Plan:
         if task.state != "PENDING":
             raise PlanError(f"task {n} is already {task.state}, which is final: {task.text}")
         why = _one_line(reason, "a reason") if reason.strip() else ""
-        self._change(Closed(n, state, why), by)
+        self._change(TaskClosed(n, state, why, by))
         verb = "completed" if state == "DONE" else "failed"
         return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
@@ -153,17 +105,17 @@ class Plan:
         tasks = tuple(_one_line(text, "a task") for text in texts)
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
-        self._change(Replaced(tasks), by)
+        self._change(PlanReplaced(tasks, by))
         return f"the plan now has {_counted(len(tasks))}"
 
     def clear(self, by: Author) -> str:
         """Take all tasks away."""
         count = len(self._tasks)
-        self._change(Replaced(), by)
+        self._change(PlanReplaced((), by))
         return f"the plan is cleared, {_counted(count)} removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
-        """Do what a plan command says, and tell what was done."""
+        """Carry out a plan command; returns what was done."""
         match command:
             case AddTask(text):
                 return self.add(text, by)
@@ -187,10 +139,10 @@ class Plan:
         of = {state: sum(t.state == state for t in self._tasks) for state in MARKS}
         return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
 
-    def _change(self, change: Change, by: Author) -> None:
+    def _change(self, change: PlanChange) -> None:
         tasks = changed(self._tasks, change)
         if self.watcher is not None:
-            self.watcher.plan_changes(change, tasks, by)
+            self.watcher.plan_changes(change, tasks)
         self._tasks = tasks
 
 

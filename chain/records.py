@@ -4,8 +4,8 @@ A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (fro
 epoch), then the fields of its type. This module is the only one that knows their form. Records of other types are kept
 as they are (``Unknown``), so that a journal of a newer version loses nothing.
 
-What version 0.1.0 wrote is still read: there a ``plan`` record held all tasks, and an urgent line could be of the kind
-``urgent``.
+What version 0.1.0 wrote is still read: there a ``plan`` record held all tasks, and a line was ``urgent`` or not, and if
+it was nothing else, of the kind ``urgent``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from chain import messages, plan
-from chain.events import Point, State, Status
+from chain import messages
+from chain.events import Author, Point, State, Status, TaskView
 from chain.messages import JsonObject, Usage
-from chain.plan import Author
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Line:
     id: str
     text: str
     kind: str
-    urgent: bool
+    urgency: str
     agent: str
     origin: str = "prompt"
 
@@ -105,12 +104,49 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The plan changed."""
+class TaskAdded:
+    """A task came to the end of the plan."""
 
     type: ClassVar[str] = "plan"
-    change: plan.Change
+    change: ClassVar[str] = "added"
+    text: str
     by: Author
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClosed:
+    """Task ``n`` of the plan, counted from 1, is done or failed."""
+
+    type: ClassVar[str] = "plan"
+    change: ClassVar[str] = "closed"
+    n: int
+    state: Literal["DONE", "FAILED"]
+    reason: str
+    by: Author
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReplaced:
+    """The plan is these tasks now, all of them pending; none: it was cleared."""
+
+    type: ClassVar[str] = "plan"
+    change: ClassVar[str] = "replaced"
+    texts: tuple[str, ...]
+    by: Author
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRestored:
+    """The plan is these tasks now, each in its state: how version 0.1.0 recorded every change."""
+
+    type: ClassVar[str] = "plan"
+    change: ClassVar[str] = "restored"
+    tasks: tuple[TaskView, ...]
+    by: Author
+
+
+PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
+"""What happened to a plan, from which with the plan before follows the plan after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +176,9 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-Record: TypeAlias = Session | Line | Receipt | Message | Withdrawn | ToolStarted | ToolFinished | Plan | Model | Result
+Record: TypeAlias = (
+    Session | Line | Receipt | Message | Withdrawn | ToolStarted | ToolFinished | PlanChange | Model | Result
+)
 """What this version writes."""
 
 
@@ -158,8 +196,8 @@ def to_json(record: Record | Unknown) -> JsonObject:
     match record:
         case Message(message=message):
             return {"message": messages.to_json(message), **_fields(record)}
-        case Plan(change, by):
-            return {**change.to_json(), "by": by}
+        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
+            return {"change": record.change, **_fields(record)}
         case Unknown(raw=raw):
             return dict(raw)
         case _:
@@ -181,6 +219,8 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
                 record: Record = _read_message(raw)
             case "plan":
                 record = _read_plan(raw)
+            case "line" if "urgency" not in raw:
+                record = _read_old_line(raw)
             case _:
                 record = _read_fields(_KINDS[type], raw)
         return Entry(seq, float(time), record)
@@ -193,7 +233,7 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
 _KINDS: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Record)}
 
 
-_CHANGES: dict[str, type[Any]] = {change.type: change for change in get_args(plan.Change)}
+_CHANGES: dict[str, type[Any]] = {kind.change: kind for kind in get_args(PlanChange)}
 
 
 @cache
@@ -211,7 +251,7 @@ def _fields(record: object) -> JsonObject:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
     if is_dataclass(value):
         return _fields(value)
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _read_fields(kind: Any, raw: Mapping[str, Any], **given: Any) -> Any:  # noqa: ANN401 - an object of the kind
@@ -249,8 +289,13 @@ def _read_message(raw: Mapping[str, Any]) -> Message:
     return message
 
 
-def _read_plan(raw: Mapping[str, Any]) -> Plan:
-    by = _read(Author, raw["by"], "by")
-    if "tasks" in raw:  # version 0.1.0
-        return Plan(plan.Restored(_read(tuple[plan.Task, ...], raw["tasks"], "tasks")), by)
-    return Plan(_read_fields(_CHANGES[raw["change"]], raw), by)
+def _read_old_line(raw: Mapping[str, Any]) -> Line:
+    is_urgent = _read(bool, raw["urgent"], "urgent")
+    kind = "redirect" if raw["kind"] == "urgent" else raw["kind"]
+    line: Line = _read_fields(Line, {**raw, "kind": kind, "urgency": "urgent" if is_urgent else "next"})
+    return line
+
+
+def _read_plan(raw: Mapping[str, Any]) -> PlanChange:
+    change: PlanChange = _read_fields(_CHANGES[raw.get("change", "restored")], raw)
+    return change

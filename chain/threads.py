@@ -1,7 +1,7 @@
-"""Worker threads for one kind of work, apart from everybody else's.
+"""Worker threads for one kind of work, with a limit of their own.
 
-trio has forty for all of a program. A tool whose thread hangs, on a file system that does not answer, keeps its place
-among them, and forty such tools would keep the journal from the disk.
+trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
+towards it until it ends, and forty such tools would leave the journal without a thread to write with.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import trio
 
 T = TypeVar("T")
 
-MOST = 40
-"""Threads of one kind at the same time: as many as trio has for everybody."""
+MAX_THREADS = 40
+"""Threads of one kind at the same time: as many as trio's own limit."""
 
 
 class Threads:
-    """Threads for the work called ``name``, for whoever runs under one ``trio.run``."""
+    """Threads for the work called ``name``; each ``trio.run`` has a limit of its own."""
 
-    def __init__(self, name: str, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, name: str, limit: int = MAX_THREADS) -> None:
+        self._limit = limit
         self._limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar(name)
 
     async def run(self, work: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
-        """Run ``work`` in a thread; ``abandon_on_cancel`` leaves it behind when the caller is cancelled."""
+        """Run ``work`` in a thread. With ``abandon_on_cancel`` a cancelled caller does not wait for it to end."""
         try:
             limiter = self._limiter.get()
         except LookupError:
-            limiter = trio.CapacityLimiter(self._most)
+            limiter = trio.CapacityLimiter(self._limit)
             self._limiter.set(limiter)
         return await trio.to_thread.run_sync(work, abandon_on_cancel=abandon_on_cancel, limiter=limiter)

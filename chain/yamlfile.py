@@ -1,7 +1,7 @@
-"""YAML read safely, with the place of every value kept, so that a mistake can be told with its line.
+"""YAML read safely. Every value keeps its place, so that a mistake is reported with its line.
 
-Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, which is
-what makes a file of a few hundred bytes with aliases of aliases ("a billion laughs") harmless.
+Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, so that a
+file of a few hundred bytes with aliases of aliases ("a billion laughs") is harmless.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 128 * 1024
-"""The shipped files have at most 30 kB. This much is read in about 0.3 s with libyaml; without it, or to tell what is
-wrong with the file, it can take 3 s."""
+"""The shipped files have at most 30 kB. Reading this much takes about 0.3 s with libyaml; without it, or to
+find what is wrong with the file, up to 3 s."""
 MAX_DEPTH = 20
 MAX_VALUES = 20_000
 MAX_INTEGER = 10**15
 """Beyond it a whole number is no longer exact as a float, and a very long one cannot even be shown."""
 MAX_NUMBER = 40
-"""Characters of a number. Reading one takes time that grows with the square of them: ``1:1:1...``, to the base 60, took
-seconds for what fits into a file."""
+"""Characters of a number. The time to read one grows with their square: ``1:1:1...``, a number to the base 60, took
+seconds at the length that fits into a file."""
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -46,7 +46,7 @@ class Node:
     key: str
 
     def error(self, message: str) -> ConfigError:
-        """A mistake in this value, ready to be raised."""
+        """The error for a mistake in this value, to be raised by the caller."""
         return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line)
 
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
@@ -59,7 +59,7 @@ class Node:
             names = list(known)
             for key, node in self.value.items():
                 if key not in names:
-                    import difflib  # only for a mistake, and the prompt waits for every import
+                    import difflib  # imported only for a mistake, since the prompt waits for every import
 
                     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
                     hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(names)}"
@@ -149,10 +149,11 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` takes; never waits for whoever may write it.
+    """The text of a file, at most a little more than ``parse`` accepts. A FIFO is refused and not waited for.
 
-    With ``within`` a file that is outside that folder is refused, also when a link leads there: the folder is that of a
-    configuration which nobody trusted yet. What is judged is the file that was opened. Raises ``ConfigError``.
+    ``within`` is the folder of a configuration that is not trusted yet: a file outside of it is refused, also when a
+    link leads there. The file that was opened is checked, not its path, which may change meanwhile. Raises
+    ``ConfigError``.
     """
     try:
         # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
@@ -160,7 +161,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ConfigError("is not a file of text", file=path)
-            if within is not None and not _place(descriptor, path).is_relative_to(within.resolve()):
+            if within is not None and not _real_path(descriptor, path).is_relative_to(within.resolve()):
                 raise ConfigError(
                     f"leads out of {within}, whose config.yaml was found and not named: "
                     "if you trust it, name it with --config",
@@ -173,15 +174,15 @@ def read_text(path: Path, within: Path | None = None) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # A file cut by the bound may end inside a character; that it is too large is what matters then.
+        # A file that the bound cut may end inside a character; ``parse`` reports that it is too large.
         if len(raw) <= MAX_BYTES:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
         return raw.decode("utf-8-sig", errors="replace")
 
 
-def _place(descriptor: int, path: Path) -> Path:
-    """Where an open file really is; the system tells, or else its path is followed once more."""
+def _real_path(descriptor: int, path: Path) -> Path:
+    """The real path of an open file, from the system if it knows it, or else by resolving the path once more."""
     known = f"/proc/self/fd/{descriptor}"
     return Path(os.path.realpath(known if os.path.exists(known) else path))
 
@@ -202,7 +203,7 @@ def parse(text: str, file: str) -> Node:
 
 
 def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
-    """Compose with the reader that is there everywhere: libyaml words its errors in another way."""
+    """Compose with PyYAML's own parser, so that an error has the same words with and without libyaml."""
     import yaml
 
     try:
@@ -264,7 +265,7 @@ class _Builder:
                 if name in value:
                     at = key_node.start_mark.line + 1
                     raise ConfigError(f"the key {child.key} is there twice", file=self._file, line=at)
-                # A key's line is what a user looks for, also when its value begins further down.
+                # A key's line is where a user looks, also when its value begins further down.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
         elif isinstance(node, yaml.SequenceNode):
             value = [self.build(item, f"{key}[{n}]", depth + 1) for n, item in enumerate(node.value)]

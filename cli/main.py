@@ -77,12 +77,14 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo(_renderer(args, fd=1))
     settings = arguments.read_settings(args)
     if command == "check":
+        import trio
+
         from cli.subcommands.check import check, check_service
 
         rows, is_good = check(settings, state_folder(os.environ))
         if is_good:
-            found, is_good = check_service(settings)
-            rows += found
+            more, is_good = trio.run(check_service, settings)
+            rows += more
         return _show(rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 

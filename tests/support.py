@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ from chain.config.load import Settings, load_settings
 from chain.errors import JournalError, UserError
 from chain.lines.parse import parse_line
 from chain.messages import Overrides, from_json, to_json
-from chain.model import Delta, Model, Reply, Request
+from chain.model import Delta, Memory, Model, Reply, Request
 from chain.providers.scripted.model import ScriptedModel
 from chain.session.journal import Journal
 from chain.tools.tool import Tool
@@ -132,6 +132,17 @@ class Recorder:
     async def aclose(self) -> None:
         self.closed += 1
         await self.inner.aclose()
+
+
+@dataclass
+class OneConversation:
+    """A model that is asked directly, without a chain: what it keeps of a conversation is kept between its requests."""
+
+    model: Model
+    memory: Memory = field(default_factory=dict)
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None] = lambda delta: None) -> Reply:
+        return await self.model.reply(replace(request, memory=self.memory), on_delta)
 
 
 @dataclass
@@ -654,7 +665,7 @@ class _Walk:
 
     @staticmethod
     def _is_urgent(record: dict[str, Any]) -> bool:
-        return bool(record["urgent"])
+        return bool(record["urgency"] == "urgent")
 
     def _is_follow_up(self, id: str) -> bool:
         return bool(self._lines[id]["kind"] == "follow-up")

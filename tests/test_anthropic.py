@@ -50,6 +50,7 @@ from double import (
     thinking,
     twin_calls,
 )
+from support import OneConversation
 from support import settings as chain_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 from wire import KEY, Wire, model_at, wired
@@ -57,10 +58,13 @@ from wire import KEY, Wire, model_at, wired
 from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import ModelError
-from chain.messages import Usage, user_text
+from chain.messages import Message, Usage, user_text
 from chain.model import Reply, Request
-from chain.providers.anthropic.client import CONNECT_S, AnthropicModel, Price, Service, _retry_after
+from chain.providers.anthropic import encoding
+from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.failures import Failures, retry_after
+from chain.providers.anthropic.service import CONNECT_S, Price, Service
 
 ROOT = Path(__file__).parent.parent
 ATTEMPTS = 4
@@ -607,7 +611,7 @@ async def test_a_server_without_a_key_gets_none(key: str | None, full_environmen
     async with serve([text("x")], policy=Policy(key=None)) as double:
         model = model_at(double.url, key=key)
         assert (await ask(model)).message.text == "x"
-        assert (await model.look()).is_good
+        assert (await model.check()).is_good
         await model.aclose()
     for seen in (*double.requests, *double.lookups):
         assert "authorization" not in seen.headers
@@ -674,22 +678,22 @@ async def test_one_client_is_built_however_many_ask_at_once() -> None:
         ("model: claude-0", KEY, "claude-0", "does not know claude-0: model: claude-0; check model and base_url"),
     ],
 )
-async def test_a_look_says_what_is_wrong(fault: str | None, key: str, model: str, words: str) -> None:
+async def test_a_check_says_what_is_wrong(fault: str | None, key: str, model: str, words: str) -> None:
     async with serve([]) as double:
         if fault:
             double.expect_fault(fault)
         adapter = model_at(double.url, key=key, model=model)
-        found = await adapter.look()
+        found = await adapter.check()
         await adapter.aclose()
     assert words in found.message
     assert found.is_good is (fault is None)
 
 
-async def test_a_look_where_nobody_is() -> None:
+async def test_a_check_where_nobody_is() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         adapter = model_at(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        found = await adapter.look()
+        found = await adapter.check()
         assert (found.is_good, "cannot be reached" in found.message) == (False, True)
         await adapter.aclose()
 
@@ -727,7 +731,7 @@ async def test_what_a_server_says_of_its_models_decides_and_nothing_else(name: s
         thread = Thread(target=server.serve_forever)
         thread.start()
         adapter = model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None)
-        found = await adapter.look()
+        found = await adapter.check()
         await adapter.aclose()
         server.shutdown()
         thread.join()
@@ -745,6 +749,33 @@ async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.Monk
         with pytest.raises(ZeroDivisionError):
             await model.reply(Request("", (user_text("hello"),)), shows)
         assert (await ask(model)).message.text == "x"
+        await model.aclose()
+
+
+async def test_of_two_conversations_on_one_model_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    blocks = encoding._blocks
+
+    def counted(message: Message) -> list[bytes]:
+        encoded.append(sum(map(len, made := blocks(message))))
+        return made
+
+    monkeypatch.setattr(encoding, "_blocks", counted)
+    async with serve(text("An answer."), continuity=False) as double:
+        model = model_at(double.url)
+        talks = {"A": OneConversation(model), "B": OneConversation(model)}
+        histories: dict[str, list[Message]] = {name: [] for name in talks}
+        for n in range(8):
+            for name, talk in talks.items():
+                histories[name].append(user_text(f"{name}, question {n}"))
+                encoded.clear()
+                histories[name].append((await talk.reply(Request(name, tuple(histories[name])))).message)
+                new = histories[name][-3:-1]  # the reply before and the question
+                assert encoded == [sum(map(len, blocks(message))) for message in new]
+                sent = double.requests[-1].body
+                said = [block["text"] for message in sent["messages"] for block in message["content"]]
+                assert said == [message.text for message in histories[name][:-1]]
+                assert sent["system"][0]["text"] == name
         await model.aclose()
 
 
@@ -992,11 +1023,11 @@ async def test_a_redirect_is_not_followed(code: int, clock: MockClock) -> None:
 
 
 def test_a_date_that_no_clock_can_say_is_no_retry_after() -> None:
-    assert _retry_after({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}) is None
+    assert retry_after({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}) is None
 
 
 def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     service = Service("sk-key", "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret")
-    model = AnthropicModel(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
-    assert model._where == "http://127.0.0.1:1/v1"
-    assert model._shown("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"
+    failures = Failures(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
+    assert service.label == "http://127.0.0.1:1/v1"
+    assert failures.redacted("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"

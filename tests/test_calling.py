@@ -23,7 +23,7 @@ from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 class Unsteered:
     """Steering where nobody types."""
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance()
 
 

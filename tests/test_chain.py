@@ -233,13 +233,16 @@ async def test_a_new_conversation_that_cannot_be_recorded_does_not_begin() -> No
         check_invariants(session)
 
 
+def ending(how: str) -> str:
+    """Rules for a task whose only reply ends like this, and for any other."""
+    return f"rules:\n  - {{when: {{user: do the task}}, {how}}}\n  - {{text: The answer.}}"
+
+
 BAD_ENDS = {
-    "refused": "rules:\n  - {times: 1, text: No., stop_reason: refusal}\n  - {text: The answer.}",
-    "context_full": (
-        "rules:\n  - {times: 1, text: As far as, stop_reason: model_context_window_exceeded}\n  - {text: The answer.}"
-    ),
-    "truncated": "rules:\n  - {times: 1, text: Half an, stop_reason: max_tokens}\n  - {text: The answer.}",
-    "error": "rules: [{text: The answer., error: {message: bad request, times: 1}}]",
+    "refused": ending("text: No., stop_reason: refusal"),
+    "context_full": ending("text: As far as, stop_reason: model_context_window_exceeded"),
+    "truncated": ending("text: Half an, stop_reason: max_tokens"),
+    "error": ending("error: {message: bad request}"),
     "interrupted": TWO_STEPS.replace("step: 1", "turn: 1"),
 }
 
@@ -491,7 +494,7 @@ async def test_a_preparation_that_fails_is_told_by_the_first_call(importing: Imp
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "cannot be made (ImportError: it is broken); check the installation of anthropic" in result.result
-        assert "it is broken" in (await adapter.look()).message
+        assert "it is broken" in (await adapter.check()).message
         assert importing.count == 3
         check_invariants(session)
 
@@ -528,8 +531,9 @@ async def test_who_leaves_at_once_does_not_wait_and_who_calls_waits_for_the_same
 LEAVES = """
 import sys
 import trio
-from chain.providers.anthropic.client import AnthropicModel, Service
+from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.service import Service
 
 async def main():
     model = AnthropicModel(Parameters("m", 10), Service("key"))

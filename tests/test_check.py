@@ -191,7 +191,7 @@ class Server(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
-def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> None:
+async def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -199,7 +199,7 @@ def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> N
         text = CONFIG.replace(
             "    offline:", f"    mine: {{provider: anthropic, model: m, base_url: '{address}'}}\n    offline:"
         )
-        rows, is_good = check_service(read(folder, text, model="mine"))
+        rows, is_good = await check_service(read(folder, text, model="mine"))
         server.shutdown()
         thread.join()
     assert is_good
@@ -208,5 +208,5 @@ def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> N
     ]
 
 
-def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:
-    assert check_service(read(folder, model="offline")) == (["all is well"], True)
+async def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:
+    assert await check_service(read(folder, model="offline")) == (["all is well"], True)

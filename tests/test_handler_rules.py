@@ -39,7 +39,7 @@ from chain.interruption.prompt import (
 )
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
-from chain.search import Patience
+from chain.search import SearchBudget
 from chain.wording import STOPPED_BY_RULE
 from cli.subcommands.check import check
 
@@ -116,13 +116,13 @@ def test_rules_see_only_lines_that_are_put_to_the_model_as_interruptions(text: s
 
 def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
-    search = Patience.search
+    search = SearchBudget.search
 
-    def note(self: Patience, pattern: Any, text: str, most: int) -> Any:
+    def note(self: SearchBudget, pattern: Any, text: str, max_chars: int) -> Any:
         searched.append(text)
-        return search(self, pattern, text, most)
+        return search(self, pattern, text, max_chars)
 
-    monkeypatch.setattr(Patience, "search", note)
+    monkeypatch.setattr(SearchBudget, "search", note)
     prompt = parse("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
     for _ in range(3):
         assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]
@@ -394,8 +394,7 @@ async def test_the_queued_event_and_the_journal_tell_the_kind_as_it_is_after_the
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
         await begin(session, gate, "deploy it", "!use B", "use C")
         assert [e.urgency for e in session.of(events.LineQueued)] == ["urgent", "urgent", "next"]
-        recorded = [(r["kind"], r["urgent"]) for r in session.records if r["type"] == "line"][1:]
-        assert recorded == [("redirect", True), ("redirect", True), ("redirect", False)]
+        assert [r["urgency"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "next"]
         assert [r["text"] for r in session.records if r["type"] == "line"][1] == "deploy it", "as it was typed"
         await finish(session, gate)
 

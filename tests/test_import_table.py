@@ -39,8 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.model": PURE,
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
-    "chain.plan": {"chain.errors", "chain.lines.parse"},
-    "chain.records": {"chain.events", "chain.messages", "chain.plan"},
+    "chain.records": {"chain.events", "chain.messages"},
+    "chain.plan": {"chain.errors", "chain.events", "chain.lines.parse", "chain.records"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.app": {"chain", "trio"},

@@ -121,12 +121,12 @@ async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
     assert desk.inbox.waiting() == (accepted,)
     assert desk.states == {"L1": "queued"}
     (record,) = desk.records
-    assert {k: record[k] for k in ("type", "id", "text", "kind", "urgent", "agent")} == {
+    assert {k: record[k] for k in ("type", "id", "text", "kind", "urgency", "agent")} == {
         "type": "line",
         "id": "L1",
         "text": "!use the other file",
         "kind": "redirect",
-        "urgent": True,
+        "urgency": "urgent",
         "agent": "main",
     }
 
@@ -210,10 +210,10 @@ async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_ori
         ("redirect", "urgent", "script", None),
         ("question", "next", "prompt", None),
     ]
-    assert [(r["kind"], r["urgent"], r["origin"]) for r in synced.records] == [
-        ("guidance", True, "json"),
-        ("redirect", True, "script"),
-        ("question", False, "prompt"),
+    assert [(r["kind"], r["urgency"], r["origin"]) for r in synced.records] == [
+        ("guidance", "urgent", "json"),
+        ("redirect", "urgent", "script"),
+        ("question", "next", "prompt"),
     ]
 
 

@@ -147,8 +147,8 @@ async def test_the_record_of_a_line_says_that_it_was_made_urgent_by_its_key() ->
         session.chain.submit("why?", urgency="urgent")
         gate.open.set()
         await session.chain.wait_idle()
-        found = {r["id"]: (r["kind"], r["urgent"]) for r in session.records if r["type"] == "line"}
-        assert found == {"L1": ("redirect", False), "L2": ("question", True)}
+        found = {r["id"]: (r["kind"], r["urgency"]) for r in session.records if r["type"] == "line"}
+        assert found == {"L1": ("redirect", "next"), "L2": ("question", "urgent")}
 
 
 async def test_a_line_that_comes_back_has_one_receipt_for_whoever_sent_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support import OneConversation
 
 from chain.config.system_prompt import read_system_prompt
 from chain.errors import ToolError
@@ -32,7 +33,7 @@ SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
 
 
 class Unsteered:
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance()
 
 
@@ -43,7 +44,7 @@ class Driver:
     workspace: Path
     conversation: list[Message] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
-    model: ScriptedModel = field(default_factory=lambda: ScriptedModel(RULES))
+    model: OneConversation = field(default_factory=lambda: OneConversation(ScriptedModel(RULES)))
     replies: list[Message] = field(default_factory=list)
 
     async def run(self, query: str, lines: Mapping[int, str] | None = None) -> str:
@@ -55,7 +56,7 @@ class Driver:
         resume: str | None = None
         while len(self.replies) < 10:
             request = Request("system", tuple(self.conversation), SPECS, tail)
-            reply = await self.model.reply(request, lambda delta: None)
+            reply = await self.model.reply(request)
             self.conversation.append(reply.message)
             self.replies.append(reply.message)
             tail = ()
@@ -399,27 +400,27 @@ async def test_what_leads_up_to_another_task_is_no_part_of_it(driver: Driver, be
 async def test_skipped_calls_are_made_again(driver: Driver) -> None:
     driver.conversation += [
         user_text(COUNT),
-        (await driver.model.reply(Request("s", (user_text(COUNT),)), lambda d: None)).message,
+        (await driver.model.reply(Request("s", (user_text(COUNT),)))).message,
         tool_results([ToolResult("call_1", "[Skipped: user interrupted]", is_error=True)]),
         user_text("USER INTERRUPTION: hurry up"),
     ]
-    reply = await driver.model.reply(Request("s", tuple(driver.conversation)), lambda delta: None)
+    reply = await driver.model.reply(Request("s", tuple(driver.conversation)))
     assert "No rule of mine" in reply.message.text
     assert [c.name for c in reply.message.calls] == ["list_files"]
 
 
 async def test_calls_that_were_skipped_and_made_again_are_not_told_as_failures(driver: Driver) -> None:
     query = user_text(COUNT)
-    first = (await driver.model.reply(Request("s", (query,)), lambda d: None)).message
+    first = (await driver.model.reply(Request("s", (query,)))).message
     driver.conversation += [query, first, tool_results([await driver.call(first.calls[0])])]
-    second = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    second = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
     skipped = [ToolResult(c.id, "[Skipped: user interrupted]", is_error=True) for c in second.calls]
     driver.conversation += [second, tool_results(skipped), user_text("USER INTERRUPTION: hurry up")]
-    again = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    again = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
     results = [await driver.call(c) for c in again.calls]
     results[0] = ToolResult(results[0].id, "it is gone", is_error=True)
     driver.conversation += [again, tool_results(results)]
-    last = (await driver.model.reply(Request("s", tuple(driver.conversation)), lambda d: None)).message
+    last = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
     assert "total of 2" in last.text
     assert last.text.endswith("Not counted: it is gone")
     assert "Skipped" not in last.text
@@ -428,7 +429,7 @@ async def test_calls_that_were_skipped_and_made_again_are_not_told_as_failures(d
 async def test_after_the_answer_a_question_gets_only_its_own_answer(driver: Driver) -> None:
     await driver.run(COUNT)
     driver.interrupt("status")
-    reply = await driver.model.reply(Request("s", tuple(driver.conversation)), lambda delta: None)
+    reply = await driver.model.reply(Request("s", tuple(driver.conversation)))
     assert "total of" not in reply.message.text
     assert not reply.message.calls
 

@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chain.errors import PlanError
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
-from chain.plan import MAX_TASKS, Author, Change, Plan, Task, changed
+from chain.plan import MAX_TASKS, Author, Plan, Task, changed
+from chain.records import PlanChange
 
 
 def plan_of(*texts: str) -> Plan:
@@ -107,12 +108,12 @@ def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
 
 def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
     authors: list[tuple[Author, int]] = []
-    changes: list[Change] = []
+    changes: list[PlanChange] = []
     told: list[tuple[Task, ...]] = []
 
     class Hearer:
-        def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
-            authors.append((by, len(tasks)))
+        def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+            authors.append((change.by, len(tasks)))
             changes.append(change)
             told.append(tasks)
 

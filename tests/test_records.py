@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain import events, messages, plan, records
+from chain import events, messages, records
+from chain.plan import Task, changed
 from chain.records import Entry, Unknown, from_json, to_json
 
 WORDS = st.text(max_size=20)
@@ -29,17 +30,12 @@ BLOCKS = st.one_of(
 )
 MESSAGES = st.builds(messages.Message, st.sampled_from(["user", "assistant"]), st.lists(BLOCKS, max_size=4).map(tuple))
 POINTS = st.none() | st.sampled_from(get_args(events.Point))
-TASKS = st.builds(plan.Task, WORDS, st.sampled_from(get_args(plan.TaskState)), WORDS)
-CHANGES = st.one_of(
-    st.builds(plan.Added, WORDS),
-    st.builds(plan.Closed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS),
-    st.builds(plan.Replaced, st.lists(WORDS, max_size=4).map(tuple)),
-    st.builds(plan.Restored, st.lists(TASKS, max_size=4).map(tuple)),
-)
+TASKS = st.builds(events.TaskView, st.integers(1, 200), WORDS, st.sampled_from(get_args(events.TaskState)), WORDS)
+AUTHORS = st.sampled_from(get_args(events.Author))
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS),
-    records.Line: st.builds(records.Line, WORDS, WORDS, WORDS, st.booleans(), WORDS, WORDS),
+    records.Line: st.builds(records.Line, *[WORDS] * 6),
     records.Receipt: st.builds(
         *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
         *(st.none() | SECONDS, WORDS),
@@ -50,7 +46,12 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
     records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS),
-    records.Plan: st.builds(records.Plan, CHANGES, st.sampled_from(get_args(plan.Author))),
+    records.TaskAdded: st.builds(records.TaskAdded, WORDS, AUTHORS),
+    records.TaskClosed: st.builds(
+        records.TaskClosed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS, AUTHORS
+    ),
+    records.PlanReplaced: st.builds(records.PlanReplaced, st.lists(WORDS, max_size=4).map(tuple), AUTHORS),
+    records.PlanRestored: st.builds(records.PlanRestored, st.lists(TASKS, max_size=4).map(tuple), AUTHORS),
     records.Model: st.builds(records.Model, WORDS),
     records.Result: st.builds(records.Result, st.sampled_from(get_args(events.Status)), WORDS, COUNTS, USAGE),
 }
@@ -113,9 +114,10 @@ def test_a_journal_of_version_0_1_0_is_read() -> None:
     rows = OLD.replace("\\\n", "").split("\n")[1:-1]
     entries = [from_json(json.loads(row)) for row in rows]
     assert [entry.seq for entry in entries] == list(range(1, 12))
-    assert {type(entry.record) for entry in entries} == set(RECORDS)
-    assert entries[7].record == records.Plan(
-        plan.Restored((plan.Task("a", "DONE"), plan.Task("b", "FAILED", "no"))), "user"
-    )
-    assert entries[4].record == records.Line("L2", "!now", "urgent", True, "main")
+    newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced}
+    assert {type(entry.record) for entry in entries} == set(RECORDS) - newer
+    tasks = (events.TaskView(1, "a", "DONE"), events.TaskView(2, "b", "FAILED", "no"))
+    assert entries[7].record == records.PlanRestored(tasks, "user")
+    assert changed((), entries[7].record) == (Task("a", "DONE"), Task("b", "FAILED", "no"))
+    assert entries[4].record == records.Line("L2", "!now", "redirect", "urgent", "main")
     assert entries[10].record == records.Result("done", "Two.", 2, messages.Usage(1, 2, 3, 4))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support import OneConversation
 
 from chain.errors import ConfigError, ModelError, ParameterRefused
 from chain.messages import (
@@ -23,6 +24,7 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request
+from chain.providers.scripted import scene
 from chain.providers.scripted.model import ScriptedModel
 
 RESUME = (
@@ -31,8 +33,8 @@ RESUME = (
 )
 
 
-def model(rules: str) -> ScriptedModel:
-    return ScriptedModel.parse(dedent(rules), "my.yaml")
+def model(rules: str) -> OneConversation:
+    return OneConversation(ScriptedModel.parse(dedent(rules), "my.yaml"))
 
 
 def line(*texts: str) -> Message:
@@ -52,8 +54,8 @@ def result(text: str, id: str = "call_1", *, is_error: bool = False) -> Message:
     return tool_results([ToolResult(id, text, is_error)])
 
 
-async def answer(to: ScriptedModel, messages: Sequence[Message], **request: Any) -> Reply:
-    return await to.reply(Request(request.pop("system", "system"), tuple(messages), **request), lambda delta: None)
+async def answer(to: OneConversation, messages: Sequence[Message], **request: Any) -> Reply:
+    return await to.reply(Request(request.pop("system", "system"), tuple(messages), **request))
 
 
 async def text_of(rules: str, messages: Sequence[Message], **request: Any) -> str:
@@ -155,6 +157,39 @@ async def test_the_same_instance_reads_on_in_a_conversation_and_notices_another_
 async def test_times_passes_a_rule_over_once_it_was_used_so_often() -> None:
     scripted = model("rules: [{times: 2, text: a}, {text: b}]")
     assert [(await answer(scripted, [user_text("x")])).message.text for _ in range(3)] == ["a", "a", "b"]
+
+
+async def test_conversations_that_share_a_model_count_their_rules_apart() -> None:
+    scripted = ScriptedModel.parse(
+        "rules: [{times: 2, text: 'a${turn} ${query}'}, {text: b, error: {message: broken, times: 1}}]"
+    )
+    talks = [OneConversation(scripted), OneConversation(scripted)]
+    histories = [[user_text("one")], [user_text("two")]]
+    said: list[list[str]] = [[], []]
+    for _ in range(4):
+        for talk, history, heard in zip(talks, histories, said, strict=True):
+            try:
+                history.append((await answer(talk, history)).message)
+                heard.append(history[-1].text)
+            except ModelError as error:
+                heard.append(str(error))
+            history.append(user_text("Please continue."))
+    assert said == [["a1 one", "a2 one", "broken", "b"], ["a1 two", "a2 two", "broken", "b"]]
+
+
+async def test_conversations_that_share_a_model_are_read_on_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Message] = []
+    size = scene.size
+    monkeypatch.setattr(scene, "size", lambda blocks: read.append(blocks) or size(blocks))
+    scripted = ScriptedModel.parse("rules: [{text: ok}]")
+    talks = [OneConversation(scripted), OneConversation(scripted)]
+    histories: list[list[Message]] = [[], []]
+    for n in range(5):
+        for talk, history in zip(talks, histories, strict=True):
+            history.append(user_text(f"{n}"))
+            read.clear()
+            history.append((await answer(talk, history)).message)
+            assert len(read) == min(n + 1, 2), "the last reply and the new message"
 
 
 # ---------------------------------------------------------------------------------------------- interruptions
@@ -607,7 +642,7 @@ def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
     ],
 )
 async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: str, place: str) -> None:
-    it = ScriptedModel.parse(rules, "my.yaml")
+    it = model(rules)
     with pytest.raises(ModelError, match="take repeats inside repeats apart") as failed:
         await answer(it, [user_text("a" * 60 + "!")])
     assert str(failed.value).startswith(f"{place}: took most of the ")

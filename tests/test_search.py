@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.search import MAX_WRITTEN_OUT, BadPattern, Expressions, Patience, TooSlow, written_out
+from chain.search import MAX_EXPANDED, BadPattern, Expressions, SearchBudget, TooSlow, expanded_size
 
 if TYPE_CHECKING:
     from chain.search import Pattern
@@ -32,7 +32,7 @@ def test_a_search_that_would_not_end_is_given_up_in_any_thread(text: str) -> Non
     def search() -> float:
         before = time.process_time()
         with pytest.raises(TooSlow):
-            Patience(0.05).search(compiled(text), BAIT, 2_000)
+            SearchBudget(0.05).search(compiled(text), BAIT, 2_000)
         return time.process_time() - before
 
     assert search() < 1
@@ -54,35 +54,35 @@ def test_what_other_threads_do_makes_no_search_too_slow() -> None:
             pool.submit(work)
         try:
             for _ in range(40):
-                assert not Patience(0.05).search(slow, "abc" * 2_000, 6_000)
+                assert not SearchBudget(0.05).search(slow, "abc" * 2_000, 6_000)
         finally:
             over.set()
 
 
 def test_searches_share_their_time_and_the_slowest_is_known() -> None:
-    patience, good, slow = Patience(0.05), compiled("b"), compiled(SLOW[0])
-    assert patience.search(good, "ab", 10)
+    budget, good, slow = SearchBudget(0.05), compiled("b"), compiled(SLOW[0])
+    assert budget.search(good, "ab", 10)
     with pytest.raises(TooSlow):
-        patience.matches(slow, BAIT, 2_000)
+        budget.find_all(slow, BAIT, 2_000)
     with pytest.raises(TooSlow):
-        patience.search(good, "ab", 10)
+        budget.search(good, "ab", 10)
     with pytest.raises(TooSlow):
-        patience.is_whole(good, "b", 10)
-    assert patience.slowest is slow
+        budget.fullmatch(good, "b", 10)
+    assert budget.slowest is slow
 
 
 def test_only_the_beginning_is_searched_and_case_does_not_matter() -> None:
-    patience, b = Patience(1), compiled("b$")
-    assert patience.search(b, "aaBaaa", 3)
-    assert not patience.search(b, "aaaaab", 3)
-    assert [found[0] for found in patience.matches(compiled("."), "abc", 2)] == ["a", "b"]
-    assert patience.is_whole(compiled("a+"), "aab", 2)
-    assert not patience.is_whole(compiled("a+"), "aab", 3)
+    budget, b = SearchBudget(1), compiled("b$")
+    assert budget.search(b, "aaBaaa", 3)
+    assert not budget.search(b, "aaaaab", 3)
+    assert [found[0] for found in budget.find_all(compiled("."), "abc", 2)] == ["a", "b"]
+    assert budget.fullmatch(compiled("a+"), "aab", 2)
+    assert not budget.fullmatch(compiled("a+"), "aab", 3)
 
 
 def test_the_ends_of_a_row_are_looked_at_where_that_is_asked_for() -> None:
-    assert Patience(1).search(Expressions().compile("^b$", multiline=True), "a\nb\nc", 9)
-    assert not Patience(1).search(compiled("^b$"), "a\nb\nc", 9)
+    assert SearchBudget(1).search(Expressions().compile("^b$", multiline=True), "a\nb\nc", 9)
+    assert not SearchBudget(1).search(compiled("^b$"), "a\nb\nc", 9)
 
 
 @pytest.mark.parametrize("text", ["[", "(", "a{2}{3}", "(?P<a>.)(?P<a>", "*", "(" * 5_000])
@@ -118,7 +118,7 @@ def test_repeats_that_would_fill_the_memory_are_refused_without_trying(text: str
 def test_the_expressions_of_a_file_are_bounded_together() -> None:
     expressions = Expressions()
     text = "(?:x?){99}"
-    for _ in range(MAX_WRITTEN_OUT // written_out(text)):
+    for _ in range(MAX_EXPANDED // expanded_size(text)):
         expressions.compile(text)
     with pytest.raises(BadPattern, match="with those before it in this file"):
         expressions.compile(text)
@@ -128,7 +128,7 @@ def test_the_expressions_of_a_file_are_bounded_together() -> None:
     "text", [r"\d{4}-\d{2}-\d{2}", r"(\d{1,3}\.){3}\d{1,3}", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"]
 )
 def test_usual_repeats_are_small(text: str) -> None:
-    assert written_out(text) < 300
+    assert expanded_size(text) < 300
 
 
 @given(st.text(st.sampled_from("ab(){}[]|?*+12,\\ #^"), max_size=30))
@@ -137,4 +137,4 @@ def test_any_text_is_an_expression_or_a_mistake(text: str) -> None:
         pattern = compiled(text)
     except BadPattern:
         return
-    Patience(1).search(pattern, "abba", 4)
+    SearchBudget(1).search(pattern, "abba", 4)

@@ -13,6 +13,7 @@ from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines.parse import Adjustment
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
+from chain.records import PlanChange
 from chain.tools import calling
 from chain.tools.plan import TOOLS
 from chain.tools.registry import Registry
@@ -25,7 +26,7 @@ class Steered:
     def __init__(self, *adjustments: Adjustment) -> None:
         self.waiting = adjustments
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         taken, self.waiting = self.waiting, ()
         return Guidance(taken)
 
@@ -251,8 +252,8 @@ async def test_the_model_works_on_the_plan() -> None:
     changes: list[str] = []
 
     class Hearer:
-        def plan_changes(self, change: object, tasks: object, by: str) -> None:
-            changes.append(by)
+        def plan_changes(self, change: PlanChange, tasks: object) -> None:
+            changes.append(change.by)
 
     plan = Plan(Hearer())
     assert await on(plan, "plan_list") == "The plan is empty."

@@ -20,7 +20,7 @@ from chain.tools.tool import Guidance, ToolContext
 
 
 class Unsteered:
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance()
 
 

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support import MemoryFile, Recorder, Session, check_invariants, settings
+from support import MemoryFile, OneConversation, Recorder, Session, check_invariants, settings
 
 from chain import events
 from chain.app import open_chain
+from chain.messages import Message, user_text
+from chain.model import Request
 from chain.providers.scripted.model import ScriptedModel
 from chain.session.journal import Journal
+from chain.session.trace import Trace, TracedModel
 
 MODEL = """
 rules:
@@ -94,3 +97,25 @@ async def test_a_trace_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None
 
     assert seen == sorted(seen)
     assert seen[-1] > 6
+
+
+async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, "s")
+    model = TracedModel(ScriptedModel.parse("rules: [{text: ok}]"), trace)
+    talks = {"A": OneConversation(model), "B": OneConversation(model)}
+    histories: dict[str, list[Message]] = {name: [] for name in talks}
+    for run in range(2):
+        trace.on_event(events.RunStarted(id="", query=f"{run}"))
+        for _ in range(3):
+            for name, talk in talks.items():
+                histories[name].append(user_text(name))
+                request = Request(f"You are {name}.", tuple(histories[name]))
+                histories[name].append((await talk.reply(request)).message)
+        steps = [s for s in read(tmp_path / f"s-{run + 1}.json")["steps"] if s["type"] == "request"]
+        for n, name in enumerate(talks):
+            first, *later = steps[n::2]
+            assert (first["system"], first["messages_before"]) == (f"You are {name}.", 0), "a file is whole by itself"
+            assert len(first["messages"]) == 6 * run + 1
+            assert [s["messages_before"] for s in later] == [6 * run + 1, 6 * run + 3]
+            assert all([m["role"] for m in s["messages"]] == ["assistant", "user"] for s in later)
+    trace.close()

@@ -21,8 +21,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings
-from chain.providers.anthropic.client import AnthropicModel, Price, Service
+from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.service import Price, Service
 from chain.tools.tool import Tool, ToolContext, tool
 
 KEY = "test-key"

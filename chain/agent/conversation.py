@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
 from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
@@ -35,7 +35,7 @@ MAX_ID = 128
 """Characters of a tool call's id; those of the API have 30."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-"""What the API takes as one, and says when it gets another: ``tool_use.id: String should match pattern``."""
+"""What the API accepts as one; what it says of another: ``tool_use.id: String should match pattern``."""
 
 State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
 Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
@@ -53,7 +53,7 @@ _NEXT: dict[tuple[State, Step], State] = {
 class CallIds:
     """The ids of the tool calls of a session, whichever agent made them: each is used once.
 
-    Some servers make ids that the API does not take back (``functions.look:0``), or begin to count anew for each reply.
+    Some servers make ids that the API does not accept (``functions.look:0``), or begin to count anew for each reply.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class CallIds:
     def claimed(self, message: Message) -> Message:
         """A reply with ids that can be sent back, which count as used from now on.
 
-        Raises ``ConversationError`` if two of its calls have one id, since nobody could tell their results apart.
+        Raises ``ConversationError`` if two of its calls have one id, since their results could not be told apart.
         """
         seen: set[str] = set()
         for id in (call.id for call in message.calls if call.id):
@@ -121,9 +121,13 @@ class Messages(Sequence[Message]):
 
 
 class Conversation:
-    """The messages so far, and the state that follows from them."""
+    """The messages so far, and the state that follows from them.
+
+    ``memory`` is what models keep about this conversation (``chain.model.Memory``): it is theirs, and goes with it.
+    """
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self.memory: dict[object, Any] = {}
         self._messages: list[Message] = []
         self._state: State = "EMPTY"
         self._ids: set[str] = set()
@@ -171,11 +175,11 @@ class Conversation:
         return after
 
     def append(self, message: Message) -> None:
-        """Take the message. Raises ``ConversationError`` and changes nothing when it may not come next."""
+        """Append a message. Raises ``ConversationError``, and changes nothing, when it may not come next."""
         self.append_checked(message, self.check(message))
 
     def append_checked(self, message: Message, after: State) -> None:
-        """Take a message that was checked in this very step, and led to this state."""
+        """Append a message that was checked in this very step, with the state that it leads to."""
         self._state = after
         self._messages.append(message)
         self._open = message.calls
@@ -188,7 +192,7 @@ class Conversation:
 
     @property
     def withdrawable(self) -> int:
-        """How many messages ``withdraw`` would take back."""
+        """How many messages ``withdraw`` would remove."""
         count = 0
         for message in reversed(self._messages):
             if message.role == "assistant" and not message.calls:
@@ -197,18 +201,18 @@ class Conversation:
         return count
 
     def withdraw(self) -> tuple[Message, ...]:
-        """Take back, and return, the messages since the last reply without tool calls.
+        """Remove and return the messages since the last reply without tool calls.
 
         What is left is EMPTY or REPLIED. The API refuses the same history again and again, so a refused request has to
         leave it (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
         keep = len(self._messages) - self.withdrawable
-        taken = tuple(self._messages[keep:])
-        self._messages = self._messages[:keep]  # a new list, since requests that were made look at the old one
-        self._ids.difference_update(call.id for m in taken for call in m.calls)
+        removed = tuple(self._messages[keep:])
+        self._messages = self._messages[:keep]  # a new list, since requests that were made read the old one
+        self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
         self._state = "REPLIED" if keep else "EMPTY"
-        return taken
+        return removed
 
 
 def _step(message: Message) -> Step:

@@ -57,7 +57,7 @@ class Delivery:
             prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._spec.name, query)
         )
         if prompt.mistake is not None:
-            # A rule was too slow just now: that is told at once.
+            # A rule was too slow just now, which is reported at once.
             current_prompt(self._spec, self._shared.emit, run.iteration)
         self._history.append(user_text(composed.text), lines=lines, point=point)
         run.stranded.clear()
@@ -90,11 +90,11 @@ class Delivery:
             run.stranded.remove(accepted)
 
     def answered(self) -> None:
-        """Take note of a reply without tool calls: no refusal takes back what came before it."""
+        """Called for a reply without tool calls: no refusal withdraws what came before it."""
         self._since_answer.clear()
 
     def give_back(self, run: Run) -> None:
-        """Return the lines that a refusal took out of the conversation again."""
+        """Return the lines that a refusal withdrew from the conversation."""
         for accepted in self._since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self._since_answer.clear()

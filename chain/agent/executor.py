@@ -41,7 +41,6 @@ from chain.errors import JournalError, ModelError
 from chain.lines.inbox import Inbox
 from chain.messages import Message, Text, ToolCall, assistant, user_text
 from chain.model import Model, Reply
-from chain.plan import Author
 from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
@@ -67,9 +66,9 @@ class Executor:
         self._plan_is_news = bool(self._plan.tasks) and conversation.state == "EMPTY"
         self._plan_sent: object = None
         self._unfinished: Run | None = None
-        """The run whose tool calls are still open since the disk did not take their results."""
+        """The run whose tool calls are still open since their results could not be written."""
 
-    def plan_changed(self, by: Author) -> None:
+    def plan_changed(self, by: events.Author) -> None:
         """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
         self._plan_is_news = by != "model"
 
@@ -117,7 +116,7 @@ class Executor:
         self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
-        # A run that is over before its first step takes no lines along: they are given back.
+        # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and run.query is None:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
@@ -136,12 +135,12 @@ class Executor:
                 reply = await self._model.reply(run, self._tail(run))
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
-            outcome = self._stopped(run) if reply is None else await self._take(run, reply)
+            outcome = self._stopped(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
         return self._at_limit(run)
 
-    async def _take(self, run: Run, reply: Reply) -> Outcome | None:
+    async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
         message, text = reply.message, reply.message.text.strip()
         if reply.stop_reason == "refusal":
@@ -264,7 +263,7 @@ class Executor:
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
         self._history.withdraw()
-        self._plan_is_news = bool(self._plan.tasks)  # what told the model of it may be gone
+        self._plan_is_news = bool(self._plan.tasks)  # the message that carried it may be gone
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 

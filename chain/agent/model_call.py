@@ -1,6 +1,6 @@
 """One model call, asked for again as often as it makes sense.
 
-What is asked again is the same conversation: nothing partial was appended, so a retry takes back only what was shown.
+What is asked again is the same conversation: nothing partial was appended, so a retry only unshows what was shown.
 These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
 """
 
@@ -49,7 +49,8 @@ class ModelCalls:
         overrides, attempt = run.asked.overrides, 1
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
-                request = Request(self._spec.system, self._conversation.request(), self._tools, tail, overrides)
+                messages, memory = self._conversation.request(), self._conversation.memory
+                request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
                     reply = await self._model.reply(request, lambda delta: self._show(run, delta))
@@ -98,7 +99,7 @@ class ModelCalls:
         return replace(reply, message=message, cut_calls=cut)
 
     def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
-        """The handler's settings less those that the service refused, which the user is told."""
+        """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
@@ -152,7 +153,7 @@ class _HandlerLimit(Exception):
 
 
 def _goes_on(run: Run) -> bool:
-    # In a function of its own, since a type checker takes an attribute for fixed across an await.
+    # In a function of its own, since a type checker assumes that an attribute does not change across an await.
     return not run.stop_asked
 
 

@@ -1,4 +1,4 @@
-"""One run: what it has come to so far, and the handle that stops it."""
+"""One run: its state so far, and the handle that stops it."""
 
 from __future__ import annotations
 

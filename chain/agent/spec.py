@@ -101,7 +101,7 @@ class Shared:
 
 
 def current_prompt(spec: AgentSpec, emit: Callable[[events.Event], None], iteration: int) -> InterruptionPrompt:
-    """The handler prompt of an agent as it is now. What is wrong with its file is told."""
+    """The handler prompt of an agent as it is now. A fault of its file is reported."""
     prompt, error = spec.prompts.current()
     if error is not None:
         why = f"{error.sentence}; the built-in handler prompt is used"

@@ -32,7 +32,7 @@ CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_AT_ONCE = 8
 """Calls of a batch that run at the same time: enough to hide the waits of slow disks and servers, few enough that a
-reply with a hundred of them takes neither all threads nor all open files."""
+reply with a hundred of them uses up neither the threads nor the open files."""
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class _Planned:
 
     @property
     def goes_along(self) -> bool:
-        """Whether neighbours cannot tell when it runs. A call that is not run is as harmless as one that reads."""
+        """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
         return self.tool is None or self.tool.read_only
 
 
@@ -152,7 +152,7 @@ class ToolCalls:
         self._ended(run, call, result, trio.current_time() - begun)
 
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
-        """Take note of a result. It is told even if this raises ``JournalError``, since the call's start was told."""
+        """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
         try:
             if call.id in run.step.started:
@@ -202,7 +202,7 @@ def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
 
     A cancellation beside it is not lost: it strikes again at the next checkpoint. Errors of several calls stay a group,
-    unless all of them tell of one full disk.
+    unless all of them are of one full disk.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
@@ -222,11 +222,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 @dataclass(frozen=True, slots=True)
 class _Steering:
-    """What a running tool is told at its own safe points."""
+    """The guidance for a running tool at its own safe points."""
 
     run: Run
     inbox: Inbox
     seen: set[str] = field(default_factory=set)
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)

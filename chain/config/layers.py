@@ -2,8 +2,8 @@
 
 - Mappings are merged key by key, all else replaces what was shipped.
 - A model's definition that names another provider replaces the shipped one of its name. One with a ``base_url`` does
-  not take over the shipped ``api_key``: a key never goes to an address that it was not written for.
-- A chain of a new name takes what it leaves out from the shipped chain ``default``. A file with a ``models.default``
+  not inherit the shipped ``api_key``: a key never goes to an address that it was not written for.
+- A chain of a new name inherits what it leaves out from the shipped chain ``default``. A file with a ``models.default``
   means it for every chain that names no model.
 """
 

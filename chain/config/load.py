@@ -280,7 +280,7 @@ def _given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str,
 
 
 def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -> None:
-    """Read everything once, so that a mistake is told now, though some of it may never be used."""
+    """Read everything once, so that a mistake is reported now, though some of it may never be used."""
     for name, node in [*definitions.mapping().items(), *chains.mapping().items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)

@@ -1,4 +1,4 @@
-"""What a configuration comes to: the frozen settings of models and chains, and the bounds that hold by default."""
+"""Frozen settings for models and chains, with their defaults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Price:
 class ModelSettings:
     """A model's definition, filled in. ``name`` is the definition's, ``model`` is what the service calls it.
 
-    ``within`` is a folder that the script must be in whenever it is read, ``thinking`` is what the API takes,
+    ``within`` is a folder that the script must be in whenever it is read, ``thinking`` is as the API defines it,
     ``key_variable`` is the environment variable that the key is expected in. ``None`` is for what is not set; an
     ``api_key`` that is not set must not be looked for anywhere else.
     """

@@ -155,7 +155,7 @@ class Values:
                 return "${"
             if name is None:
                 raise node.error("after ${ comes a variable's name and }; write $${ for a plain ${")
-            # As in a shell, an empty variable takes the default as an unset one does.
+            # As in a shell, an empty variable has the default, as an unset one has.
             given = self.environ.get(name, "")
             if not given and found["default"] is not None:
                 return found["value"]
@@ -210,8 +210,8 @@ class Values:
         try:
             key = self.text(node)
         except MissingVariable:
-            # With an address of its own, a definition that names a key means it. Else the lack is told when the model
-            # is asked for, in words of its own.
+            # With an address of its own, a definition that names a key means it. Else the lack is reported when the
+            # model is asked for, in words of its own.
             if needed:
                 raise
             return None

@@ -11,7 +11,7 @@ from chain.interruption.parse import parse
 from chain.interruption.prompt import BUILT_IN, InterruptionPrompt
 
 _State: TypeAlias = tuple[int, ...] | str
-"""What tells two states of a file apart: numbers of its inode, or why there are none."""
+"""What identifies a state of a file: numbers of its inode, or why there are none."""
 
 
 class PromptFile:
@@ -38,13 +38,13 @@ class PromptFile:
         breaks anew. A rule that proves too slow breaks it too, until the file changes. Blocks for one ``stat``, and
         after a change for as long as it takes to read a file of bounded size.
         """
-        state = self._look()
+        state = self._read_state()
         if state == self._state:
             mistake = self._prompt.mistake
             if mistake is not None:
                 self._prompt = BUILT_IN
             return self._prompt, mistake
-        # The state was taken before the reading: a write in between makes the next call read again.
+        # The state is older than the content: a write in between makes the next call read again.
         self._state = state
         try:
             self._prompt = self._load(state)
@@ -53,14 +53,14 @@ class PromptFile:
             return self._prompt, error
         return self._prompt, None
 
-    def _look(self) -> _State:
+    def _read_state(self) -> _State:
         if self._path is None:
             return "no file is configured for the handler prompt, so the built-in one is used"
         try:
             found = self._path.stat()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             return _reason(error)
-        # The change time is the only one that tells when a file became readable, or was put back with its old times.
+        # The change time is the only one that shows when a file became readable, or was put back with its old times.
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
 
     def _load(self, state: _State) -> InterruptionPrompt:

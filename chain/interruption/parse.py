@@ -10,7 +10,7 @@ chain runs. The choices that the format leaves open:
 
 Of ``rules`` the first that matches a line decides. What the format leaves open there:
 
-- A rule looks at what ``${message}`` gives, so without the line's marker, and at no more than its beginning
+- A rule sees what ``${message}`` gives, so without the line's marker, and at no more than its beginning
   (``MAX_SEARCHED``). ``^`` and ``$`` are the ends of the line, however many rows it has.
 - Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
   which is the query of a run.
@@ -20,7 +20,7 @@ Of ``rules`` the first that matches a line decides. What the format leaves open 
 - What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
 - An action only adds: ``deliver`` leaves a ``!`` in force.
 - The rules together have ``MAX_SEARCH_S`` for a line. If that is not enough, no rule decides, and the rule that took
-  most of it is a mistake in the file that shows only in use: ``mistake`` tells of it, for the file to be given up.
+  most of it is a mistake in the file that shows only in use: ``mistake`` reports it, and the file is given up.
 """
 
 from __future__ import annotations

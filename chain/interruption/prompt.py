@@ -12,7 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chain.messages import Overrides
-from chain.search import Patience, TooSlow
+from chain.search import SearchBudget, TooSlow
 from chain.wording import RESUME
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chain.search import Pattern
 
 MAX_SEARCHED = 2_000
-"""Characters of a line that rules look at: what somebody types has fewer, and what is pasted says little by its end."""
+"""Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
 
 MAX_SEARCH_S = 0.1
 """Seconds of processor time that all rules together have for a line: good ones need microseconds."""
@@ -83,13 +83,13 @@ class InterruptionPrompt:
         return self._found[line.message]
 
     def _search(self, line: Line) -> Rule | None:
-        patience = Patience(MAX_SEARCH_S)
+        budget = SearchBudget(MAX_SEARCH_S)
         try:
-            return next((r for r in self.rules if patience.search(r.pattern, line.message, MAX_SEARCHED)), None)
+            return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_SEARCHED)), None)
         except TooSlow:
             # Every rule with that pattern: a file may have it twice.
             for rule in self.rules:
-                rule.was_too_slow = rule.pattern is patience.slowest
+                rule.was_too_slow = rule.pattern is budget.slowest
             return None
 
     @property
@@ -103,7 +103,7 @@ class Rule:
     """What holds for the lines that ``pattern`` is found in.
 
     ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
-    too long, and ``too_slow`` is what to tell the user then.
+    too long, and ``too_slow`` is the error to report then.
     """
 
     pattern: Pattern
@@ -141,7 +141,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered now; ``outcome`` tells what code already did about it, such as ``(Done: ...)``."""
+    """A line that is delivered now; ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""

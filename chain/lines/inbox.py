@@ -88,11 +88,11 @@ class Inbox:
         return accepted
 
     def drain(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines but the follow-ups, in the order of acceptance."""
-        return self._take(lambda a: a.line.kind != "follow-up")
+        """Remove and return all waiting lines but the follow-ups, in the order of acceptance."""
+        return self._drain(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> Accepted | None:
-        """Take the oldest follow-up, if one waits."""
+        """Remove and return the oldest follow-up, if one waits."""
         found = False
 
         def is_oldest(accepted: Accepted) -> bool:
@@ -101,19 +101,19 @@ class Inbox:
             found = found or wanted
             return wanted
 
-        taken = self._take(is_oldest)
-        return taken[0] if taken else None
+        drained = self._drain(is_oldest)
+        return drained[0] if drained else None
 
     def drain_todos(self) -> tuple[Accepted, ...]:
-        """Take the todo lines, which need no model call."""
-        return self._take(lambda a: a.line.kind == "todo")
+        """Remove and return the todo lines, which need no model call."""
+        return self._drain(lambda a: a.line.kind == "todo")
 
     def drain_all(self) -> tuple[Accepted, ...]:
-        """Take everything that waits."""
-        return self._take(lambda _: True)
+        """Remove and return everything that waits."""
+        return self._drain(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
-        """Take one line out for good; the case of its id does not matter.
+        """Remove one line for good; the case of its id does not matter.
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
@@ -126,12 +126,12 @@ class Inbox:
         accepted = found[0]
         if self.was_used(accepted):
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
-        self._take(lambda a: a is accepted)
+        self._drain(lambda a: a is accepted)
         self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
         return accepted
 
     def waiting(self) -> tuple[Accepted, ...]:
-        """What waits, in order, without taking it."""
+        """What waits, in order; it stays."""
         every = self._receive_all()
         self._send_back(every)
         return every
@@ -148,18 +148,18 @@ class Inbox:
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def was_used(self, accepted: Accepted) -> bool:
-        """Whether a running tool has taken the line's adjustment."""
+        """Whether a running tool has read the line's adjustment."""
         return accepted.id in self._adjusted
 
-    def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+    def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
         every = self._receive_all()
         chosen = [wanted(a) for a in every]
-        self._send_back(a for a, take in zip(every, chosen, strict=True) if not take)
-        taken = tuple(a for a, take in zip(every, chosen, strict=True) if take)
-        if taken:
-            self._urgent -= sum(a.line.urgency == "urgent" for a in taken)
+        self._send_back(a for a, leaves in zip(every, chosen, strict=True) if not leaves)
+        drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
+        if drained:
+            self._urgent -= sum(a.line.urgency == "urgent" for a in drained)
             self.wake()
-        return taken
+        return drained
 
     def _receive_all(self) -> tuple[Accepted, ...]:
         every = []

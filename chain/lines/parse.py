@@ -1,7 +1,7 @@
 """What a submitted line says: pure, no I/O and no state.
 
-The grammar is SPEC section 3. ``parse_line`` looks for the marks in the order of the table below and uses the first
-that fits; a line that fits none is a redirect. A ``!`` before a line is no kind: it makes the line urgent, and what
+The grammar is SPEC section 3. ``parse_line`` tries the marks in the order of the table below, and the first that fits
+decides; a line that fits none is a redirect. A ``!`` before a line is no kind: it makes the line urgent, and what
 follows it is read by the rows below it.
 
 ======================  ===========  ======================================================

@@ -90,7 +90,7 @@ class Settled:
 
 
 class Ledger:
-    """What became of every line, told to the journal and to whoever listens.
+    """What became of every line, for the journal and for whoever listens.
 
     ``returned``, ``refused`` and ``unsent`` count such lines.
     """
@@ -134,8 +134,7 @@ class Ledger:
         while not id or id in self._receipts:
             number += 1
             id = f"L{number}"
-        is_urgent = line.urgency != "next"
-        self._journal.record(records.Line(id, line.text, line.kind, is_urgent, agent, origin))
+        self._journal.record(records.Line(id, line.text, line.kind, line.urgency, agent, origin))
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
@@ -162,8 +161,8 @@ class Ledger:
         self._settled.pop(accepted.id, None)
         self._settled[accepted.id] = receipt
         self.returned += state == "returned"
-        # A disk that takes no receipt must not keep a run from ending. The line itself is on record, so a session that
-        # is read back takes it for one that still waits: shown again rather than lost.
+        # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
+        # treats it as one that still waits: shown again rather than lost.
         with suppress(JournalError):
             self._journal.record(records.Receipt(receipt.id, state, receipt.agent, iteration, point, waited, reason))
         self._journal.in_order(lambda: self._emit(receipt))
@@ -179,7 +178,7 @@ class Ledger:
         origin: Origin = "prompt",
         iteration: int = 0,
     ) -> Refused:
-        """Tell that a line was not accepted; it has no place in the ledger."""
+        """Emits that a line was not accepted; it has no place in the ledger."""
         text = line.text[:MAX_REFUSED]
         self._emit(
             events.LineRefused(
@@ -204,7 +203,7 @@ class Ledger:
         return Refused(reason, is_full=reason == FULL)
 
     def never_sent(self, written: str, reason: str, *, id: str = "", iteration: int = 0) -> None:
-        """Tell that a line will not be sent any more; ``written`` is the line with its moment."""
+        """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(iteration=iteration, id=id, text=written, state="unsent", reason=reason))

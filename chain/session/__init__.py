@@ -1,1 +1,1 @@
-"""A session: its journal, its runs, and the events that it tells."""
+"""A session: its journal, its runs and its events."""

@@ -1,6 +1,6 @@
 """Events on their way to one consumer, who may be slow or dead.
 
-The chain never waits for a consumer. What a consumer has not taken is kept for it, and only running text, the one thing
+The chain never waits for a consumer. What a consumer has not read is kept for it, and only running text, the one thing
 that comes without end, is joined while it waits: a thousand waiting pieces of a reply become one. Each reply and each
 tool has a stream of its own, into which its pieces go until an event of another kind comes; so two tools that talk in
 turn are two waiting events, not thousands.
@@ -62,7 +62,7 @@ class Feed:
         self.is_closed = False
 
     def put(self, event: Event) -> None:
-        """Take an event; never blocks."""
+        """Add an event; never blocks."""
         if self.is_closed:
             return
         if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
@@ -73,18 +73,18 @@ class Feed:
         self._news.set()
 
     def close(self) -> None:
-        """Take no more events. What waits can still be taken."""
+        """Accept no more events. What waits can still be read."""
         self.is_closed = True
         self._news.set()
 
     async def batch(self) -> list[Event]:
-        """Everything that waits, or else the next event; empty once the feed is closed and all was taken."""
+        """Everything that waits, or else the next event; empty once the feed is closed and all was read."""
         while not self._waiting and not self.is_closed:
             self._news = trio.Event()
             await self._news.wait()
-        return self.take()
+        return self.drain()
 
-    def take(self) -> list[Event]:
+    def drain(self) -> list[Event]:
         """Everything that waits."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()
@@ -94,7 +94,7 @@ class Feed:
     def _join(self, event: _Running) -> None:
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
-            # A reply's text and thinking take turns, and their order means something.
+            # A reply's text and thinking alternate, and their order means something.
             self._open = {k: s for k, s in self._open.items() if k == key or isinstance(s.first, ToolProgress)}
         stream = self._open.get(key)
         if stream is None:
@@ -104,7 +104,7 @@ class Feed:
 
 
 class Audience:
-    """Everyone who is told what happens. A feed that is closed, or that nobody holds any more, is let go."""
+    """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
@@ -122,7 +122,7 @@ class Audience:
         self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
-        """Tell everyone."""
+        """Emit an event to everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
         is_any_gone = False
         for ref in self._feeds:

@@ -1,9 +1,9 @@
 """The journal of a session: one append-only file of JSON lines, written as things happen.
 
-Two promises are kept here. A record that was taken is in the file, whole, before ``record`` returns: a process that is
-killed loses nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line of which
-the user was told survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that
-come up meanwhile share the next wait, which makes a pasted burst cost one.
+Two promises are kept here. A record is in the file, whole, before ``record`` returns: a process that is killed loses
+nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line that the user saw
+acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
+up meanwhile share the next wait, so a pasted burst costs one.
 
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.

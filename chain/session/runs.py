@@ -25,7 +25,8 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Author, Change, Task
+from chain.plan import Task
+from chain.records import PlanChange
 from chain.session.journal import Journal
 from chain.session.trace import Trace, TracedModel
 
@@ -85,7 +86,7 @@ class Session:
                 while self.active is not None:
                     run = self.active
                     if self._spec.prompts.is_configured:
-                        # What is wrong with its file is told at once, not at the first interruption.
+                        # A fault of its file is reported at once, not at the first interruption.
                         current_prompt(self._spec, self._shared.emit, run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
@@ -95,7 +96,7 @@ class Session:
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and everything about the last one has been told."""
+        """Wait until no run is active and every event of the last one has been emitted."""
         while True:
             await self._idle.wait()
             with suppress(JournalError):
@@ -121,7 +122,7 @@ class Session:
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
 
-        What is still to come is decided before anything is told, since a listener may submit a line at once.
+        What is still to come is decided before anything is emitted, since a listener may submit a line at once.
         """
         follows = self._interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
@@ -130,7 +131,7 @@ class Session:
         query = self._inbox.next_follow_up() if kept else None
         self._hand_over_model()
         self.active = Run(query) if query is not None or len(self._inbox) else None
-        # A listener may start the next run on hearing of this one's end. It is announced when all of that is told.
+        # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.stranded, *returned))
         self._is_ending = False
@@ -150,7 +151,7 @@ class Session:
         return exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
 
     def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
-        """Give back the lines that are left, add up the run, record its result and tell of it; all in one step."""
+        """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
@@ -160,7 +161,7 @@ class Session:
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
         result = self._result(run, outcome)
-        # A disk that takes no more must not keep the run from ending.
+        # A full disk must not keep the run from ending.
         with suppress(JournalError):
             self._journal.record(records.Result(result.status, result.result, result.iterations, result.usage))
         self._journal.in_order(lambda: self._shared.emit(result))
@@ -214,12 +215,12 @@ class Session:
         # What else the old one knew (calls left open, lines to give back) is of a history that is gone.
         self._executor = self._new_executor()
 
-    def plan_changes(self, change: Change, tasks: tuple[Task, ...], by: Author) -> None:
-        """Journal a change of the plan, then tell. Raises ``JournalError``, and the plan then stays as it was."""
+    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+        """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
-        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=by)
-        self._journal.record(records.Plan(change, by))
-        self._executor.plan_changed(by)
+        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=change.by)
+        self._journal.record(change)
+        self._executor.plan_changed(change.by)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
     async def aclose(self) -> None:

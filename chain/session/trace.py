@@ -1,8 +1,8 @@
 """Debug traces: one JSON file a run, with every request, reply, tool call and their times.
 
-Of a request only what is new is written: the messages since the one before, and the tail. The file is whole after every
-step, so it can be read while the run goes on and after a crash. A disk that takes no more ends the trace, not the run.
-Keys and headers are the adapter's business and never come here.
+Of a request only what is new is written: the messages since the request before it in its conversation, and the tail.
+The file is whole after every step, so it can be read while the run goes on and after a crash. A full disk ends the
+trace, not the run. Keys and headers are known to the adapter alone and never come here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,19 @@ import trio
 
 from chain import events
 from chain.messages import to_json
-from chain.model import Delta, Model, Reply, Request
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 
 _END = b"\n]}\n"
+
+
+@dataclass(slots=True)
+class _Written:
+    """What of a conversation is in a file already. It is kept in the conversation's memory."""
+
+    path: Path | None
+    messages: int = 0
+    system: str | None = None
+    tools: Sequence[ToolSpec] | None = None
 
 
 class Trace:
@@ -35,8 +45,6 @@ class Trace:
         self._fd: int | None = None
         self._path: Path | None = None
         self._is_first = True
-        self._told = 0
-        self._constant: tuple[object, object] = (None, None)
 
     @property
     def path(self) -> str | None:
@@ -75,17 +83,19 @@ class Trace:
         self._is_first = False
 
     def request(self, request: Request) -> None:
-        """Append what is new in a request."""
-        same = self._constant == (id(request.system), id(request.tools))
-        self._constant = (id(request.system), id(request.tools))
+        """Append what is new in a request of its conversation."""
+        written: _Written = request.memory.get(self) or _Written(self._path)
+        if written.path != self._path:
+            written = _Written(self._path)  # a new file begins with all of the conversation
+        same = written.system is request.system and written.tools is request.tools
         constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
-        told = min(self._told, len(request.messages))
-        self._told = len(request.messages)
+        before = min(written.messages, len(request.messages))
+        request.memory[self] = _Written(self._path, len(request.messages), request.system, request.tools)
         fields = {
             "time": time.time(),
             **constant,
-            "messages_before": told,
-            "messages": [to_json(m) for m in request.messages[told:]],
+            "messages_before": before,
+            "messages": [to_json(m) for m in request.messages[before:]],
             "tail": list(request.tail),
             "overrides": asdict(request.overrides),
         }
@@ -109,7 +119,7 @@ class Trace:
         while (self._folder / f"{self._session}-{self._number}.json").exists():
             self._number += 1  # a trace of an earlier process
         self._path = self._folder / f"{self._session}-{self._number}.json"
-        self._is_first, self._told, self._constant = True, 0, (None, None)
+        self._is_first = True
         head = json.dumps({"session": self._session, "run": self._number, "query": event.query}, ensure_ascii=False)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ and a link that is put in the way after that is not followed: whatever is opened
 part by part from the workspace down. Rows have one form, ``PATH: N lines, N words, N bytes``
 and ``PATH:LINE: text``, for models and rule files alike.
 
-Files are read in worker threads, which are left behind when the run is interrupted and end at their next look at it.
+Files are read in worker threads, which are left behind when the run is interrupted, and end when they next check it.
 The threads are these tools' own: a file system that does not answer makes nobody else wait.
 """
 
@@ -51,7 +51,7 @@ LEFT_OUT = frozenset(
 """Folders that hold what programs made: thousands of files that nobody asks about."""
 
 MAX_FOUND = 20_000
-"""Files of a tree that are looked at, and folders; it takes about a second to find so many."""
+"""Files of a tree that are listed, and folders; it takes about a second to find so many."""
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -73,13 +73,13 @@ MAX_PATTERN = 1_000
 _THREADS = Threads("files")
 
 LOOK_UP = 1_000
-"""Names of a folder between two looks whether the run goes on."""
+"""Names of a folder between two checks whether the run goes on."""
 
 MAX_NAMES = 2_000
 """Names of a folder that are compared with one that does not exist."""
 
 BATCH = 1_000
-"""Files that one search process gets; progress is told between them."""
+"""Files that one search process gets; progress is reported between them."""
 
 SEARCH_S = 20
 """Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
@@ -127,7 +127,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
 def inside(workspace: Path, path: str) -> Path:
     """The real path of a file or folder in the workspace, whether it exists or not.
 
-    Raises ``ToolError`` for a path that leads out of it. It looks at the disk, so it belongs in a worker thread.
+    Raises ``ToolError`` for a path that leads out of it. It reads the disk, so it belongs in a worker thread.
     """
     given = PurePath(path)
     if "\0" in path or not path.strip():

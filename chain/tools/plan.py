@@ -8,31 +8,31 @@ from chain.tools.tool import Tool, ToolContext, tool
 @tool
 async def plan_add_task(ctx: ToolContext, task: str) -> str:
     """Add a task to the end of the plan."""
-    return _told(ctx, ctx.plan.add(task, "model"))
+    return _report(ctx, ctx.plan.add(task, "model"))
 
 
 @tool
 async def plan_mark_done(ctx: ToolContext, task_number: int) -> str:
     """Mark a task of the plan as done. Tasks are numbered from 1; done is final."""
-    return _told(ctx, ctx.plan.close(task_number, "DONE", "model"))
+    return _report(ctx, ctx.plan.close(task_number, "DONE", "model"))
 
 
 @tool
 async def plan_mark_failed(ctx: ToolContext, task_number: int, reason: str = "") -> str:
     """Mark a task of the plan as failed, with the reason. Tasks are numbered from 1; failed is final."""
-    return _told(ctx, ctx.plan.close(task_number, "FAILED", "model", reason))
+    return _report(ctx, ctx.plan.close(task_number, "FAILED", "model", reason))
 
 
 @tool
 async def plan_set_tasks(ctx: ToolContext, tasks: list[str]) -> str:
     """Replace the whole plan with these tasks."""
-    return _told(ctx, ctx.plan.replace_all(tasks, "model"))
+    return _report(ctx, ctx.plan.replace_all(tasks, "model"))
 
 
 @tool
 async def plan_clear(ctx: ToolContext) -> str:
     """Remove every task from the plan."""
-    return _told(ctx, ctx.plan.clear("model"))
+    return _report(ctx, ctx.plan.clear("model"))
 
 
 @tool(read_only=True)
@@ -41,7 +41,7 @@ async def plan_list(ctx: ToolContext) -> str:
     return ctx.plan.render()
 
 
-def _told(ctx: ToolContext, done: str) -> str:
+def _report(ctx: ToolContext, done: str) -> str:
     """What was done, then the plan as it is now: the model need not ask for it again."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 

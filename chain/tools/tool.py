@@ -6,8 +6,8 @@ A tool is usually written as::
     async def count_words(ctx: ToolContext, path: str) -> str:
         \"\"\"Count the words of a text file.\"\"\"
 
-Its first parameter is the context, the others are the input that the model gives, and its docstring is what the model
-is told of it. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
+Its first parameter is the context, the others are the input that the model gives, and its docstring is the description
+that the model reads. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
 reported to the model as well, and the loop goes on. A function that cannot be a tool is a ``TypeError`` where it is
 defined.
 """
@@ -32,12 +32,12 @@ from chain.plan import Plan
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API takes
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a safe point tells a long tool: the adjustments since the last one, and whether to stop now."""
+    """What a long tool learns at a safe point: the adjustments since the last one, and whether to stop now."""
 
     adjustments: tuple[Adjustment, ...] = ()
     stop: bool = False
@@ -46,7 +46,7 @@ class Guidance:
 class Steering(Protocol):
     """Where a tool's safe points get their guidance from."""
 
-    def take_guidance(self) -> Guidance:
+    def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
         ...
 
@@ -64,7 +64,7 @@ class ToolContext:
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
-        return self.steering.take_guidance()
+        return self.steering.new_guidance()
 
     def progress(self, text: str) -> None:
         """Say something for people to watch; the model does not see it."""
@@ -141,11 +141,11 @@ class FunctionTool:
         return await self.function(context, **self.check(input))
 
     def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """The input as the function takes it. Raises ``ToolError`` for input that does not fit the schema."""
+        """The input as the function's arguments. Raises ``ToolError`` for input that does not fit the schema."""
         from pydantic import ValidationError
 
         try:
-            # The JSON mode of strict validation is the one that takes what JSON can say and coerces nothing else.
+            # The JSON mode of strict validation is the one that accepts what JSON can say and coerces nothing else.
             checked = self._input_model.model_validate_json(json.dumps(input), strict=True)
         except ValidationError as error:
             faults = "; ".join(_fault(f["loc"], f["msg"]) for f in error.errors(include_url=False, include_input=False))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, check_state, configured_tools, look_for_model, prompt_file
+from chain.app import build_model, check_model, check_state, configured_tools, prompt_file
 from chain.config.load import require_trust
 from chain.config.settings import Price
 from chain.config.system_prompt import read_system_prompt
@@ -78,7 +78,7 @@ def check(settings: Settings, state: Path | None = None) -> tuple[list[str], boo
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 
 
-def check_service(settings: Settings) -> tuple[list[str], bool]:
+async def check_service(settings: Settings) -> tuple[list[str], bool]:
     """Ask the service of the chain's model whether it accepts the key and has the model; rows, and whether all is well.
 
     Only for a configuration in which ``check`` found no problem. What the service does not say, or cannot say because
@@ -87,12 +87,12 @@ def check_service(settings: Settings) -> tuple[list[str], bool]:
     model = settings.model(settings.chain().model)
     if model.provider != "anthropic":
         return ["all is well"], True
-    found = look_for_model(model)
-    if found.is_good is None:
-        return [f"no problem was found, but the model could not be checked: {found.message}"], True
-    if not found.is_good:
-        return [f"problem: {found.message}"], False
-    return [f"all is well: {found.message}"], True
+    verdict = await check_model(model)
+    if verdict.is_good is None:
+        return [f"no problem was found, but the model could not be checked: {verdict.message}"], True
+    if not verdict.is_good:
+        return [f"problem: {verdict.message}"], False
+    return [f"all is well: {verdict.message}"], True
 
 
 def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:

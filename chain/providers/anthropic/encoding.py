@@ -1,13 +1,13 @@
-"""A request as the Messages API wants it: pure, from ``Request`` to bytes.
+"""A request as the Messages API expects it: pure, from ``Request`` to bytes.
 
-What was sent before is not encoded again. A conversation only grows, so the JSON of its turns is kept, and a request is
-that with the new ones behind it: the work of an iteration does not grow with the history, but for copying those bytes.
+What was sent before is not encoded again. A conversation only grows, so the JSON of its turns is kept and only new ones
+are appended to it: but for copying those bytes, the work of an iteration does not grow with the history.
 
-The cache breakpoints make each request reuse the one before it. A breakpoint finds what was written at most 20 blocks
-back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), so none is left to luck: the ends of the
-last three requests' conversations are marked, the newest to be written, the two before to be found, also when the last
-request was cut before the service had written it. The fourth breakpoint is the system prompt's. The request tail comes
-after the last of them, since it will not be there the next time.
+With the cache breakpoints each request reuses the cache of the one before it. A breakpoint finds what was cached at
+most 20 blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more
+blocks. So the ends of the last three requests' conversations are marked: the newest to be written, the two before it to
+be found, also when the last request was cancelled before the service had written it. The fourth breakpoint is the
+system prompt's. The request tail comes after all of them, since the next request does not have it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from chain.model import Request, ToolSpec
 MARKED_ENDS = 3
 
 OPEN_TURNS = 2 * MARKED_ENDS
-"""The last turns may still get a mark or lose it, and the very last one more blocks: their blocks are kept one by one.
-What came before stays as it is, so it is kept as the bytes that every request begins with."""
+"""The last turns may still gain or lose a mark, and the very last one may gain blocks, so their blocks are kept one by
+one. The turns before them do not change any more: they are kept as the bytes that every request begins with."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _LATER = ("messages", "system", "tools")
-"""What follows the head of the body, so that ``extra_body`` cannot say it a second time."""
+"""The keys that follow the head of the body: ``extra_body`` may not repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Parameters:
 
 
 class Encoder:
-    """Encodes the requests of one model."""
+    """Encodes the requests of one conversation with one model."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -95,7 +95,7 @@ class Encoder:
         return self._tools[1]
 
     def _conversation(self, request: Request) -> list[bytes | bytearray]:
-        self._read(request.messages)
+        self._encode_new(request.messages)
         turns = [(role, list(blocks)) for role, blocks in self._open]
         for _, blocks in [turn for turn in turns if turn[0] == "user"][-MARKED_ENDS:]:
             blocks[-1] = _marked(blocks[-1])
@@ -109,11 +109,11 @@ class Encoder:
             *(b',{"role":"system","content":%s}' % text for text in tail),
         ]
 
-    def _read(self, messages: Sequence[Message]) -> None:
+    def _encode_new(self, messages: Sequence[Message]) -> None:
         """Encode the messages that are new.
 
-        A history only grows, so one that has the same message at the same place is the one that was read. Any other,
-        such as one that was shortened, is read from its start.
+        A history only grows, so one that still has the last message that was read, at the same place, continues it. Any
+        other, such as one that was shortened, is encoded from its start.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open, self._settled = 0, [], bytearray()
@@ -132,7 +132,7 @@ def set_parameters(overrides: Overrides) -> list[str]:
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
-    """Compact JSON. What JSON can say and UTF-8 cannot (half a surrogate pair) becomes a question mark."""
+    """Compact JSON in UTF-8. Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
     return _ENCODER.encode(value).encode(errors="replace")
 
 

@@ -1,9 +1,9 @@
 """Server-sent events to one reply: pure, from bytes to deltas and a ``Reply``.
 
 Only what the API's documentation names is relied on (https://docs.anthropic.com/en/api/messages-streaming): pings,
-unknown events and unknown deltas are passed over, unknown blocks are kept as they came. A stream that ends before its
-``message_stop``, or says what cannot be read, raises: nothing partial becomes a reply. So does one that says what could
-not be sent back: a number that JSON does not have, a tool's name that the API does not take.
+unknown events and unknown deltas are ignored, unknown blocks are kept as they came. A stream that ends before its
+``message_stop``, or that cannot be parsed, raises: nothing partial becomes a reply. So does one whose content could not
+be sent back: a number that JSON does not have, a tool name that the API refuses.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from chain.messages import Block, Opaque, Text, Thinking, ToolCall, Usage, assis
 from chain.model import Delta, Reply, StopReason
 
 MAX_EVENT = 16 * 1024 * 1024
-"""Bytes of one event: far beyond any real one, so that a stream without line ends cannot fill the memory."""
+"""Bytes of one event: far more than any real one has. A stream without line ends must not fill the memory."""
 
 MAX_REPLY = 64 * 1024 * 1024
-"""Bytes of a whole stream: a reply of 128,000 tokens, each in an event of its own, has 20 MB."""
+"""Bytes of a whole stream: a reply of 128,000 tokens has 20 MB when each token is an event of its own."""
 
 MAX_BLOCKS = 1_000
-"""Blocks of a reply, of which each tool call is one."""
+"""Blocks of a reply; each tool call is one."""
 
 MAX_COUNT = 10**12
-"""Tokens: a count beyond it is nonsense, and one with hundreds of digits would not fit into a price."""
+"""Tokens: a higher count cannot be true, and the price of one with hundreds of digits could not be computed."""
 
 MAX_NESTING = 100
-"""Levels of JSON in a block: what comes near the depth of the interpreter's stack can be read here and not kept."""
+"""Levels of JSON in a block: JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
 
 _STOP_REASONS = frozenset(get_args(StopReason))
 _CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
 """The stop reasons that may come in the middle of a block."""
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What the API takes as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
+"""What the API accepts as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
 
 
 class BrokenStream(ModelError):
-    """The stream cannot be read on; asking again may help."""
+    """The stream is broken and cannot be parsed; asking again may help."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the model's reply broke off: {why}", retryable=True)
 
 
 class ServiceError(ModelError):
-    """An ``error`` event: the service itself gave the reply up. ``kind`` is the API's word for it."""
+    """An ``error`` event: the service itself ended the reply. ``kind`` is the error's type in the API."""
 
     def __init__(self, kind: str, message: str) -> None:
-        # What the service calls a bad request stays one, however often it is asked.
+        # A request that the service finds wrong stays wrong, however often it is repeated.
         may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
         super().__init__(f"the model's service gave up on the reply: {message or kind}", retryable=may_pass)
         self.kind = kind
@@ -78,7 +78,7 @@ class ReplyReader:
         self._waiting = 0
         self._data: list[bytes] = []
         self._size = 0
-        self._taken = 0
+        self._received = 0
         self._blocks: dict[int, _Open] = {}
         self._stop_reason = ""
         self._usage: dict[str, int] = {}
@@ -86,15 +86,15 @@ class ReplyReader:
         self._ended = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """Take bytes as they come. Raises ``BrokenStream`` and ``ServiceError``."""
-        self._taken += len(chunk)
-        if self._taken > MAX_REPLY:
+        """Parse the next bytes. Raises ``BrokenStream`` and ``ServiceError``."""
+        self._received += len(chunk)
+        if self._received > MAX_REPLY:
             raise BrokenStream("it has no end")
         self._parts.append(chunk)
         self._waiting += len(chunk)
         if b"\n" not in chunk:
-            # Joined only once there is a line, or a long one would be copied again for every piece of it.
-            self._bound()
+            # Joined only when a line is complete, or a long one would be copied again for every piece of it.
+            self._check_size()
             return
         *rows, rest = b"".join(self._parts).split(b"\n")
         self._parts, self._waiting = [rest], len(rest)
@@ -105,10 +105,10 @@ class ReplyReader:
                 self._size += len(row)
             elif not row and self._data:
                 data, self._data, self._size = b"\n".join(self._data), [], 0
-                yield from self._take(data)
-        self._bound()
+                yield from self._read_event(data)
+        self._check_size()
 
-    def _bound(self) -> None:
+    def _check_size(self) -> None:
         if self._size + self._waiting > MAX_EVENT:
             raise BrokenStream("an event of it has no end")
 
@@ -134,11 +134,11 @@ class ReplyReader:
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
         message = assistant(blocks)
         if message.calls and _is_signed_thinking(message.blocks[-1]) and reason != "refusal":
-            # The API takes no reply that ends in thinking, and none with calls whose thinking is not whole.
+            # The API accepts no reply that ends in thinking, and none with calls whose thinking is incomplete.
             raise BrokenStream("it thinks on after its last call")
         return Reply(message, reason, self.usage, frozenset(cut))
 
-    def _take(self, data: bytes) -> Iterable[Delta]:
+    def _read_event(self, data: bytes) -> Iterable[Delta]:
         if self._ended:
             return ()  # such as the "[DONE]" that some compatible servers add
         try:
@@ -153,7 +153,7 @@ class ReplyReader:
     def _apply(self, event: Any) -> Iterable[Delta]:  # noqa: ANN401 - JSON
         match event["type"]:
             case "content_block_delta":
-                return self._grow(self._blocks[event["index"]], event["delta"])
+                return self._apply_delta(self._blocks[event["index"]], event["delta"])
             case "content_block_start":
                 return self._open(event["index"], event["content_block"])
             case "message_start":
@@ -178,16 +178,16 @@ class ReplyReader:
         self._blocks[index] = opened = _Open(block, signature=[_text(block.get("signature") or "")])
         match block["type"]:
             case "text" | "thinking" as kind if block.get(kind):
-                return self._say(opened, kind, block[kind])
+                return self._append(opened, kind, block[kind])
             case _:
                 return ()
 
-    def _grow(self, block: _Open, delta: Mapping[str, Any]) -> Iterable[Delta]:
+    def _apply_delta(self, block: _Open, delta: Mapping[str, Any]) -> Iterable[Delta]:
         match delta["type"]:
             case "text_delta":
-                return self._say(block, "text", delta["text"])
+                return self._append(block, "text", delta["text"])
             case "thinking_delta":
-                return self._say(block, "thinking", delta["thinking"])
+                return self._append(block, "thinking", delta["thinking"])
             case "input_json_delta":
                 block.json.append(_text(delta["partial_json"]))
             case "signature_delta":
@@ -196,12 +196,12 @@ class ReplyReader:
                 pass
         return ()
 
-    def _say(self, block: _Open, kind: Literal["text", "thinking"], text: object) -> Iterable[Delta]:
+    def _append(self, block: _Open, kind: Literal["text", "thinking"], text: object) -> Iterable[Delta]:
         block.text.append(_text(text))
         return [Delta(kind, block.text[-1])] if text else ()
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
-        # Counts are of the whole reply so far, so the last one holds; 0 in a later event is "not said".
+        # Counts are of the whole reply so far, so the last one holds; 0 in a later event means "unknown".
         for name, count in (usage or {}).items():
             is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MAX_COUNT
             if is_count and (count or name not in self._usage):
@@ -211,7 +211,7 @@ class ReplyReader:
         try:
             match block.raw["type"]:
                 case "text":
-                    # Citations are not kept: the API takes the text back without them.
+                    # Citations are not kept: the API accepts the text without them.
                     return Text("".join(block.text))
                 case "thinking":
                     return Thinking("".join(block.text), "".join(block.signature))
@@ -219,25 +219,25 @@ class ReplyReader:
                     return self._call(block, cut, is_last=is_last)
                 case _ if block.json:
                     raw = {**block.raw, "input": _JSON.decode("".join(block.json))}
-                    return Opaque({key: _sound(value) for key, value in raw.items()})
+                    return Opaque({key: _checked(value) for key, value in raw.items()})
                 case _:
-                    return Opaque({key: _sound(value) for key, value in block.raw.items()})
+                    return Opaque({key: _checked(value) for key, value in block.raw.items()})
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BrokenStream("a block of it has not the form that was promised") from None
 
     def _call(self, block: _Open, cut: list[str], *, is_last: bool) -> ToolCall:
-        """A tool call. What else stands in the block, such as who may call it, is for server tools and not kept."""
+        """A tool call. Other fields of the block, such as who may call it, are for server tools and not kept."""
         id, name = _text(block.raw["id"]), _text(block.raw["name"])
         if not _TOOL_NAME.fullmatch(name):
             raise BrokenStream(f"it calls a tool by a name that cannot be one, {name[:80]!r}")
         written, given = "".join(block.json), block.raw.get("input") or {}
         may_be_cut = is_last and self._stop_reason in _CUTTING
         if may_be_cut and not written.strip() and not given:
-            # Nothing of the input came before the limit: it is not known to be an empty one.
+            # The limit came before any of the input, so it need not have been meant to be empty.
             cut.append(id)
             return ToolCall(id, name, {})
         try:
-            input = _sound(_JSON.decode(written) if written.strip() else given)
+            input = _checked(_JSON.decode(written) if written.strip() else given)
         except ValueError:
             input = None
         if isinstance(input, dict):
@@ -264,8 +264,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _sound(value: object) -> object:
-    """The value, if it can be written again. Raises ``ValueError``."""
+def _checked(value: object) -> object:
+    """The value, if it can be sent back as JSON. Raises ``ValueError``."""
     level = [value]
     for _ in range(MAX_NESTING):
         if not level:
@@ -282,4 +282,4 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
-"""Without the ``NaN`` and ``Infinity`` of Python's own JSON, which nobody takes back."""
+"""Without the ``NaN`` and ``Infinity`` of Python's own JSON, which no service accepts."""

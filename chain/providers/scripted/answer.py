@@ -6,17 +6,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import Collection, Failure, Pace, Rule
 from chain.providers.scripted.scene import Fit, Scene, size
-
-if TYPE_CHECKING:
-    pass
-
 
 CHARS_PER_TOKEN = 4
 """A usual estimate for English text; good enough to see budgets and limits at work."""
@@ -59,7 +55,7 @@ def render(fit: Fit) -> Part:
 
 
 def _trimmed(text: str) -> str:
-    """The text without the line ends of a YAML block; a text that is blank is meant to be."""
+    """The text without the line ends that a YAML block adds. A blank text stays: somebody wrote it on purpose."""
     return text.rstrip("\n") if text.strip() else text
 
 
@@ -75,21 +71,21 @@ def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, 
 
 
 def _number(text: str) -> Decimal:
-    """A number in a text, 0 for anything else: a sum over rows of which some have none is still a sum."""
+    """The number that a text is, or 0: rows without a number add nothing to a sum."""
     text = text.strip().replace(",", "")
     return Decimal(text) if rules.NUMBER.fullmatch(text) else Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply with how it comes, or the error that comes instead."""
+    """A reply and the pace at which it is streamed, or the error that ends the stream instead."""
 
     reply: Reply
     pace: Pace
     failure: Failure | None
 
     def pieces(self) -> Iterator[Delta]:
-        """What is shown while the reply comes; before an error only the text that comes first."""
+        """The pieces in which the reply is streamed; before an error only as much text as its ``after`` says."""
         left = None if self.failure is None else self.failure.after
         for block in self.reply.message.blocks if left != 0 else ():
             match block:
@@ -124,8 +120,8 @@ def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) 
         blocks, over = _cut(blocks, limit * CHARS_PER_TOKEN)
         cut, stop_reason = {*cut, *over} & {b.id for b in blocks if isinstance(b, ToolCall)}, "max_tokens"
 
-    told = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
-    usage = Usage(_tokens(scene.chars + sum(map(len, told))), _tokens(size(blocks)))
+    texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
+    usage = Usage(_tokens(scene.chars + sum(map(len, texts))), _tokens(size(blocks)))
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
@@ -134,12 +130,12 @@ def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) 
 
 
 def _fresh_ids(earlier: int, given: Iterable[str]) -> Iterator[str]:
-    """Ids that no call of the conversation has: they go on from the number of calls before."""
+    """Ids that no call of the conversation has, numbered on from its ``earlier`` calls."""
     return (id for n in itertools.count(earlier + 1) if (id := f"call_{n}") not in given)
 
 
 def _cut(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
-    """The beginning of a reply, and the id of the call whose input was cut off."""
+    """The first ``chars`` characters of a reply, and the id of the call whose input was cut off."""
     kept: list[Block] = []
     for block in blocks:
         length = size([block])

@@ -1,13 +1,12 @@
-"""The model that is a rule file: it looks for a rule that fits the conversation and answers with what the rule says.
+"""The model that is a rule file: it answers with what the first rule says whose conditions the conversation meets.
 
 It is no language model and does not pretend to be one. It runs the offline demonstrations, stands in for a model in the
-tests, and lets users try their own prompts without a network. The language of the files is told in
-``rules``.
+tests, and lets users try their own prompts without a network. ``rules`` describes the language of the files.
 
-The same conversation gets the same reply, whatever the time. Three things are remembered between calls: how often each
-rule was used, which counts from the moment it is chosen, also when the call is cancelled or fails; whether the latest
-reply kept the task's answer back (``and: work``); and how far the conversation was read, which only saves reading it
-again.
+The same conversation always gets the same replies. Three things are kept about a conversation between its
+requests: how often each rule was used, which counts from the moment it is chosen, also when the call is cancelled or
+fails; whether the latest reply kept the task's answer back (``and: work``); and how far the conversation was read,
+which only saves reading it again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from chain.providers.scripted import rules
 from chain.providers.scripted.answer import Answer, Part, assemble, render
 from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
 from chain.providers.scripted.scene import MAX_SEARCH_S, Event, Fit, Moment, Scene
-from chain.search import Patience, TooSlow
+from chain.search import SearchBudget, TooSlow
 
 
 class ScriptedModel:
@@ -33,8 +32,6 @@ class ScriptedModel:
 
     def __init__(self, script: RuleFile) -> None:
         self._script = script
-        self._uses: Counter[int] = Counter()
-        self._scene = Scene(script.marks)
 
     @classmethod
     def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
@@ -53,16 +50,14 @@ class ScriptedModel:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError`` where a rule says so."""
-        if not self._scene.has_read(request.messages):
-            self._scene = Scene(self._script.marks)
-        self._scene.patience = patience = Patience(MAX_SEARCH_S)
-        try:
-            self._scene.read(request.messages)
-            answer = self._answer(request)
-        except TooSlow:
-            self._scene = Scene(self._script.marks)  # it may have been read by half
-            raise self._too_slow(patience) from None
-        await self._stream(answer, on_delta)
+        dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
+        answer = dialogue.answer(request)
+        for piece in answer.pieces():
+            await _pause(answer.pace)
+            on_delta(piece)
+        await _pause(answer.pace)
+        if answer.failure is not None:
+            raise _error(answer.failure)
         return answer.reply
 
     async def prepare(self) -> None:
@@ -71,10 +66,31 @@ class ScriptedModel:
     async def aclose(self) -> None:
         """There is nothing to give up."""
 
-    def _too_slow(self, patience: Patience) -> ModelError:
+
+class _Dialogue:
+    """One conversation with the rules: what was read of it, and how often each rule was used in it."""
+
+    def __init__(self, script: RuleFile) -> None:
+        self._script = script
+        self._uses: Counter[int] = Counter()
+        self._scene = Scene(script.marks)
+
+    def answer(self, request: Request) -> Answer:
+        """What the rules say to the request. Raises ``ModelError`` if searching takes too long."""
+        if not self._scene.has_read(request.messages):
+            self._scene = Scene(self._script.marks)
+        self._scene.budget = budget = SearchBudget(MAX_SEARCH_S)
+        try:
+            self._scene.read(request.messages)
+            return self._answer(request)
+        except TooSlow:
+            self._scene = Scene(self._script.marks)  # it may have been read by half
+            raise self._too_slow(budget) from None
+
+    def _too_slow(self, budget: SearchBudget) -> ModelError:
         why = f"took most of the {MAX_SEARCH_S:g} s that searching may take; take repeats inside repeats apart: (a+)+"
-        assert patience.slowest is not None
-        return ModelError(str(self._script.places[patience.slowest].error(why)))
+        assert budget.slowest is not None
+        return ModelError(str(self._script.places[budget.slowest].error(why)))
 
     def _answer(self, request: Request) -> Answer:
         """Choose, count and render, in one step that nothing can come between."""
@@ -94,7 +110,7 @@ class ScriptedModel:
         return assemble(parts, request, self._scene, self._script.pace)
 
     def _kept_back(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """The parts for the task, if no line wants more than its work and they are only an answer."""
+        """The parts that answer the task, where they wait: no line asks to ``continue``, and they call no tools."""
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
         if not lines or not task or any(p.rule.go_on == "continue" for p in lines) or any(p.calls for p in task):
@@ -102,7 +118,7 @@ class ScriptedModel:
         return task if self._scene.open_events[0].results else ()
 
     def _choose(self, request: Request) -> Iterator[Fit]:
-        """The rules to apply, in the order of their output; each is looked for after the ones before were counted."""
+        """The rules to apply, in the order of their output. Each is chosen after those before it were counted."""
         lines, events = self._scene.lines, self._scene.open_events
         fit = self._first(request, lines, events[:1])
         if fit is None:
@@ -140,7 +156,7 @@ class ScriptedModel:
         return None
 
     def _failure(self, rule: Rule, request: Request) -> Failure | None:
-        """The error that strikes when this rule is used now."""
+        """The error that this use of the rule ends in."""
         failure = rule.failure
         if failure is None or (failure.times is not None and self._uses[rule.index] >= failure.times):
             return None
@@ -158,14 +174,6 @@ class ScriptedModel:
         else:
             what = f"the query {scene.query[:200]!r}"
         return f"No rule of {self._script.file} matches {what} (model call {scene.turn} of this conversation)."
-
-    async def _stream(self, answer: Answer, on_delta: Callable[[Delta], None]) -> None:
-        for piece in answer.pieces():
-            await _pause(answer.pace)
-            on_delta(piece)
-        await _pause(answer.pace)
-        if answer.failure is not None:
-            raise _error(answer.failure)
 
 
 async def _pause(pace: Pace) -> None:

@@ -3,7 +3,7 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
 ::
 
     name: offline                  # shown to people; default: the file's name
-    pace: {chunk: 40, delay_s: 0}  # text comes in pieces of so many characters, each after a delay
+    pace: {chunk: 40, delay_s: 0}  # text is streamed in pieces of this many characters, each after this many seconds
     rules:                         # tried from the top; the first whose conditions all hold is used
       - when:                      # no condition: always
           user: REGEX              # the latest query. Alone it answers the query itself; beside result, tool, is_error,
@@ -18,7 +18,7 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
           tail: REGEX              # the request tail: the post-prompt and the plan
           system: REGEX            # the system prompt
           overrides: [effort]      # what the request sets for this call alone: max_tokens, temperature, effort
-        times: 1                   # the rule is used so often and then passed over
+        times: 1                   # how often the rule may be used in a conversation; then it is passed over
         collect:                   # lists of matches, for text and tools
           NAME:
             match: REGEX           # each match is an item
@@ -28,7 +28,7 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
             has: "${1}"            # only items that contain this text; names of the conditions, case does not matter
             unique: GROUP          # of the items in which this group is the same only the first
             row: "${1}"            # how an item is shown; default the whole match
-            join: "\n"             # what stands between rows
+            join: "\n"             # the separator between rows
             limit: 20              # items shown or used at most; the rows then say how many were left out
             empty: none            # shown when there is no item
         thinking: TEMPLATE
@@ -40,7 +40,7 @@ r"""The language of rule files: YAML read into frozen rules, for ``chain.provide
                                    # calls tools
         stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
         usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
-        pace: {delay_s: 1}
+        pace: {delay_s: 1}         # for this rule alone
         error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
@@ -55,24 +55,24 @@ in 6 columns, ``${name|number}`` as a number in a tool's input, and ``$$`` for a
   chain's tools;
 - ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
 
-An error strikes each time, or the first ``times``, when ``after`` characters of text have come. With ``refuses`` it
-strikes only a request that sets one of those parameters.
+An error is raised each time, or the first ``times`` in a conversation, once ``after`` characters of text were streamed.
+With ``refuses`` it is raised only for a request that sets one of those parameters.
 
-``and: continue`` in a rule for an interruption applies the rule for the latest results, or for the query, and puts its
-output behind; in a rule for results it applies the one for what came before them. If the first of the two calls tools
-and the other does not, the other waits: its turn comes when the results are there. A message that only asks to go on
-stands for the latest results, or query, before it.
+``and: continue`` in a rule for an interruption also applies the rule for the latest results, or for the query, and
+appends its output; in a rule for results it applies the one for what came before them. If the first of the two calls
+tools and the other does not, the other waits until the results are there. A message that only asks to go on stands for
+the latest results, or query, before it.
 
 ``and: work`` in a rule for an interruption does the same if the task then calls tools. If it would only answer, the
 reply is left to the interruption, and the answer to the task waits for a message that asks to go on. That is for lines
-after which such a message comes (SPEC, section 5), since the answer would stand there a second time. Beside a line with
-``and: continue``, and where the query itself is to be answered, it means ``continue``.
+after which such a message comes (SPEC, section 5): else the answer would be given twice. Beside a line with ``and:
+continue``, and where the query itself is to be answered, it means ``continue``.
 
-``from: stdin`` is what stands between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
+``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
-How messages are told apart can be set under ``marks``: ``interruption`` is what stands before a line; ``redirect`` is a
-regular expression for lines that take the place of the query (without it none do; if it has a group ``query``, that
-does), ``resume`` one for messages that only ask to go on, and ``note`` one for those to be passed over.
+``marks`` say how messages are recognised: ``interruption`` is the text before a line; ``redirect`` is a regular
+expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does);
+``resume`` is one for messages that only ask to go on, and ``note`` one for messages to be ignored.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tai
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
-"""Characters of a text that a rule's expressions look at."""
+"""Characters at the beginning of a text that a rule's expressions are searched in."""
 
 _SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|\d{1,3}))?(?::-([^}]*))?\})?")
 NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
@@ -129,7 +129,7 @@ class Template:
         return "".join(part if isinstance(part, str) else part.fill(names) for part in self.parts)
 
     def value(self, names: Mapping[str, str]) -> str | int | float:
-        """The text, or the number that a lone ``${name|number}`` stands for; what is no number stays text."""
+        """The text, or a number where the template is ``${name|number}`` alone and the value is a number."""
         text = self.fill(names)
         match self.parts:
             case (Slot(form="number"),) if number := NUMBER.fullmatch(text.strip()):
@@ -140,7 +140,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How text comes: pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end."""
+    """How text is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end."""
 
     chunk: int = 200
     delay_s: float = 0.0
@@ -148,7 +148,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """How the user messages that are no queries are told from those that are."""
+    """How the user messages that are no queries are recognised."""
 
     resume: Pattern
     note: Pattern
@@ -250,7 +250,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A rule file; ``file`` is its path as it was given, ``places`` say where its expressions stand."""
+    """A rule file; ``file`` is its path as it was given, ``places`` has the place of each expression."""
 
     file: str
     name: str
@@ -302,7 +302,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 class _Reader:
-    """Reads what has expressions in it; ``places`` are where those stand."""
+    """Reads the parts that have expressions; ``places`` has the place of each."""
 
     def __init__(self, pace: Pace) -> None:
         self.places: dict[Pattern, yamlfile.Node] = {}
@@ -350,7 +350,7 @@ class _Reader:
         )
 
     def marks(self, node: yamlfile.Node) -> Marks:
-        """How messages are told apart."""
+        """How messages are recognised."""
         keys = node.mapping(("interruption", "redirect", "resume", "note"))
         built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a rule sees: a conversation, read message by message, and one try of a rule at a moment of it. Pure."""
+"""What a rule sees: a conversation, read message by message, and a moment of it that rules are tried at. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Too
 from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule
-from chain.search import Patience
+from chain.search import SearchBudget
 
 if TYPE_CHECKING:
     from chain.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
-"""Seconds of processor time that all searches for a reply have together; the shipped rules need some milliseconds, and
-nothing else goes on meanwhile."""
+"""Seconds of processor time that all searches for a reply share; the shipped rules need some milliseconds. Nothing else
+runs meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,17 @@ class Event:
 
 
 class Scene:
-    """What a conversation comes to, read message by message.
+    """A conversation as rules see it, read message by message.
 
-    ``keeps_back`` is set by whoever answers: the reply that comes next leaves the task unanswered.
+    The model sets ``keeps_back`` when its next reply leaves the task unanswered.
 
-    A conversation only grows (SPEC, I7), so a scene that ends in the very message that the request has at that place
-    is read on from there; at ten thousand iterations, reading all of it for each call would be most of the work.
+    A conversation only grows (SPEC, I7). So where the last message that was read is the one that the request has at
+    that place, only the messages after it are read: at ten thousand iterations, reading all of them for each call would
+    be most of the work.
     """
 
     def __init__(self, marks: Marks) -> None:
-        self.patience = Patience(MAX_SEARCH_S)
+        self.budget = SearchBudget(MAX_SEARCH_S)
         self._marks = marks
         self._count = 0
         self._last: Message | None = None
@@ -79,20 +80,20 @@ class Scene:
 
     @property
     def open_events(self) -> list[Event]:
-        """What is still to be answered, the latest first; empty after an answer that nobody asked to continue."""
+        """What is still to be answered, the latest first; empty after an answer, unless a message asks to go on."""
         return [] if self._answered and not self._nudged else self.events[::-1]
 
     def has_read(self, messages: Sequence[Message]) -> bool:
-        """Whether all that was read is the beginning of these."""
+        """Whether what was read is the beginning of these messages."""
         return not self._count or (self._count <= len(messages) and messages[self._count - 1] is self._last)
 
     def search(self, pattern: Pattern, text: str) -> Match | None:
         """The first match. Raises ``TooSlow``."""
-        return self.patience.search(pattern, text, MAX_SEARCHED)
+        return self.budget.search(pattern, text, MAX_SEARCHED)
 
-    def is_whole(self, pattern: Pattern, text: str) -> bool:
+    def fullmatch(self, pattern: Pattern, text: str) -> bool:
         """Whether the pattern matches all of the text. Raises ``TooSlow``."""
-        return self.patience.is_whole(pattern, text, MAX_SEARCHED)
+        return self.budget.fullmatch(pattern, text, MAX_SEARCHED)
 
     def read(self, messages: Sequence[Message]) -> None:
         """Read the messages that are new."""
@@ -152,7 +153,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one try of a rule looks at."""
+    """What a rule is tried at: a request, one line of those that came, and one event to answer."""
 
     file: str
     request: Request
@@ -174,7 +175,7 @@ class Moment:
             found.append(scene.search(when.interruption, self.line))
         outcome = None
         if self.event is not None and self.event.results:
-            outcome = next((o for o in self.event.results if self._is_meant(rule, self.event, o)), None)
+            outcome = next((o for o in self.event.results if self._result_fits(rule, self.event, o)), None)
         if when.wants_results and outcome is None:
             return None
         if when.result is not None and outcome is not None:
@@ -193,13 +194,13 @@ class Moment:
             names |= _captured(match, numbers=n == 0)
         return Fit(rule, self, names)
 
-    def _is_meant(self, rule: Rule, event: Event, outcome: Outcome) -> bool:
+    def _result_fits(self, rule: Rule, event: Event, outcome: Outcome) -> bool:
         """Whether the conditions on a tool result hold for this one."""
         when = rule.when
         return (
             when.aside in (None, event.aside)
             and when.is_error in (None, outcome.is_error)
-            and (when.tool is None or self.scene.is_whole(when.tool, outcome.tool))
+            and (when.tool is None or self.scene.fullmatch(when.tool, outcome.tool))
             and (when.result is None or self.scene.search(when.result, outcome.text) is not None)
         )
 
@@ -210,7 +211,7 @@ class Moment:
         for text, input in self._texts(collection):
             if collection.within is not None and not self.scene.search(collection.within, text):
                 continue
-            for match in self.scene.patience.matches(collection.match, text, MAX_SEARCHED):
+            for match in self.scene.budget.find_all(collection.match, text, MAX_SEARCHED):
                 if match[0] and has in match[0].casefold():
                     found.append({**_input_names(input), **_captured(match)})
         if collection.unique is None:
@@ -225,7 +226,7 @@ class Moment:
             case "results" | "latest" as source:
                 events = self.scene.events if source == "results" else [self.event] if self.event else []
                 for outcome in (o for event in events for o in event.results):
-                    tool_fits = collection.tool is None or self.scene.is_whole(collection.tool, outcome.tool)
+                    tool_fits = collection.tool is None or self.scene.fullmatch(collection.tool, outcome.tool)
                     if tool_fits and outcome.is_error == collection.is_error:
                         yield outcome.text, outcome.input
             case "query":
@@ -283,7 +284,7 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A rule that is to be used, with its names."""
+    """A rule whose conditions hold, with the names for its templates."""
 
     rule: Rule
     moment: Moment

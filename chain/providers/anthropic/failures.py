@@ -1,0 +1,204 @@
+"""What can go wrong at a service, as ``ModelError``: statuses, error events, and the HTTP client's exceptions.
+
+A message says what happened and what to do, and quotes the service where it says more. What is quoted is redacted: a
+service may repeat a key, or a proxy the headers.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit
+
+from chain.errors import ModelError
+from chain.providers.anthropic.encoding import Parameters
+from chain.providers.anthropic.service import CONNECT_S, Service
+from chain.providers.anthropic.stream import BrokenStream, ServiceError
+
+MAX_QUOTED = 500
+"""Characters that are quoted of what a service says: enough for every message of the API."""
+
+SHORTEST_SECRET = 4
+"""Characters: a header's value that is shorter is a number or a flag."""
+
+_TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
+"""How Anthropic's service and the compatible ones say it: there is no error code for it."""
+
+
+class Unreached(Exception):
+    """The service sent no response; the cause says why."""
+
+
+@dataclass
+class BadStatus(Exception):
+    """The service answered with another status than success. ``retry_after`` is in seconds."""
+
+    status: int
+    body: str = field(repr=False)
+    retry_after: float | None
+
+
+class RequestRefused(ModelError):
+    """The service found the request wrong; ``said`` are its own words."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+    def names(self, parameters: Iterable[str]) -> list[str]:
+        """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
+        return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
+
+
+class TooLong(RequestRefused):
+    """The conversation is longer than the model's context."""
+
+
+class Failures:
+    """Makes a ``ModelError`` of anything that goes wrong when a model of a service is asked."""
+
+    def __init__(self, parameters: Parameters, service: Service) -> None:
+        self._model = parameters.model
+        self._service = service
+        self._secrets = _secrets(parameters, service)
+
+    def of_status(self, answer: BadStatus) -> ModelError:
+        """The error that an HTTP status stands for (https://docs.anthropic.com/en/api/errors)."""
+        where, status, retry_after = self._service.label, answer.status, answer.retry_after
+        said = self.redacted(_said(answer.body))
+        match status:
+            case 400 if _TOO_LONG.search(said):
+                return TooLong(said, said)
+            case 400 | 422:
+                return RequestRefused(f"{where} refused the request: {said}; check the model's settings", said)
+            case _ if 300 <= status < 400:
+                return ModelError(f"{where} redirects to another address, which is not followed; correct base_url")
+            case 401:
+                return ModelError(f"{where} did not take the API key: {said}; check api_key of the model")
+            case 403:
+                return ModelError(f"the API key may not use {self._model} at {where}: {said}; use another key or model")
+            case 404:
+                return ModelError(f"{where} does not know {self._model}: {said}; check model and base_url")
+            case 413:
+                return ModelError(f"the request is too large for {where}: {said}; /new starts afresh")
+            case 429:
+                why = f"{where} wants fewer requests: {said}; wait, or ask for a higher limit"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case 529:
+                why = f"{where} is overloaded: {said}; try again later"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case _ if status >= 500 or status in (408, 409):
+                why = f"{where} failed with {status}: {said}; try again later"
+                return ModelError(why, retryable=True, retry_after=retry_after)
+            case _:
+                return ModelError(f"{where} answered {status}: {said}; check base_url")
+
+    def of_event(self, error: ServiceError) -> ModelError:
+        """The error that an ``error`` event in the stream stands for."""
+        said = self.redacted(error.said)
+        return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
+
+    def of_exception(self, error: Exception) -> ModelError:
+        """The HTTP client's exception as ours. Any other is a bug of ours, and is raised as it is."""
+        import httpx2
+
+        where = self._service.label
+        match error:
+            case Unreached(__cause__=httpx2.ConnectTimeout()):
+                why = f"{where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
+                return ModelError(why, retryable=True)
+            case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
+                seconds = f"{self._service.idle_timeout_s:g} s"
+                return ModelError(f"{where} sent nothing for {seconds} (idle_timeout_s)", retryable=True)
+            case Unreached():
+                why = self._message_of(error.__cause__ or error)
+                return ModelError(f"{where} cannot be reached ({why}); check the network and base_url", retryable=True)
+            case httpx2.InvalidURL():
+                return ModelError(f"{where} is no address; correct base_url")
+            case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
+                return BrokenStream(f"the connection to {where} was lost ({self._message_of(error)})")
+            case _:
+                raise error
+
+    def of_building(self, error: Exception) -> ModelError:
+        """The error for a client that could not be built."""
+        return ModelError(
+            f"the client for {self._service.label} cannot be made ({type(error).__name__}: {self._message_of(error)}); "
+            "check the installation of anthropic, base_url, and the certificates and proxies of the environment"
+        )
+
+    def redacted(self, text: str) -> str:
+        """The text in one row, shortened, without the key and the other secrets of the settings."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return " ".join(text.split())[:MAX_QUOTED]
+
+    def _message_of(self, error: BaseException) -> str:
+        return self.redacted(str(error)) or type(error).__name__
+
+
+def never_connected(error: Exception) -> bool:
+    """Whether an exception came before there was a connection, so that the address may be wrong."""
+    import httpx2
+
+    cause = error.__cause__ if isinstance(error, Unreached) else error
+    return not isinstance(cause, httpx2.ReadError | httpx2.ReadTimeout | httpx2.RemoteProtocolError)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The header of that name in seconds: it may be a number or a date (RFC 9110, section 10.2.3)."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+
+
+def _said(body: str) -> str:
+    """What the service said; of a page of HTML only that it is one."""
+    try:
+        found = json.loads(body)["error"]["message"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        found = None
+    if found and isinstance(found, str):
+        return found
+    if body.lstrip().startswith("<"):
+        return "a page of HTML, so a proxy or another server answered"
+    return body.strip() or "nothing more"
+
+
+def _secrets(parameters: Parameters, service: Service) -> list[str]:
+    """What must not be shown though a service may repeat it, the longest first so that none hides in another."""
+    url = urlsplit(service.base_url or "")
+    found = {
+        service.api_key or "",
+        url.username or "",
+        url.password or "",
+        *(value for _, value in parse_qsl(url.query)),
+    }
+    for value in service.extra_headers.values():
+        found |= {value, *value.split()}
+    found |= set(_leaves(parameters.extra_body))
+    return sorted((secret for secret in found if len(secret) >= SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _leaves(value: object) -> Iterator[str]:
+    """The texts in a JSON value, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner)

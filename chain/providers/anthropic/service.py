@@ -1,0 +1,50 @@
+"""A service that speaks the Messages API: where it is, how long to wait for it, and what its tokens cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from chain.messages import Usage
+
+CONNECT_S = 15.0
+"""Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where the model is and how long to wait for it, in seconds. Without ``base_url`` it is Anthropic's own."""
+
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def label(self) -> str:
+        """What messages call it: its address without user, password and query, any of which may be a key."""
+        if self.base_url is None:
+            return "the Anthropic API"
+        url = urlsplit(self.base_url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+
+    def of(self, usage: Usage) -> float:
+        """What this many tokens cost, in US dollars."""
+        return (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * self.cache_read
+            + usage.cache_write_tokens * self.cache_write
+        ) / 1e6
