@@ -51,8 +51,9 @@ from double import (
     twin_calls,
 )
 from support import settings as chain_settings
+from support.house import ROOT
+from support.wire import KEY, Wire, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wire import KEY, Wire, model_at, wired
 
 from chain import events
 from chain.config.load import Settings, load_settings
@@ -62,7 +63,6 @@ from chain.model import Reply, Request
 from chain.providers.anthropic.client import CONNECT_S, AnthropicModel, Price, Service, _retry_after
 from chain.providers.anthropic.encoding import Parameters
 
-ROOT = Path(__file__).parent.parent
 ATTEMPTS = 4
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trio
 from support import Session, check_invariants, open_session
+from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import __version__, events
@@ -30,25 +30,6 @@ OTHER = "name: other rules\nrules: [{text: I am the other model.}]"
 HANDLER = "messages: [{role: user, content: 'NOW: ${message}'}]"
 
 NAMES = ["/help", "/status", "/queue", "/drop", "/edit", "/todo", "/tools", "/model", "/new", "/debug", "/quit"]
-
-
-class Gate:
-    """A tool that waits until it is let go, and says when it has started."""
-
-    def __init__(self) -> None:
-        self.started = trio.Event()
-        self.open = trio.Event()
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait, e.g. for a test. Then go on."""
-            self.started.set()
-            await self.open.wait()
-            return "waited"
-
-        return wait
 
 
 @tool(read_only=True)
@@ -101,7 +82,7 @@ async def opened(folder: Path, *tools: Tool) -> AsyncIterator[tuple[Session, Com
 @asynccontextmanager
 async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Commands]]:
     """A chain whose tool runs while these lines wait; what still waits at the end is delivered."""
-    gate = Gate()
+    gate = Gate(says="Wait, e.g. for a test. Then go on.")
     async with opened(folder, gate.tool) as (session, commands):
         session.chain.submit("Do the task")
         await gate.started.wait()

@@ -284,8 +284,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from support import FullDisk, Session, check_invariants, open_session, settings
-from test_steering import THREE_TOOLS, Gates, at, begin, finish, tick
+from support import FullDisk, Session, at, check_invariants, open_session, settings
+from support.gates import THREE_TOOLS, Gates, begin, finish, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events

@@ -12,6 +12,7 @@ from threading import Event
 import pytest
 import trio
 from support import FullDisk, Session, check_invariants, open_session, settings
+from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -29,25 +30,6 @@ rules:
   - {when: {tool: wait}, text: The answer.}
   - {text: Noted.}
 """
-
-
-class Gate:
-    """A tool that waits until it is let go, and says when it has started."""
-
-    def __init__(self) -> None:
-        self.started = trio.Event()
-        self.open = trio.Event()
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait."""
-            self.started.set()
-            await self.open.wait()
-            return "waited"
-
-        return wait
 
 
 async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None:

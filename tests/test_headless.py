@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from support import Session, check_invariants, open_session, settings
+from support import check_invariants, open_session, settings
+from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -57,12 +58,10 @@ GUARD_S = 60
 
 
 @dataclass
-class Stage:
+class Headless(Printing):
     """A headless process without the process."""
 
-    session: Session
     stdin: FileIO
-    paths: tuple[Path, Path]
     open: trio.Event = field(default_factory=trio.Event)
     code: int | None = None
     news: trio.Event = field(default_factory=trio.Event)
@@ -102,36 +101,11 @@ class Stage:
         return self.code
 
     @property
-    def stdout(self) -> str:
-        return self.paths[0].read_bytes().decode()
-
-    @property
-    def stderr(self) -> str:
-        return self.paths[1].read_bytes().decode()
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(row) for row in self.stdout.splitlines()]
-
-    @property
     def last(self) -> dict[str, Any]:
         """The last object, which is a result."""
         last = self.objects[-1]
         assert last["type"] == "result"
         return last
-
-    @property
-    def statuses(self) -> list[str]:
-        return [r.status for r in self.session.of(events.Result)]
-
-    @property
-    def states(self) -> dict[str, str]:
-        """What became of each line, by its text."""
-        return {r.text: r.state for r in self.session.chain.receipts}
-
-    @property
-    def delivered(self) -> list[tuple[str, str | None]]:
-        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
 
 
 @asynccontextmanager
@@ -146,8 +120,8 @@ async def opened(
     use: Settings | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
-) -> AsyncIterator[Stage]:
-    """Run the job; ``reads``: standard input is a pipe that ``Stage.send`` writes into.
+) -> AsyncIterator[Headless]:
+    """Run the job; ``reads``: standard input is a pipe that ``Headless.send`` writes into.
 
     ``is_checked``: afterwards the invariants are, which take an id for one line only.
     """
@@ -179,7 +153,7 @@ async def opened(
                 open_session(RULES, tools=[wait, quick], use=chosen) as session,
                 trio.open_nursery() as nursery,
             ):
-                stage = Stage(session, stdin, paths)
+                stage = Headless(session, paths, stdin)
                 session.chain.listen(stage.tell)
                 nursery.start_soon(work)
                 yield stage
@@ -190,10 +164,6 @@ async def opened(
     finally:
         for fd in (*outs, reading):
             os.close(fd)
-
-
-def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
-    return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
 
 
 INTERRUPT = {"type": "interrupt"}
@@ -975,7 +945,7 @@ def strike(number: signal.Signals) -> None:
     signal.raise_signal(number)
 
 
-def quiet_after_the_end(stage: Stage) -> bool:
+def quiet_after_the_end(stage: Headless) -> bool:
     """Whether no model call and no tool started after the first interrupted result."""
     told = [e.type for e in stage.session.events]
     return not {"run_started", "iteration_started", "tool_call"} & set(told[told.index("result") :])

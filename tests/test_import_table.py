@@ -4,8 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from support.house import modules
 
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
 GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
@@ -61,14 +60,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 PUBLIC = {"chain", "app", "config", "errors", "events", "exit_codes", "lines", "threads"}
 PUBLIC |= {"version", "wording"}
 """The parts of chain that a front end may import: it speaks to a `Chain` and reads events."""
-
-
-def modules() -> dict[str, Path]:
-    found = {}
-    for path in sorted([*ROOT.glob("chain/**/*.py"), *ROOT.glob("cli/**/*.py")]):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
 
 
 def imports(name: str, path: Path) -> set[str]:

@@ -44,154 +44,37 @@ What stops a run is in ``test_stopping.py``.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-import trio
-from support import Session, check_invariants, open_session, settings
+from support import Session, at, check_invariants, open_session, settings
+from support.gates import (
+    SLOW_ANSWER,
+    THREE_ROUNDS,
+    THREE_TOOLS,
+    Gates,
+    begin,
+    finish,
+    iterations,
+    results,
+    started,
+    tick,
+)
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import UserError
-from chain.tools.tool import Tool, ToolContext, tool
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 RESUME = "Your reply was shown to the user."
 
-THREE_TOOLS = """
-rules:
-  - when: {step: 1}
-    text: Looking.
-    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
-  - {when: {interruption: '\\?$'}, text: It goes well.}
-  - {when: {interruption: 'status'}, text: It goes well.}
-  - {text: The answer.}
-"""
-"""Three tools in one reply, then the answer; a question is answered on its own."""
-
-THREE_ROUNDS = """
-rules:
-  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
-  - {when: {step: 2}, tools: [{name: gate, input: {at: b}}]}
-  - {when: {step: 3}, tools: [{name: gate, input: {at: c}}]}
-  - {text: The answer.}
-"""
-"""The same tools one after the other, whatever is said."""
 
 TOUR = """
 rules:
   - {when: {step: 1}, text: Touring., tools: [{name: tour, input: {places: 3}}]}
   - {text: The answer.}
 """
-
-SLOW_ANSWER = """
-rules:
-  - {when: {interruption: .}, text: Noted.}
-  - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
-"""
-
-
-class Gates:
-    """Tools that stand at named gates until each is opened: ``gate`` at one, ``tour`` at one before each place."""
-
-    def __init__(self, *names: str) -> None:
-        """Those that are open from the start."""
-        self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
-        self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
-        self.heard: list[tuple[str, str]] = []
-        """What the tour was told at its safe points, in order."""
-        self.let(*names)
-
-    def let(self, *names: str) -> None:
-        """Open these gates."""
-        for name in names:
-            self._open[name].set()
-
-    async def reached(self, name: str) -> None:
-        """Wait until a tool stands at this gate."""
-        await self._reached[name].wait()
-        await wait_all_tasks_blocked()
-
-    async def _pass(self, name: str) -> None:
-        self._reached[name].set()
-        await self._open[name].wait()
-
-    @property
-    def tools(self) -> list[Tool]:
-        @tool(timeout_s=10_000)
-        async def gate(ctx: ToolContext, at: str) -> str:
-            """Stand at a gate."""
-            await self._pass(at)
-            return f"{at} is done"
-
-        @tool(timeout_s=10_000)
-        async def tour(ctx: ToolContext, places: int) -> str:
-            """Visit places, with a safe point before each."""
-            for n in range(1, places + 1):
-                await self._pass(f"place {n}")
-                guidance = await ctx.safe_point(f"before_source:{n}")
-                self.heard += [(a.type, a.value) for a in guidance.adjustments]
-                if guidance.stop:
-                    return f"[{n - 1} visited, {places - n + 1} skipped]"
-            return f"[{places} visited, 0 skipped]"
-
-        return [gate, tour]
-
-
-def at(session: Session, kind: type[events.Event], action: Callable[[], object], n: int = 1, **fields: Any) -> None:
-    """Do something in the very step of the n-th event of this kind that has these fields."""
-    seen = 0
-
-    def on_event(event: events.Event) -> None:
-        nonlocal seen
-        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
-            seen += 1
-            if seen == n:
-                action()
-
-    session.chain.listen(on_event)
-
-
-async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
-    """Start a run and send lines while its tool stands at the gate."""
-    assert session.chain.submit("Do the task").what == "started"
-    await gates.reached(gate)
-    for line in lines:
-        assert session.chain.submit(line).what == "queued"
-    await wait_all_tasks_blocked()
-
-
-async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
-    """Open all gates and see the run to its end."""
-    gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
-    await session.chain.wait_idle()
-    check_invariants(session, max_iterations=max_iterations)
-    return session.result
-
-
-def results(session: Session, request: int = -1) -> list[str]:
-    """The tool results that a request carried."""
-    return [r.text for m in session.model.requests[request].messages for r in m.results]
-
-
-def started(session: Session) -> list[str]:
-    """The gates of the tools that have started, as the journal has them."""
-    calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
-    return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
-
-
-def iterations(session: Session) -> list[int]:
-    return [e.iteration for e in session.of(events.IterationStarted)]
-
-
-async def tick(clock: MockClock, seconds: float = 10) -> None:
-    """Let so much time pass at once."""
-    await wait_all_tasks_blocked()
-    clock.jump(seconds)
-    await wait_all_tasks_blocked()
 
 
 # ------------------------------------------------------------------------------------------------ where lines enter
@@ -809,7 +692,7 @@ async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> 
 async def test_no_safe_point_takes_a_follow_up() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), n=2)
+        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), nth=2)
         await begin(session, gates, "a", "then: Do the next", "!shorter")
         result = await finish(session, gates)
         assert session.of(events.UserInterruption)[0].ids == ("L3",)

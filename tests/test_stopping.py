@@ -58,22 +58,18 @@ from typing import Any
 
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session, settings
-from test_properties import check_silence
-from test_steering import (
+from support import (
     INTERRUPTED,
     SKIPPED,
-    SLOW_ANSWER,
-    THREE_ROUNDS,
-    THREE_TOOLS,
-    Gates,
+    MemoryFile,
+    Session,
     at,
-    begin,
-    finish,
-    results,
-    started,
-    tick,
+    check_invariants,
+    check_silence,
+    open_session,
+    settings,
 )
+from support.gates import SLOW_ANSWER, THREE_ROUNDS, THREE_TOOLS, Gates, begin, finish, results, started, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -91,26 +87,6 @@ rules:
   - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
 """
 """A tool that finds something and one that fails, then an answer in two pieces."""
-
-
-class SlowDisk(MemoryFile):
-    """A disk that brings nothing to safety while it is held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._go_on = trio.Event()
-        self._go_on.set()
-
-    def hold(self) -> None:
-        self._go_on = trio.Event()
-
-    def release(self) -> None:
-        self._go_on.set()
-
-    async def sync(self) -> None:
-        written = self.data
-        await self._go_on.wait()
-        self.synced = written
 
 
 class Key:
@@ -210,7 +186,7 @@ async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_
 
 async def test_an_interrupt_between_two_iterations_makes_no_call() -> None:
     """While the safe point waits for the disk, and in the step in which the next iteration begins."""
-    gates, disk = Gates(), SlowDisk()
+    gates, disk = Gates(), MemoryFile()
     async with interrupting(THREE_TOOLS, tools=gates.tools, file=disk) as (session, key):
         await begin(session, gates, "a", "shorter")
         disk.hold()
@@ -547,7 +523,7 @@ async def test_a_stop_in_an_answer_with_results_shows_both(mock_clock: MockClock
 
 
 async def test_a_stop_between_two_iterations_makes_no_call() -> None:
-    gates, disk = Gates(), SlowDisk()
+    gates, disk = Gates(), MemoryFile()
     async with open_session(THREE_TOOLS, tools=gates.tools, file=disk) as session:
         await begin(session, gates, "a")
         disk.hold()

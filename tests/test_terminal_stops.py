@@ -10,13 +10,16 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from screen import Condition, Screen, environ, program, receipts, records
-from test_terminal import CTRL_C, ESC, Ahead, Start, busy, edits, idle, left, quit, send, started, states
+from support.journals import receipts, records
+from support.program import environ, program
+from support.screen import Condition, Screen
+from support.terminal import CTRL_C, ESC, Start, busy, edits, idle, left, quit, send, states
+
+pytest_plugins = ["support.terminal"]
 
 SOON_S = 0.5
 """What is at once for the user takes less."""
@@ -26,26 +29,6 @@ ECHOES = 30
 
 TRIES = 3
 """One that is quick enough shows that nothing is waited for."""
-
-
-@pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
-    with closing(Ahead(tmp_path_factory)) as ahead:
-        yield ahead
-
-
-@pytest.fixture
-def screen(ahead: Ahead) -> Iterator[Screen]:
-    """The program with its prompt up, and a home of its own."""
-    with ahead.take() as screen:
-        yield idle(screen)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start programs, which have their home in ``tmp_path``."""
-    with ExitStack() as stack:
-        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
 
 
 def seconds(screen: Screen, keys: str, condition: Condition) -> float:
