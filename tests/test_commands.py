@@ -82,7 +82,7 @@ async def opened(folder: Path, *tools: Tool) -> AsyncIterator[tuple[Session, Com
 @asynccontextmanager
 async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Commands]]:
     """A chain whose tool runs while these lines wait; what still waits at the end is delivered."""
-    gate = Gate(says="Wait, e.g. for a test. Then go on.")
+    gate = Gate()
     async with opened(folder, gate.tool) as (session, commands):
         session.chain.submit("Do the task")
         await gate.started.wait()
@@ -192,7 +192,7 @@ async def test_todo_shows_the_plan(tmp_path: Path) -> None:
 
 
 async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Path) -> None:
-    async with opened(tmp_path, Gate().tool, look, shell) as (_, commands):
+    async with opened(tmp_path, Gate(says="Wait, e.g. for a test. Then go on.").tool, look, shell) as (_, commands):
         shown = {row.split()[0]: " ".join(row.split()[1:]) for row in rows(commands.run("/tools"))}
     assert shown["wait"] == "Wait, e.g. for a test."
     assert shown["look"] == "reads only Look at something"

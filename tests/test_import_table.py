@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from support.house import modules
+from support.house import ROOT, modules
 
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
 GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
@@ -113,3 +113,11 @@ def check_cli(name: str, found: set[str]) -> None:
 
 def test_the_table_names_only_modules_that_exist() -> None:
     assert set(MAY_IMPORT) <= set(modules())
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/**/test_*.py")), ids=lambda path: path.stem)
+def test_no_test_file_imports_from_another(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    names += [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]
+    assert not [name for name in names if name.split(".")[-1].startswith("test_")]

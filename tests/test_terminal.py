@@ -35,6 +35,7 @@ from support.terminal import (
     idle,
     journal,
     left,
+    quit,
     send,
     states,
 )
