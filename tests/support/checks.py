@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from api_rules import problems
+from double import check_messages
 
 from chain import events
 from chain.messages import from_json, to_json
@@ -52,7 +52,7 @@ def check_full_disk(session: Session) -> None:
     _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
     ran = {r["id"] for r in records if r["type"] == "tool_started"}
     for request in session.model.requests:
-        assert problems([to_json(message) for message in request.messages]) == [], "I2"
+        assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
         for result in (result for message in request.messages for result in message.results):
             assert result.id not in ran or result.text != SKIPPED, f"{result.id} ran and was told as skipped"
     results = [event.id for event in session.of(events.ToolResult)]

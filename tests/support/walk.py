@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from api_rules import problems
+from double import check_messages
 
 from chain import events
 from chain.lines.parse import parse_line
@@ -300,7 +300,7 @@ class Walk:
             if n >= len(self._same) or self._same[n] is not sent:
                 assert to_json(sent) == recorded
                 self._same[n:] = [sent]
-        assert problems(self.history) == []
+        assert check_messages(self.history) is None
         for id in self._unsent:
             assert self._lines[id]["end"] <= synced, f"I6: {id} was sent before it was on the disk"
         self._unsent.clear()
