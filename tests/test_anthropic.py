@@ -577,6 +577,7 @@ async def test_a_budget_of_tokens_ends_the_run(tmp_path: Path, clock: MockClock)
         assert (await wire.session.run("Once more")).result == "x"
 
 
+@pytest.mark.spec("7", "limit_reached: cost")
 async def test_a_budget_of_money_ends_the_run(tmp_path: Path, clock: MockClock) -> None:
     used = calls(("look", {}), usage={**UNCACHED, "output_tokens": 30_000})
     async with wired([used, used, text("x")], use=budget(tmp_path, max_cost_usd=0.5), price=PRICE) as wire:

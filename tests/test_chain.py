@@ -212,6 +212,7 @@ BAD_ENDS = {
 }
 
 
+@pytest.mark.spec("4", "model_context_window_exceeded")
 @pytest.mark.parametrize("status", BAD_ENDS)
 async def test_a_new_conversation_after_a_run_that_ended_badly(status: str) -> None:
     gate = Gate()

@@ -195,6 +195,7 @@ async def test_without_reading_standard_input_it_is_left_alone(tmp_path: Path) -
         assert stage.states == {"hello": "delivered"}
 
 
+@pytest.mark.spec("3", "a query given as an argument")
 async def test_a_query_is_not_parsed(tmp_path: Path) -> None:
     async with opened(tmp_path, "todo: add x", reads=False) as stage:
         assert await stage.ended() == 0
@@ -453,6 +454,7 @@ async def test_after_some_seconds_a_line_comes(tmp_path: Path, clock: MockClock)
         assert stage.delivered == [("task", "start"), ("use B", "D")]
 
 
+@pytest.mark.spec("3", "unsent")
 async def test_a_line_that_is_not_due_at_the_end_is_unsent(tmp_path: Path) -> None:
     says = ["@after 3000 late", "@iteration 9 never"]
     async with opened(tmp_path, "hello", says=says, reads=False) as stage:
@@ -756,6 +758,7 @@ async def test_json_in_and_text_out(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- exit codes
 
 
+@pytest.mark.spec("7", "3: a line was not sent")
 @pytest.mark.parametrize(
     ("query", "says", "code", "status"),
     [
@@ -790,6 +793,7 @@ async def test_exit_codes(tmp_path: Path, query: str, says: list[str], code: int
             assert (stage.last["status"], stage.last["exit_code"]) == (status, code)
 
 
+@pytest.mark.spec("7", "2")
 @pytest.mark.parametrize("output", ["text", "json", "stream-json"])
 async def test_no_query_at_all_is_wrong_usage(tmp_path: Path, output: Format) -> None:
     async with opened(tmp_path, output=output) as stage:
@@ -896,6 +900,7 @@ async def test_after_a_stop_the_next_run_works(tmp_path: Path) -> None:
         assert "[The user stopped the run here]" in stage.session.sent()
 
 
+@pytest.mark.spec("3", "returned, to the report")
 async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
     async with opened(tmp_path, "task", output="text") as stage:
         await stage.until("tool_call")
@@ -922,6 +927,7 @@ async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path)
         assert (result["unsent"], result["exit_code"]) == (lines[10:], 3)
 
 
+@pytest.mark.spec("3", "stop and the other phrases")
 @pytest.mark.parametrize("text", ["stop using grep", " stop", "please stop"])
 async def test_what_only_begins_like_a_stop_is_a_redirect(tmp_path: Path, text: str) -> None:
     async with opened(tmp_path, "task") as stage:
@@ -951,6 +957,7 @@ def quiet_after_the_end(stage: Headless) -> bool:
     return not {"run_started", "iteration_started", "tool_call"} & set(told[told.index("result") :])
 
 
+@pytest.mark.spec("7", "143")
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, code: int) -> None:
     async with opened(tmp_path, "two") as stage:

@@ -573,6 +573,7 @@ def test_bad_input_gets_one_sentence(
     assert not configured.journals, "nothing was begun"
 
 
+@pytest.mark.spec("7", "2")
 @pytest.mark.parametrize(
     "name", ["config that is not YAML", "unknown key", "a workspace that is a file", "a bomb in the rules"]
 )

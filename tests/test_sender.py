@@ -235,6 +235,7 @@ async def test_seconds_after_which_nothing_runs_start_a_run(autojump_clock: Mock
         assert stage.statuses == ["done"]
 
 
+@pytest.mark.spec("3", "unsent")
 async def test_a_line_that_is_not_due_is_unsent(autojump_clock: MockClock) -> None:
     async with opened() as stage:
         stage.open.set()

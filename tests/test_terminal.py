@@ -96,6 +96,7 @@ def test_text_appears_above_the_prompt_as_it_comes(screen: Screen) -> None:
     quit(screen)
 
 
+@pytest.mark.spec("3", "a query given as an argument")
 def test_a_query_may_be_an_argument(start: Start) -> None:
     screen = start("stop")
 
@@ -149,6 +150,7 @@ def test_a_task_is_added_while_it_works_and_the_next_line_stays(screen: Screen) 
     quit(screen)
 
 
+@pytest.mark.spec("3", "Alt-Enter, Shift-Enter")
 def test_urgent_lines_skip_the_tools_that_have_not_started(screen: Screen) -> None:
     ways = ("!now", f"now{ALT_ENTER}", *(f"now{key}" for key in SHIFT_ENTER))
     for n, keys in enumerate(ways, 1):
@@ -185,6 +187,8 @@ def test_eleven_quick_lines_show_one_refusal(screen: Screen) -> None:
     assert list(states(screen)) == ["gate a", *(f"line {n}" for n in range(1, 12))]
 
 
+@pytest.mark.spec("3", "returned, to the editor")
+@pytest.mark.spec("7", "text that goes back is placed above what is typed")
 def test_lines_that_come_back_are_above_what_is_typed(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "first", "second").until("📤 Interrupting: second")
@@ -268,6 +272,7 @@ def test_what_enter_would_do_is_shown_while_typing(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.spec("3", "malformed")
 def test_the_other_kinds_of_line(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, "focus on tests", "context: it is late", "then: what follows", " stop", "how far?", "todo: add")
@@ -440,6 +445,7 @@ def test_tab_completes(screen: Screen) -> None:
 # ------------------------------------------------------------------------------------------------------- slash commands
 
 
+@pytest.mark.spec("3", "/command")
 def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(screen: Screen) -> None:
     send(screen, "/stauts")
 
@@ -484,6 +490,7 @@ def test_commands_are_answered_while_a_run_is_busy(screen: Screen) -> None:
     }
 
 
+@pytest.mark.spec("3", "status")
 def test_status_plan_and_files_of_the_session(screen: Screen) -> None:
     send(screen, "hello").until("Done: hello")
     idle(screen)
@@ -538,6 +545,8 @@ def test_ctrl_l_draws_the_screen_again_and_names_the_last_trace(screen: Screen) 
 # ------------------------------------------------------------------------------------------------- interrupts and exits
 
 
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
+@pytest.mark.spec("7", "text in the editor survives")
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["Esc", "Ctrl-C"])
 def test_a_key_interrupts_the_work_in_hand(screen: Screen, key: str) -> None:
     busy(screen, "hang", "hang")
@@ -553,6 +562,7 @@ def test_a_key_interrupts_the_work_in_hand(screen: Screen, key: str) -> None:
     assert states(screen) == {"hang": "delivered", "half": "delivered"}
 
 
+@pytest.mark.spec("7", "with no run active: Ctrl-C, Esc")
 def test_keys_when_nothing_runs(screen: Screen) -> None:
     screen.type(f"half{ESC}")
     screen.until(edits("half"))
@@ -570,6 +580,7 @@ def test_keys_when_nothing_runs(screen: Screen) -> None:
     left(screen, 130)
 
 
+@pytest.mark.spec("7", "exit: Ctrl-C twice")
 def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -582,12 +593,14 @@ def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
 def test_ctrl_d_exits(screen: Screen) -> None:
     screen.type(CTRL_D)
 
     left(screen)
 
 
+@pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
 def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -599,6 +612,7 @@ def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals(screen: Screen, number: signal.Signals) -> None:
     busy(screen, "hang", "hang")

@@ -82,6 +82,7 @@ async def play(bench: Bench, name: str, at: list[tuple[int, str]]) -> Session:
 ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 
 
+@pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", ALL_LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, mock_clock: MockClock) -> None:
