@@ -1,14 +1,15 @@
 """Run ReAct chains, and let people type while they run.
 
-A line of input walks through the package like this::
+A line of input walks down through the packages, and events come back up::
 
-    submit ──line──> inbox ──safe point──> executor ──compose──> conversation ──request──> model
-                                              │                                              │
-    feed, listen <──────── events <───────────┴────────────────── deltas <───────────────────┘
+    submit ──line──> inbox ──safe point──> delivery ──compose──> history ──request──> model
+                                              │                                         │
+    feed, listen <──────── events <───────────┴──────────────── deltas <────────────────┘
 
-``open_chain`` (app) opens a ``Chain`` (chain); its lines are read by ``lines``, wait in ``inbox``, and enter the
-``conversation`` in ``executor``, put by ``interruption``. ``session`` keeps the record, ``events`` says what happened.
-Models live in ``providers`` and answer to ``model``; tools live in ``tools``. Importing this package imports nothing
+``app`` opens a ``Chain``. Below it, each above the next: ``session`` (the journal, the runs, the feeds), ``agent`` (the
+loop, the conversation, the calls), ``tools`` and ``interruption`` (the handler prompt), ``lines`` (what a line says, its
+receipt, its channel), ``records``, ``events``, ``messages``. Models live in ``providers`` and keep to ``model``;
+``config`` stands aside. Importing this package imports nothing
 else of it: each name is fetched when it is first asked for, so that a program has its configuration, and its prompt on
 the screen, before it pays for the rest.
 """

@@ -52,8 +52,9 @@ from double import (
 )
 from support import OneConversation
 from support import settings as chain_settings
+from support.house import ROOT
+from support.wire import KEY, Wire, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wire import KEY, Wire, model_at, wired
 
 from chain import events
 from chain.config.load import Settings, load_settings
@@ -66,7 +67,6 @@ from chain.providers.anthropic.encoding import Parameters
 from chain.providers.anthropic.failures import Failures, retry_after
 from chain.providers.anthropic.service import CONNECT_S, Price, Service
 
-ROOT = Path(__file__).parent.parent
 ATTEMPTS = 4
 
 
@@ -581,6 +581,7 @@ async def test_a_budget_of_tokens_ends_the_run(tmp_path: Path, clock: MockClock)
         assert (await wire.session.run("Once more")).result == "x"
 
 
+@pytest.mark.spec("7", "limit_reached: cost")
 async def test_a_budget_of_money_ends_the_run(tmp_path: Path, clock: MockClock) -> None:
     used = calls(("look", {}), usage={**UNCACHED, "output_tokens": 30_000})
     async with wired([used, used, text("x")], use=budget(tmp_path, max_cost_usd=0.5), price=PRICE) as wire:

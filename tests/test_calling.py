@@ -9,6 +9,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from support.steered import Steered
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import PlanError, ToolError
@@ -17,18 +18,11 @@ from chain.plan import Plan
 from chain.tools import calling
 from chain.tools.calling import Rules, shortened
 from chain.tools.registry import Registry
-from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
-
-
-class Unsteered:
-    """Steering where nobody types."""
-
-    def new_guidance(self) -> Guidance:
-        return Guidance()
+from chain.tools.tool import FunctionTool, Tool, ToolContext, tool
 
 
 def context() -> ToolContext:
-    return ToolContext(Path("/"), Plan(), "t1", Unsteered(), lambda text: None)
+    return ToolContext(Path("/"), Plan(), "t1", Steered(), lambda text: None)
 
 
 def named(name: str, body: Callable[[], Awaitable[Any]], **how: Any) -> Tool:
@@ -468,6 +462,6 @@ async def test_progress_that_is_no_text_is_the_tools_mistake(said: Any) -> None:
         ctx.progress(said)
         return "said"
 
-    result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Unsteered(), heard.append), Rules())
+    result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Steered(), heard.append), Rules())
     assert (result.is_error, heard) == (True, [])
     assert "progress is told as text, not as" in result.text

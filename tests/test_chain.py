@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -19,65 +18,34 @@ import pytest
 import trio
 from double import calls, text
 from hypothesis import strategies as st
-from support import FullDisk, Recorder, Session, check_invariants, open_session, settings, sharded
-from test_properties import TOOLS, RandomModel, Step, check_silence, steps
+from support import (
+    ANOTHER_MODEL,
+    DROP,
+    DROP_FIRST,
+    INTERRUPT,
+    LINES,
+    NEW,
+    Acts,
+    FullDisk,
+    Recorder,
+    check_invariants,
+    check_silence,
+    open_session,
+    settings,
+    sharded,
+)
+from support.gate import TWO_STEPS, Gate, begin, finish
+from support.house import ROOT
+from support.models import TOOLS, RandomModel, Step, steps
+from support.wire import model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wire import model_at, wired
 
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.providers.scripted.model import ScriptedModel
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 
-ROOT = Path(__file__).parent.parent
-
-TWO_STEPS = """
-rules:
-  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
-  - {when: {tool: wait}, text: The answer.}
-  - {text: Noted.}
-"""
 ANSWER = "rules: [{text: The answer.}]"
-
-
-@dataclass
-class Gate:
-    """A tool that waits until it is let go; it may take the guidance that waits by then."""
-
-    asks: bool = False
-    heard: list[str] = field(default_factory=list)
-    started: trio.Event = field(default_factory=trio.Event)
-    asked: trio.Event = field(default_factory=trio.Event)
-    open: trio.Event = field(default_factory=trio.Event)
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait."""
-            self.started.set()
-            if self.asks:
-                await self.asked.wait()
-                self.heard += [a.value for a in (await ctx.safe_point("here")).adjustments]
-            await self.open.wait()
-            return "waited"
-
-        return wait
-
-
-async def begin(session: Session, gate: Gate, *lines: str) -> None:
-    """Start a run and send lines while its tool runs."""
-    assert session.chain.submit("Do the task").what == "started"
-    await gate.started.wait()
-    for line in lines:
-        assert session.chain.submit(line).what == "queued"
-    await wait_all_tasks_blocked()
-
-
-async def finish(session: Session, gate: Gate, *, max_iterations: int = 20) -> None:
-    gate.open.set()
-    await session.chain.wait_idle()
-    check_invariants(session, max_iterations=max_iterations)
 
 
 def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> Recorder:
@@ -247,6 +215,7 @@ BAD_ENDS = {
 }
 
 
+@pytest.mark.spec("4", "model_context_window_exceeded")
 @pytest.mark.parametrize("status", BAD_ENDS)
 async def test_a_new_conversation_after_a_run_that_ended_badly(status: str) -> None:
     gate = Gate()
@@ -555,56 +524,8 @@ def test_a_program_may_end_in_the_middle_of_the_import(seconds: float) -> None:
 
 # ------------------------------------------------------------------------------------- at any time, whatever happens
 
-SAYS = ["use B", "!use B", "todo: add x", "focus on prices", "then: the next", "why?", "stop"]
-DOES = ["(drop)", "(drop first)", "(interrupt)", "(afresh)", "(model)"]
-
-
-@dataclass
-class Acts:
-    """Does things at numbered events."""
-
-    session: Session
-    at: list[tuple[int, str]]
-    others: list[Recorder] = field(default_factory=list)
-    interrupted_at: list[int] = field(default_factory=list)
-    seen: int = 0
-
-    def __call__(self, event: events.Event) -> None:
-        self.seen += 1
-        for n, what in self.at:
-            if n == self.seen:
-                self.act(what)
-
-    def act(self, what: str) -> None:
-        chain = self.session.chain
-        match what:
-            case "(drop)" | "(drop first)":
-                waiting = [a.id for a in chain.waiting]
-                id = chain.last_waiting() if what == "(drop)" else next(iter(waiting), None)
-                try:
-                    assert chain.drop(id or "L1")
-                    assert id not in [a.id for a in chain.waiting]
-                except UserError:
-                    assert [a.id for a in chain.waiting] == waiting
-            case "(interrupt)" if chain.is_running:
-                self.interrupted_at.append(len(self.session.events))
-                chain.interrupt()
-            case "(afresh)":
-                if chain.is_running:
-                    with pytest.raises(UserError):
-                        chain.start_afresh()
-                else:
-                    chain.start_afresh()
-            case "(model)":
-                self.others.append(Recorder(RandomModel([])))
-                chain.use_model(self.others[-1])
-            case _ if chain.is_running and what in SAYS:
-                chain.submit(what)
-            case _:
-                pass
-
-
-actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*SAYS, *DOES])), max_size=14)
+DOES = [DROP, DROP_FIRST, INTERRUPT, NEW, ANOTHER_MODEL]
+actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*LINES, *DOES])), max_size=14)
 
 
 @sharded(
@@ -616,20 +537,19 @@ def test_the_invariants_hold_whatever_is_dropped_and_changed(
     async def main() -> None:
         use = settings(max_iterations=limit, inbox_size=size)
         async with open_session(RandomModel(list(drawn)), tools=TOOLS, use=use, interactive=interactive) as session:
-            acts = Acts(session, at)
+            acts = Acts(session, at, another=lambda: RandomModel([]))
             session.chain.listen(acts)
             for query in ("Do the task", "Do another task"):
                 session.chain.submit(query)
                 await session.chain.wait_idle()
             check_invariants(session, max_iterations=limit)
-            check_silence(session, acts.interrupted_at)
+            check_silence(session, session.interrupted_at)
             acts.at = []
             session.chain.start_afresh()
             await session.run("And one more")
-            last = [session.model, *acts.others][-1].requests[-1]
-            assert last.messages[0].text == "And one more"
+            assert session.model.requests[-1].messages[0].text == "And one more"
             check_invariants(session, max_iterations=limit)
-        assert {m.closed for m in (session.model, *acts.others)} == {1}
+        assert {m.closed for m in (session.model, *session.models)} == {1}
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trio
 from support import Session, check_invariants, open_session
+from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import __version__, events
@@ -30,25 +30,6 @@ OTHER = "name: other rules\nrules: [{text: I am the other model.}]"
 HANDLER = "messages: [{role: user, content: 'NOW: ${message}'}]"
 
 NAMES = ["/help", "/status", "/queue", "/drop", "/edit", "/todo", "/tools", "/model", "/new", "/debug", "/quit"]
-
-
-class Gate:
-    """A tool that waits until it is let go, and says when it has started."""
-
-    def __init__(self) -> None:
-        self.started = trio.Event()
-        self.open = trio.Event()
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait, e.g. for a test. Then go on."""
-            self.started.set()
-            await self.open.wait()
-            return "waited"
-
-        return wait
 
 
 @tool(read_only=True)
@@ -211,7 +192,7 @@ async def test_todo_shows_the_plan(tmp_path: Path) -> None:
 
 
 async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Path) -> None:
-    async with opened(tmp_path, Gate().tool, look, shell) as (_, commands):
+    async with opened(tmp_path, Gate(says="Wait, e.g. for a test. Then go on.").tool, look, shell) as (_, commands):
         shown = {row.split()[0]: " ".join(row.split()[1:]) for row in rows(commands.run("/tools"))}
     assert shown["wait"] == "Wait, e.g. for a test."
     assert shown["look"] == "read-only Look at something"

@@ -1,299 +1,24 @@
-"""The contract of lines, the loop and endings: each row of the tables of SPEC sections 3, 4 and 7 and a test for it.
+"""The contract of lines, the loop and endings: the rows of the tables of SPEC sections 3, 4 and 7.
 
-A test without a file is here, the others are in the file that is named. ``test_every_test_of_the_maps_exists`` checks
-this map and those of ``test_steering.py`` and ``test_stopping.py``, where the test lists of the seeds are.
-
-Section 3, states of a line::
-
-    queued
-        test_a_line_that_waits_is_queued
-    delivered
-        test_a_query_is_delivered_at_the_start
-        test_a_line_that_was_delivered_says_where_and_how_long_it_waited
-    handled
-        test_a_stop_is_handled
-        test_a_todo_with_no_model_call_to_follow_is_handled
-        test_executor.py::test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called
-        test_steering.py::test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_delivered
-    returned, to the report
-        test_what_becomes_of_lines_that_wait
-        test_headless.py::test_lines_that_wait_at_a_stop_come_back
-    returned, to the editor
-        test_terminal.py::test_lines_that_come_back_are_above_what_is_typed
-    dropped
-        test_a_line_that_was_dropped_is_dropped
-    refused: full
-        test_executor.py::test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
-    refused: over-long, malformed, not writable
-        test_a_line_that_cannot_be_accepted_is_refused
-    unsent
-        test_sender.py::test_a_line_that_is_not_due_is_unsent
-        test_headless.py::test_a_line_that_is_not_due_at_the_end_is_unsent
-    which state may follow which
-        test_inbox.py::test_what_may_become_of_a_line
-        test_inbox.py::test_what_may_not_become_of_a_line
-    delivered, then returned by a refusal
-        test_executor.py::test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back
-
-Section 3, what a line can say while a run is active::
-
-    any text
-        test_executor.py::test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d
-    !any text
-        test_steering.py::test_an_urgent_line_skips_every_tool_that_has_not_started
-    Alt-Enter, Shift-Enter
-        test_steering.py::test_any_kind_of_line_can_be_urgent_by_its_key
-        test_terminal.py::test_urgent_lines_skip_the_tools_that_have_not_started
-    stop and the other phrases
-        test_stopping.py::test_each_stop_phrase_ends_the_run
-        test_lines.py::test_a_stop_phrase_is_the_whole_line
-        test_headless.py::test_what_only_begins_like_a_stop_is_a_redirect
-    todo: ..., plan: ...
-        test_a_plan_command_is_carried_out_at_the_next_safe_point
-        test_executor.py::test_a_todo_line_is_carried_out_by_code_and_the_model_is_told
-    focus on, skip, also check, ignore, prefer
-        test_steering.py::test_guidance_reaches_the_running_tool_and_the_model
-        test_render.py::test_guidance_shows_the_adjustment
-    context: text
-        test_steering.py::test_added_context_keeps_the_results_the_count_and_the_course
-    a line ending in ?, or status
-        test_steering.py::test_a_question_is_answered_and_the_task_goes_on
-    then: text
-        test_executor.py::test_then_starts_the_next_run_and_the_first_ends_done
-        test_steering.py::test_no_safe_point_takes_a_follow_up
-    /command
-        test_a_command_never_enters_the_channel
-        test_terminal.py::test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all
-    a line that begins with a space
-        test_steering.py::test_a_line_that_begins_with_a_space_is_said_as_it_stands
-    case does not matter in keywords, and is kept after them
-        test_the_case_of_keywords_does_not_matter
-        test_lines.py::test_the_case_of_what_follows_a_keyword_is_kept
-    blank lines
-        test_blank_lines_do_nothing
-
-Section 3, with no run active::
-
-    a todo command
-        test_executor.py::test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called
-        test_a_plan_command_is_carried_out_at_once_when_nothing_runs
-    status
-        test_status_with_no_run_needs_no_model
-        test_terminal.py::test_status_plan_and_files_of_the_session
-    a stop
-        test_a_stop_with_no_run_says_so_and_is_no_line
-    everything else
-        test_everything_else_starts_a_run
-    a query given as an argument
-        test_a_query_that_is_an_argument_is_not_parsed
-        test_headless.py::test_a_query_is_not_parsed
-        test_terminal.py::test_a_query_may_be_an_argument
-    a line that races with the end of a run
-        test_executor.py::test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run
-
-Section 3, plan commands::
-
-    add, complete, done, fail, list, show, clear
-        test_a_plan_command_is_carried_out_at_the_next_safe_point
-        test_a_plan_command_is_carried_out_at_once_when_nothing_runs
-    malformed
-        test_a_malformed_plan_command_is_answered_at_once_and_stays_the_users
-        test_terminal.py::test_the_other_kinds_of_line
-    a number that does not exist
-        test_executor.py::test_a_task_number_that_does_not_exist_is_told_to_the_user_and_the_model
-        test_a_task_number_that_does_not_exist_is_told_when_nothing_runs
-    any other word after todo:
-        test_another_word_after_todo_goes_to_the_model
-
-Section 4, the safe points::
-
-    A: lines carried over
-        test_executor.py::test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_next_run
-        test_lines_of_the_first_step_enter_at_a_after_the_query
-    B: before going idle
-        test_executor.py::test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run
-    C: before each tool, the first included
-        test_steering.py::test_an_urgent_line_skips_every_tool_that_has_not_started
-        test_steering.py::test_an_urgent_line_before_the_first_tool_skips_all
-        test_stopping.py::test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found
-    C acts only for urgent lines and stops
-        test_steering.py::test_what_is_not_urgent_skips_nothing
-    an urgent line takes the whole queue with it
-        test_steering.py::test_an_urgent_line_takes_the_whole_queue_with_it_in_order
-    a stop waits after the tools: the run ends
-        test_stopping.py::test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found
-    D: all waiting lines, after all results
-        test_steering.py::test_a_line_in_the_first_of_three_tools_skips_none_of_them
-    all lines of one safe point are one message, each with its id
-        test_steering.py::test_lines_from_all_over_a_batch_are_one_message
-    A and D come before a model call
-        test_no_line_is_delivered_where_the_budget_lets_no_call_answer_it
-    the last iteration delivers nothing; todo lines are carried out
-        test_executor.py::test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so
-    on the last iteration C still skips
-        test_steering.py::test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_the_ending
-    max_iterations even if the reply was a final one
-        test_executor.py::test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations
-    the limit's result is the last text, or a sentence of its own
-        test_the_result_at_the_limit_is_what_the_model_said_last
-        test_executor.py::test_without_any_text_the_limit_has_a_sentence_of_its_own
-
-Section 4, tools and model errors::
-
-    an unknown tool, bad input, a timeout, an exception
-        test_executor.py::test_a_tool_fault_is_a_result_and_the_loop_goes_on
-    killed while it ran, or never started
-        test_steering.py::test_whatever_skips_tools_every_call_has_its_result
-        test_the_journal_notes_the_start_and_the_end_of_each_tool
-    a stream that breaks
-        test_executor.py::test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back
-    the last attempt
-        test_executor.py::test_after_the_last_attempt_the_run_ends_with_the_cause
-    a reply that could not be sent back
-        test_executor.py::test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream
-
-Section 4, stop reasons::
-
-    end_turn
-        test_executor.py::test_a_query_is_answered_with_the_tools_results
-    stop_sequence
-        test_executor.py::test_stop_reason_stop_sequence_is_a_final_answer
-    tool_use
-        test_executor.py::test_a_query_is_answered_with_the_tools_results
-    max_tokens, under a handler's limit
-        test_executor.py::test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it
-    max_tokens, text
-        test_executor.py::test_stop_reason_max_tokens_with_text_is_truncated
-        test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut
-        test_after_an_aside_a_reply_that_max_tokens_cut_ends_the_run
-    max_tokens, a cut-off tool call
-        test_a_call_that_max_tokens_cut_off_is_kept_without_input_and_the_loop_goes_on
-    refusal
-        test_executor.py::test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back
-        test_a_refusal_takes_back_all_since_the_last_reply_without_calls
-    model_context_window_exceeded
-        test_executor.py::test_stop_reason_context_window_exceeded_is_context_full
-        test_chain.py::test_a_new_conversation_after_a_run_that_ended_badly
-    pause_turn
-        test_executor.py::test_stop_reason_pause_turn_is_an_error_that_says_why
-    a reply without content
-        test_executor.py::test_an_empty_reply_is_asked_to_continue_once_then_the_run_is_empty
-        test_only_one_empty_reply_in_a_run_is_asked_to_continue
-
-Section 7, ways to stop::
-
-    soft
-        test_executor.py::test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d
-    urgent
-        test_steering.py::test_an_urgent_line_skips_every_tool_that_has_not_started
-        test_terminal_stops.py::test_an_urgent_line_in_a_batch_of_three_skips_the_two_that_wait
-    stop, in a reply that streams
-        test_stopping.py::test_a_stop_in_an_answer_keeps_its_text
-        test_terminal_stops.py::test_a_stop_cuts_a_streaming_answer_at_once_and_shows_what_was_found
-    stop, in a tool
-        test_stopping.py::test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found
-        test_terminal_stops.py::test_a_stop_says_what_it_waits_for_and_esc_kills_it
-    hard: Esc, Ctrl-C, SIGINT
-        test_executor.py::test_an_interrupt_cancels_the_tool_and_the_next_run_works
-        test_terminal.py::test_a_key_interrupts_the_work_in_hand
-        test_terminal.py::test_signals
-    exit: Ctrl-C twice
-        test_terminal_stops.py::test_two_quick_ctrl_c_leave_from_a_hanging_tool
-        test_terminal.py::test_ctrl_c_twice_exits_from_a_run
-    exit: Ctrl-D, SIGTERM, /quit
-        test_terminal.py::test_ctrl_d_exits
-        test_terminal_stops.py::test_sigterm_closes_the_session
-        test_terminal.py::test_quit_in_a_run_gives_the_waiting_lines_back
-    with no run active: Ctrl-C, Esc
-        test_terminal.py::test_keys_when_nothing_runs
-        test_terminal_stops.py::test_esc_with_nothing_to_interrupt_leaves_nothing_behind
-    text in the editor survives
-        test_terminal.py::test_a_key_interrupts_the_work_in_hand
-
-Section 7, what a stop shows::
-
-    thinking, none
-        test_stopping.py::test_a_stop_while_the_model_thinks
-    tools, none
-        test_stopping.py::test_a_stop_before_the_first_tool_has_a_result
-    thinking, some
-        test_stopping.py::test_a_stop_while_the_model_thinks_about_results_shows_them
-    tools, some
-        test_stopping.py::test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found
-    answering, none
-        test_stopping.py::test_a_stop_in_an_answer_keeps_its_text
-    answering, some
-        test_stopping.py::test_a_stop_in_an_answer_with_results_shows_both
-    the four fields
-        test_only_what_the_user_ended_is_marked_as_such
-        test_terminal_stops.py::test_a_stop_in_a_tool_of_a_headless_run
-    after an interrupt: the text, what is kept and what is dropped
-        test_stopping.py::test_an_interrupt_keeps_the_text_that_was_shown_and_nothing_else_of_the_reply
-        test_stopping.py::test_what_is_blank_is_not_kept
-    the checks, at four places
-        test_stopping.py::test_an_interrupt_in_the_step_of_a_reply_starts_no_tool
-        test_stopping.py::test_an_interrupt_between_two_tools_starts_no_other
-        test_stopping.py::test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing
-        test_stopping.py::test_an_interrupt_between_two_iterations_makes_no_call
-
-Section 7, endings::
-
-    each status: what becomes of waiting lines, with a follow-up among them and without
-        test_what_becomes_of_lines_that_wait
-    every status
-        test_every_status_has_an_ending
-    each status: its exit code
-        test_each_ending_has_its_exit_code
-    done: none wait, follow-ups start the next run
-        test_what_becomes_of_lines_that_wait
-    max_iterations: carried over; headless with no run to follow: returned
-        test_what_becomes_of_lines_that_wait
-        test_executor.py::test_at_the_limit_a_follow_up_takes_carried_lines_along_headless
-    limit_reached: time, tokens
-        test_executor.py::test_the_time_limit_ends_a_run_whose_tool_hangs
-        test_executor.py::test_the_token_budget_lets_no_call_start_once_it_is_reached
-    limit_reached: cost
-        test_anthropic.py::test_a_budget_of_money_ends_the_run
-    3: lines came back
-        test_each_ending_has_its_exit_code
-    3: a line was not sent
-        test_headless.py::test_exit_codes
-        test_terminal_stops.py::test_the_last_words_name_what_was_not_sent
-    0: a line was dropped
-        test_a_line_that_was_dropped_is_dropped
-    143
-        test_headless.py::test_a_signal_during_a_tool
-        test_terminal_stops.py::test_sigterm_closes_the_session
-    2
-        test_headless.py::test_no_query_at_all_is_wrong_usage
-        test_program.py::test_bad_input_ends_the_process_with_one_sentence
-    several runs: the largest problem
-        test_of_several_runs_the_largest_problem_is_the_exit_code
-        test_endings.py::test_of_several_runs_the_largest_problem_gives_the_exit_code
-    text that goes back is placed above what is typed
-        test_terminal.py::test_lines_that_come_back_are_above_what_is_typed
+A test that holds a row says so with the marker ``spec``, in whatever file it is; which rows there are is in
+``test_markers.py``.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from support import FullDisk, Session, check_invariants, open_session, settings
-from test_steering import THREE_TOOLS, Gates, at, begin, finish, tick
+from support import FullDisk, Session, at, check_invariants, open_session, settings
+from support.gates import THREE_TOOLS, Gates, begin, finish, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.events import Status
 from chain.lines.parse import MAX_LINE
-
-TESTS = Path(__file__).parent
-WITH_MAPS = ("test_contract.py", "test_steering.py", "test_stopping.py")
 
 ANSWER = "rules: [{text: The answer.}]"
 LOOK = """
@@ -307,32 +32,10 @@ def receipt(session: Session, id: str) -> events.Receipt:
     return next(r for r in session.chain.receipts if r.id == id)
 
 
-# -------------------------------------------------------------------------------------------------------------- the map
-
-
-def functions(file: str) -> list[str]:
-    """The tests that a file has."""
-    tree = ast.parse((TESTS / file).read_text())
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_")]
-
-
-@pytest.mark.parametrize("file", WITH_MAPS)
-def test_every_test_of_the_maps_exists(file: str) -> None:
-    told = ast.get_docstring(ast.parse((TESTS / file).read_text())) or ""
-    named = re.findall(r"^\s{4,}(?:(test_\w+\.py)::)?(test_\w+)$", told, re.M)
-    assert len(named) > 10
-    assert [f"{where}::{name}" for where, name in named if name not in functions(where or file)] == []
-
-
-def test_every_test_of_this_file_is_in_the_map() -> None:
-    left = set(functions("test_contract.py")) - set(re.findall(r"\btest_\w+", __doc__ or ""))
-    assert left == {"test_every_test_of_this_file_is_in_the_map"}
-
-
 # -------------------------------------------------------------------------------------------------- states of a line
 
 
+@pytest.mark.spec("3", "queued")
 async def test_a_line_that_waits_is_queued() -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
@@ -345,6 +48,7 @@ async def test_a_line_that_waits_is_queued() -> None:
         await finish(session, gates)
 
 
+@pytest.mark.spec("3", "delivered")
 async def test_a_query_is_delivered_at_the_start(mock_clock: MockClock) -> None:
     async with open_session(ANSWER) as session:
         await session.run("Do the task")
@@ -354,6 +58,7 @@ async def test_a_query_is_delivered_at_the_start(mock_clock: MockClock) -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "delivered")
 async def test_a_line_that_was_delivered_says_where_and_how_long_it_waited(mock_clock: MockClock) -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
@@ -374,6 +79,7 @@ async def test_a_line_that_was_delivered_says_where_and_how_long_it_waited(mock_
         ]
 
 
+@pytest.mark.spec("3", "handled")
 async def test_a_stop_is_handled() -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
@@ -385,6 +91,7 @@ async def test_a_stop_is_handled() -> None:
         assert "Stop" not in session.sent()
 
 
+@pytest.mark.spec("3", "handled")
 async def test_a_todo_with_no_model_call_to_follow_is_handled() -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools, use=settings(max_iterations=1)) as session:
@@ -398,6 +105,8 @@ async def test_a_todo_with_no_model_call_to_follow_is_handled() -> None:
         assert "[ ] 1. x" in session.model.requests[-1].tail[0], "of the plan the next call is told"
 
 
+@pytest.mark.spec("3", "dropped")
+@pytest.mark.spec("7", "0: a line was dropped")
 async def test_a_line_that_was_dropped_is_dropped() -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
@@ -410,6 +119,7 @@ async def test_a_line_that_was_dropped_is_dropped() -> None:
         assert (result.status, result.exit_code) == ("done", 0)
 
 
+@pytest.mark.spec("3", "refused: over-long, malformed, not writable")
 @pytest.mark.parametrize("active", [False, True])
 @pytest.mark.parametrize(
     ("text", "reason"),
@@ -461,6 +171,8 @@ PLAN_COMMANDS = {
 }
 
 
+@pytest.mark.spec("3", "todo: ..., plan: ...")
+@pytest.mark.spec("3", "add, complete, done, fail, list, show, clear")
 @pytest.mark.parametrize("line", PLAN_COMMANDS)
 async def test_a_plan_command_is_carried_out_at_the_next_safe_point(line: str) -> None:
     outcome, states = PLAN_COMMANDS[line]
@@ -480,6 +192,8 @@ async def test_a_plan_command_is_carried_out_at_the_next_safe_point(line: str) -
         assert bool(session.model.requests[1].tail[1:]) == changed, "the model is told of a plan that others changed"
 
 
+@pytest.mark.spec("3", "a todo command")
+@pytest.mark.spec("3", "add, complete, done, fail, list, show, clear")
 @pytest.mark.parametrize("line", PLAN_COMMANDS)
 async def test_a_plan_command_is_carried_out_at_once_when_nothing_runs(line: str) -> None:
     outcome, states = PLAN_COMMANDS[line]
@@ -495,6 +209,7 @@ async def test_a_plan_command_is_carried_out_at_once_when_nothing_runs(line: str
         assert (session.model.requests, session.of(events.RunStarted)) == ([], [])
 
 
+@pytest.mark.spec("3", "malformed")
 @pytest.mark.parametrize("active", [False, True])
 @pytest.mark.parametrize(
     ("line", "written"),
@@ -528,6 +243,7 @@ async def test_a_malformed_plan_command_is_answered_at_once_and_stays_the_users(
         assert len(session.model.requests) == (2 if active else 0)
 
 
+@pytest.mark.spec("3", "a number that does not exist")
 @pytest.mark.parametrize("line", ["todo: complete 9", "todo: fail 9 because", "todo: done 0"])
 async def test_a_task_number_that_does_not_exist_is_told_when_nothing_runs(line: str) -> None:
     async with open_session(ANSWER) as session:
@@ -538,6 +254,7 @@ async def test_a_task_number_that_does_not_exist_is_told_when_nothing_runs(line:
         assert session.model.requests == []
 
 
+@pytest.mark.spec("3", "any other word after todo:")
 @pytest.mark.parametrize("line", ["todo: buy milk", "plan: let us think", "Todo: adding is fine"])
 async def test_another_word_after_todo_goes_to_the_model(line: str) -> None:
     gates = Gates()
@@ -549,6 +266,7 @@ async def test_another_word_after_todo_goes_to_the_model(line: str) -> None:
         assert session.chain.plan.tasks == ()
 
 
+@pytest.mark.spec("3", "/command")
 @pytest.mark.parametrize("active", [False, True])
 async def test_a_command_never_enters_the_channel(active: bool) -> None:
     gates = Gates()
@@ -564,6 +282,7 @@ async def test_a_command_never_enters_the_channel(active: bool) -> None:
         assert session.of(events.LineQueued, events.LineRefused) == []
 
 
+@pytest.mark.spec("3", "case does not matter in keywords, and is kept after them")
 @pytest.mark.parametrize(
     ("line", "kind", "reads"),
     [
@@ -590,6 +309,7 @@ async def test_the_case_of_keywords_does_not_matter(line: str, kind: str, reads:
             assert session.of(events.RunStarted)[1].query == "Do The Next"
 
 
+@pytest.mark.spec("3", "blank lines")
 @pytest.mark.parametrize("active", [False, True])
 async def test_blank_lines_do_nothing(active: bool) -> None:
     gates = Gates()
@@ -610,6 +330,7 @@ async def test_blank_lines_do_nothing(active: bool) -> None:
 # ------------------------------------------------------------------------------------------------- with no run active
 
 
+@pytest.mark.spec("3", "status")
 @pytest.mark.parametrize("line", ["status", "STATUS"])
 async def test_status_with_no_run_needs_no_model(line: str) -> None:
     async with open_session(ANSWER) as session:
@@ -620,6 +341,7 @@ async def test_status_with_no_run_needs_no_model(line: str) -> None:
         assert session.model.requests == []
 
 
+@pytest.mark.spec("3", "a stop")
 async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
     async with open_session(ANSWER) as session:
         count = len(session.records)
@@ -629,6 +351,7 @@ async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
         assert (len(session.records), session.chain.receipts, session.events) == (count, (), [])
 
 
+@pytest.mark.spec("3", "everything else")
 @pytest.mark.parametrize(
     ("line", "query"),
     [
@@ -654,6 +377,7 @@ async def test_everything_else_starts_a_run(line: str, query: str) -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "a query given as an argument")
 @pytest.mark.parametrize("query", ["stop", "todo: add x", "!now", "/help", "then: x", "context: x", "status", " x "])
 async def test_a_query_that_is_an_argument_is_not_parsed(query: str) -> None:
     async with open_session(ANSWER) as session:
@@ -667,6 +391,7 @@ async def test_a_query_that_is_an_argument_is_not_parsed(query: str) -> None:
 # ------------------------------------------------------------------------------------------------------ the safe points
 
 
+@pytest.mark.spec("4", "A: lines carried over")
 async def test_lines_of_the_first_step_enter_at_a_after_the_query() -> None:
     async with open_session(ANSWER) as session:
         session.chain.submit("Do the task")
@@ -681,6 +406,7 @@ async def test_lines_of_the_first_step_enter_at_a_after_the_query() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "A and D come before a model call")
 @pytest.mark.parametrize("kind", [events.ToolResult, events.TextDelta])
 async def test_no_line_is_delivered_where_the_budget_lets_no_call_answer_it(kind: type[events.Event]) -> None:
     model = """
@@ -697,6 +423,7 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "the limit's result is the last text, or a sentence of its own")
 async def test_the_result_at_the_limit_is_what_the_model_said_last() -> None:
     gates = Gates("a", "b", "c")
     for said, result in (("text: So far so good.", "So far so good."), ("thinking: Hm.", "Stopped after 3 iterations")):
@@ -719,6 +446,7 @@ rules:
 # -------------------------------------------------------------------------------------------------- tools, stop reasons
 
 
+@pytest.mark.spec("4", "killed while it ran, or never started")
 async def test_the_journal_notes_the_start_and_the_end_of_each_tool() -> None:
     gates = Gates("a")
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -737,6 +465,7 @@ async def test_the_journal_notes_the_start_and_the_end_of_each_tool() -> None:
         assert ends == [False, True]
 
 
+@pytest.mark.spec("4", "max_tokens, a cut-off tool call")
 async def test_a_call_that_max_tokens_cut_off_is_kept_without_input_and_the_loop_goes_on() -> None:
     model = """
 rules:
@@ -754,6 +483,7 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "refusal")
 async def test_a_refusal_takes_back_all_since_the_last_reply_without_calls() -> None:
     gates = Gates("b")
     model = """
@@ -778,6 +508,7 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "a reply without content")
 async def test_only_one_empty_reply_in_a_run_is_asked_to_continue() -> None:
     gates = Gates("a")
     model = """
@@ -845,6 +576,7 @@ ENDINGS: dict[Status, Ending] = {
 }
 
 
+@pytest.mark.spec("7", "every status")
 def test_every_status_has_an_ending() -> None:
     assert set(ENDINGS) == set(get_args(Status))
 
@@ -864,6 +596,10 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
     return first
 
 
+@pytest.mark.spec("3", "returned, to the report")
+@pytest.mark.spec("7", "each status: what becomes of waiting lines, with a follow-up among them and without")
+@pytest.mark.spec("7", "done: none wait, follow-ups start the next run")
+@pytest.mark.spec("7", "max_iterations: carried over; headless with no run to follow: returned")
 @pytest.mark.parametrize("interactive", [False, True], ids=["headless", "interactive"])
 @pytest.mark.parametrize("follows", [False, True], ids=["alone", "with a follow-up"])
 @pytest.mark.parametrize("status", ENDINGS)
@@ -892,6 +628,7 @@ async def test_what_becomes_of_lines_that_wait(
             assert points == (["B"] if status == "done" else ["A"])
 
 
+@pytest.mark.spec("4", "max_tokens, text")
 @pytest.mark.parametrize("max_iterations", [1, 2, 3])
 async def test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut(
     max_iterations: int, autojump_clock: MockClock
@@ -908,6 +645,7 @@ async def test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut(
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
 
 
+@pytest.mark.spec("4", "max_tokens, text")
 async def test_after_an_aside_a_reply_that_max_tokens_cut_ends_the_run(autojump_clock: MockClock) -> None:
     gates = Gates("a")
     model = """
@@ -924,6 +662,8 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "each status: its exit code")
+@pytest.mark.spec("7", "3: lines came back")
 @pytest.mark.parametrize("status", ENDINGS)
 async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: MockClock) -> None:
     ending = ENDINGS[status]
@@ -939,6 +679,7 @@ async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: Moc
             assert session.chain.exit_code() == (ending.code or 3)
 
 
+@pytest.mark.spec("7", "the four fields")
 @pytest.mark.parametrize("status", ENDINGS)
 async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autojump_clock: MockClock) -> None:
     ending = ENDINGS[status]
@@ -957,6 +698,7 @@ async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autoju
         assert told["partial_results"] == list(found[3])
 
 
+@pytest.mark.spec("7", "several runs: the largest problem")
 async def test_of_several_runs_the_largest_problem_is_the_exit_code() -> None:
     gates = Gates("a")
     model = """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_rules import problems
+from double import check_messages
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -228,7 +228,7 @@ def test_text_after_results_is_a_message_of_its_own(result_first: bool) -> None:
 
     conversation.append(answering("t1"))
     conversation.append(user_text("stop"))
-    assert problems([to_json(m) for m in conversation.request()]) == []
+    assert check_messages([to_json(m) for m in conversation.request()]) is None
 
 
 def test_nothing_stands_before_results() -> None:
@@ -274,7 +274,7 @@ def test_open_calls_are_repaired_with_what_is_true_of_each() -> None:
     )
     assert conversation.state == "OPEN", "repairing says what to append; it appends nothing"
     conversation.append(tool_results(stubs))
-    assert problems([to_json(m) for m in conversation.request()]) == []
+    assert check_messages([to_json(m) for m in conversation.request()]) is None
 
 
 @pytest.mark.parametrize("start", ["EMPTY", "ASKED", "REPLIED"])
@@ -333,27 +333,29 @@ def history(*messages: Message) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
-        (history(), "no messages"),
-        (history(HI, HELLO), "the first message"),
-        (history(HELLO, HI), "the last message"),
+        (history(), "at least one message"),
+        (history(HI, HELLO), "first message must use"),
+        (history(HELLO, HI), "must end with a user message"),
         (history(HELLO, HI, HI, HELLO), "two replies"),
-        (history(HELLO, asking("t1"), HELLO), "calls ['t1'] and results []"),
-        (history(HELLO, asking("t1")), "no result for"),
-        (history(HELLO, asking("t1"), answering("t1", "t1")), "and results"),
-        (history(HELLO, asking("t1"), HELLO, answering("t1")), "before a result"),
-        (history(HELLO, HI, answering("t1")), "and results"),
-        (history(HELLO, asking("t1"), answering("t1"), asking("t1"), answering("t1")), "used twice"),
-        (history(HELLO, reply(Text(" ")), HELLO), "blank"),
-        (history(HELLO, reply(ToolCall("t1", "", {})), answering("t1")), "without a name"),
-        (history(HELLO, reply(), HELLO), "empty"),
+        (history(HELLO, asking("t1"), HELLO), "without `tool_result` blocks immediately after"),
+        (history(HELLO, asking("t1")), "must end with a user message"),
+        (history(HELLO, asking("t1"), answering("t1", "t1")), "must have a single result"),
+        (history(HELLO, asking("t1"), HELLO, answering("t1")), "without `tool_result` blocks immediately after"),
+        (history(HELLO, HI, answering("t1")), "unexpected `tool_use_id`"),
+        (history(HELLO, asking("t1"), answering("t1"), asking("t1"), answering("t1")), "ids must be unique"),
+        (history(HELLO, reply(Text(" ")), HELLO), "non-whitespace"),
+        (history(HELLO, reply(ToolCall("t1", "", {})), answering("t1")), "tool_use.name: String should match"),
+        (history(HELLO, reply(), HELLO), "non-empty content"),
     ],
 )
 def test_the_checker_of_the_tests_finds_each_kind_of_problem(messages: list[dict[str, Any]], problem: str) -> None:
-    assert any(problem in found for found in problems(messages)), problems(messages)
+    fault = check_messages(messages)
+    assert fault is not None
+    assert problem in fault.message
 
 
 def test_the_checker_of_the_tests_takes_a_good_conversation() -> None:
-    assert problems(history(HELLO, asking("t1", "t2"), answering("t1", "t2"), MORE, HI, HELLO, MORE)) == []
+    assert check_messages(history(HELLO, asking("t1", "t2"), answering("t1", "t2"), MORE, HI, HELLO, MORE)) is None
 
 
 ids = st.sampled_from(["t1", "t2", "t3", "t4", ""])
@@ -444,7 +446,7 @@ class AnyConversation(RuleBasedStateMachine):
         except ConversationError:
             assert not self.taken or self.taken[-1].role == "assistant"
         else:
-            assert problems([to_json(m) for m in request]) == []
+            assert check_messages([to_json(m) for m in request]) is None
             assert list(request) == self.taken
 
 

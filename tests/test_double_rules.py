@@ -231,6 +231,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         body(Q, assistant(call()), user("so", result())),
         "messages.1: `tool_use` ids were found without",
     ),
+    "two replies in a row": (body(Q, A, A, Q), "messages.2: two replies follow each other"),
     "results in two messages": (
         body(Q, assistant(call("a"), call("b")), user(result("a")), user(result("b"))),
         "immediately after: b",

@@ -12,6 +12,7 @@ from threading import Event
 import pytest
 import trio
 from support import FullDisk, Session, check_invariants, open_session, settings
+from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -31,25 +32,6 @@ rules:
 """
 
 
-class Gate:
-    """A tool that waits until it is let go, and says when it has started."""
-
-    def __init__(self) -> None:
-        self.started = trio.Event()
-        self.open = trio.Event()
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait."""
-            self.started.set()
-            await self.open.wait()
-            return "waited"
-
-        return wait
-
-
 async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None:
     """Start a run, send lines while its tool runs, and see it to its end."""
     session.chain.submit("Do the task")
@@ -62,6 +44,8 @@ async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None
     check_invariants(session)
 
 
+@pytest.mark.spec("4", "end_turn")
+@pytest.mark.spec("4", "tool_use")
 async def test_a_query_is_answered_with_the_tools_results() -> None:
     gate = Gate()
     gate.open.set()
@@ -73,6 +57,9 @@ async def test_a_query_is_answered_with_the_tools_results() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "any text")
+@pytest.mark.spec("7", "soft")
+@pytest.mark.seed("004", "free text as guidance")
 async def test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -83,6 +70,8 @@ async def test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d()
         assert session.sent(1).endswith("user: waited\nuser: USER INTERRUPTION: use the other file")
 
 
+@pytest.mark.spec("3", "refused: full")
+@pytest.mark.seed("000", "several rapid interjections")
 async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -96,6 +85,8 @@ async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
         assert message == "\n\n".join(f"USER INTERRUPTION: line {n}" for n in range(1, 11))
 
 
+@pytest.mark.spec("4", "B: before going idle")
+@pytest.mark.seed("002", "while text streams, no tools: B")
 async def test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run() -> None:
     model = "rules:\n  - {when: {interruption: .}, text: More of it.}\n  - {text: The answer.}"
     async with open_session(model) as session:
@@ -152,6 +143,7 @@ async def test_a_question_after_the_answer_leaves_the_answer_the_result() -> Non
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "todo: ..., plan: ...")
 async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -163,6 +155,7 @@ async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> Non
         assert (changed.by, changed.tasks[0].state) == ("user", "PENDING")
 
 
+@pytest.mark.spec("3", "a number that does not exist")
 async def test_a_task_number_that_does_not_exist_is_told_to_the_user_and_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -193,6 +186,7 @@ async def test_the_post_prompt_and_settings_hold_for_the_one_call_that_answers()
         assert before.system == answering.system == after.system == "You are a test."
 
 
+@pytest.mark.spec("4", "max_tokens, under a handler's limit")
 async def test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it() -> None:
     gate = Gate()
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
@@ -225,6 +219,7 @@ rules:
         assert "temperature" in notice.message
 
 
+@pytest.mark.spec("3", "then: text")
 async def test_then_starts_the_next_run_and_the_first_ends_done() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -235,6 +230,8 @@ async def test_then_starts_the_next_run_and_the_first_ends_done() -> None:
         assert session.state("L2") == "delivered"
 
 
+@pytest.mark.spec("3", "a line that races with the end of a run")
+@pytest.mark.seed("004", "a race at completion")
 async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
     async with open_session("rules: [{text: Answer.}]") as session:
 
@@ -249,6 +246,9 @@ async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "handled")
+@pytest.mark.spec("3", "a todo command")
+@pytest.mark.seed("004", "cancel when nothing runs")
 async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> None:
     async with open_session("rules: [{text: unused}]") as session:
         done = session.chain.submit("todo: add buy milk")
@@ -276,6 +276,7 @@ async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
 # ---------------------------------------------------------------------------------------------- the last iteration
 
 
+@pytest.mark.spec("4", "the last iteration delivers nothing; todo lines are carried out")
 async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
@@ -292,6 +293,7 @@ async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_s
         check_invariants(session, max_iterations=1)
 
 
+@pytest.mark.spec("4", "max_iterations even if the reply was a final one")
 async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations() -> None:
     async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         session.chain.listen(lambda e: session.chain.submit("more") and None if isinstance(e, events.Reply) else None)
@@ -301,6 +303,7 @@ async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_itera
         check_invariants(session, max_iterations=1)
 
 
+@pytest.mark.spec("4", "A: lines carried over")
 async def test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_next_run() -> None:
     gate = Gate()
     use = settings(max_iterations=1)
@@ -317,6 +320,7 @@ async def test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_nex
         check_invariants(session, max_iterations=1)
 
 
+@pytest.mark.spec("7", "max_iterations: carried over; headless with no run to follow: returned")
 async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
@@ -331,6 +335,7 @@ async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> 
         check_invariants(session, max_iterations=1)
 
 
+@pytest.mark.spec("4", "the limit's result is the last text, or a sentence of its own")
 async def test_without_any_text_the_limit_has_a_sentence_of_its_own() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
     async with open_session(model, use=settings(max_iterations=3)) as session:
@@ -371,6 +376,7 @@ async def danger(ctx: ToolContext) -> str:
     return "done"
 
 
+@pytest.mark.spec("4", "an unknown tool, bad input, a timeout, an exception")
 @pytest.mark.parametrize("fault", TOOL_FAULTS)
 async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojump_clock: MockClock) -> None:
     call, expected = TOOL_FAULTS[fault]
@@ -395,6 +401,7 @@ async def test_an_allowed_tool_needs_no_approval() -> None:
 # ---------------------------------------------------------------------------------------------------- model errors
 
 
+@pytest.mark.spec("4", "a stream that breaks")
 async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(autojump_clock: MockClock) -> None:
     model = (
         "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
@@ -409,6 +416,7 @@ async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(a
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "the last attempt")
 async def test_after_the_last_attempt_the_run_ends_with_the_cause(autojump_clock: MockClock) -> None:
     model = "rules: [{text: x, error: {message: 'the service is overloaded; try later', retryable: true}}]"
     async with open_session(model, use=settings(max_attempts=3)) as session:
@@ -449,6 +457,7 @@ BROKEN_REPLIES = {
 }
 
 
+@pytest.mark.spec("4", "a reply that could not be sent back")
 @pytest.mark.parametrize("fault", BROKEN_REPLIES)
 async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
     fault: str, autojump_clock: MockClock
@@ -464,6 +473,7 @@ async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
 # ---------------------------------------------------------------------------------------------------- stop reasons
 
 
+@pytest.mark.spec("4", "max_tokens, text")
 async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
     async with open_session("rules: [{text: Half an, stop_reason: max_tokens}]") as session:
         result = await session.run("Do the task")
@@ -471,6 +481,8 @@ async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("3", "delivered, then returned by a refusal")
+@pytest.mark.spec("4", "refusal")
 async def test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back() -> None:
     model = """
 rules:
@@ -488,6 +500,7 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "model_context_window_exceeded")
 async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
     model = "rules: [{text: As far as, stop_reason: model_context_window_exceeded}]"
     async with open_session(model) as session:
@@ -497,6 +510,7 @@ async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "pause_turn")
 async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
     async with open_session("rules: [{text: wait, stop_reason: pause_turn}]") as session:
         result = await session.run("Do the task")
@@ -504,11 +518,13 @@ async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
         assert "server tools are not supported" in result.result
 
 
+@pytest.mark.spec("4", "stop_sequence")
 async def test_stop_reason_stop_sequence_is_a_final_answer() -> None:
     async with open_session("rules: [{text: Answer., stop_reason: stop_sequence}]") as session:
         assert (await session.run("Do the task")).status == "done"
 
 
+@pytest.mark.spec("4", "a reply without content")
 async def test_an_empty_reply_is_asked_to_continue_once_then_the_run_is_empty() -> None:
     async with open_session("rules: [{text: ''}]") as session:
         result = await session.run("Do the task")
@@ -526,6 +542,7 @@ async def test_an_empty_reply_may_be_followed_by_the_answer() -> None:
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
+@pytest.mark.spec("7", "limit_reached: time, tokens")
 async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
     model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
     async with open_session(model, use=settings(budget_tokens=200)) as session:
@@ -535,6 +552,7 @@ async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "limit_reached: time, tokens")
 async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockClock) -> None:
     @tool(timeout_s=10_000)
     async def hang_on(ctx: ToolContext) -> str:
@@ -569,6 +587,8 @@ async def test_a_stop_phrase_while_a_tool_runs_lets_it_finish_and_shows_what_was
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
+@pytest.mark.seed("003", "an interrupt while a tool runs")
 async def test_an_interrupt_cancels_the_tool_and_the_next_run_works() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:

@@ -18,8 +18,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FullDisk, Session, check_invariants, open_session, settings
-from test_chain import TWO_STEPS, Gate, begin, finish
-from test_properties import RandomModel, Step, look
+from support.gate import TWO_STEPS, Gate, begin, finish
+from support.house import ROOT
+from support.models import RandomModel, Step, look
 from trio.testing import MockClock
 
 from chain import events
@@ -43,7 +44,6 @@ from chain.search import SearchBudget
 from chain.wording import STOPPED_BY_RULE
 from cli.subcommands.check import check
 
-ROOT = Path(__file__).parent.parent
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
 
 HANGS = "^(a|aa)+$"

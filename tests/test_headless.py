@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from support import Session, check_invariants, open_session, settings
+from support import check_invariants, open_session, settings
+from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -57,12 +58,10 @@ GUARD_S = 60
 
 
 @dataclass
-class Stage:
+class Headless(Printing):
     """A headless process without the process."""
 
-    session: Session
     stdin: FileIO
-    paths: tuple[Path, Path]
     open: trio.Event = field(default_factory=trio.Event)
     code: int | None = None
     news: trio.Event = field(default_factory=trio.Event)
@@ -102,36 +101,11 @@ class Stage:
         return self.code
 
     @property
-    def stdout(self) -> str:
-        return self.paths[0].read_bytes().decode()
-
-    @property
-    def stderr(self) -> str:
-        return self.paths[1].read_bytes().decode()
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(row) for row in self.stdout.splitlines()]
-
-    @property
     def last(self) -> dict[str, Any]:
         """The last object, which is a result."""
         last = self.objects[-1]
         assert last["type"] == "result"
         return last
-
-    @property
-    def statuses(self) -> list[str]:
-        return [r.status for r in self.session.of(events.Result)]
-
-    @property
-    def states(self) -> dict[str, str]:
-        """What became of each line, by its text."""
-        return {r.text: r.state for r in self.session.chain.receipts}
-
-    @property
-    def delivered(self) -> list[tuple[str, str | None]]:
-        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
 
 
 @asynccontextmanager
@@ -146,8 +120,8 @@ async def opened(
     use: Settings | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
-) -> AsyncIterator[Stage]:
-    """Run the job; ``reads``: standard input is a pipe that ``Stage.send`` writes into.
+) -> AsyncIterator[Headless]:
+    """Run the job; ``reads``: standard input is a pipe that ``Headless.send`` writes into.
 
     ``is_checked``: afterwards the invariants are, which take an id for one line only.
     """
@@ -179,7 +153,7 @@ async def opened(
                 open_session(RULES, tools=[wait, quick], use=chosen) as session,
                 trio.open_nursery() as nursery,
             ):
-                stage = Stage(session, stdin, paths)
+                stage = Headless(session, paths, stdin)
                 session.chain.listen(stage.tell)
                 nursery.start_soon(work)
                 yield stage
@@ -190,10 +164,6 @@ async def opened(
     finally:
         for fd in (*outs, reading):
             os.close(fd)
-
-
-def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
-    return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
 
 
 INTERRUPT = {"type": "interrupt"}
@@ -225,6 +195,7 @@ async def test_without_reading_standard_input_it_is_left_alone(tmp_path: Path) -
         assert stage.states == {"hello": "delivered"}
 
 
+@pytest.mark.spec("3", "a query given as an argument")
 async def test_a_query_is_not_parsed(tmp_path: Path) -> None:
     async with opened(tmp_path, "todo: add x", reads=False) as stage:
         assert await stage.ended() == 0
@@ -483,6 +454,7 @@ async def test_after_some_seconds_a_line_comes(tmp_path: Path, clock: MockClock)
         assert stage.delivered == [("task", "start"), ("use B", "D")]
 
 
+@pytest.mark.spec("3", "unsent")
 async def test_a_line_that_is_not_due_at_the_end_is_unsent(tmp_path: Path) -> None:
     says = ["@after 3000 late", "@iteration 9 never"]
     async with opened(tmp_path, "hello", says=says, reads=False) as stage:
@@ -786,6 +758,7 @@ async def test_json_in_and_text_out(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- exit codes
 
 
+@pytest.mark.spec("7", "3: a line was not sent")
 @pytest.mark.parametrize(
     ("query", "says", "code", "status"),
     [
@@ -820,6 +793,7 @@ async def test_exit_codes(tmp_path: Path, query: str, says: list[str], code: int
             assert (stage.last["status"], stage.last["exit_code"]) == (status, code)
 
 
+@pytest.mark.spec("7", "2")
 @pytest.mark.parametrize("output", ["text", "json", "stream-json"])
 async def test_no_query_at_all_is_wrong_usage(tmp_path: Path, output: Format) -> None:
     async with opened(tmp_path, output=output) as stage:
@@ -926,6 +900,7 @@ async def test_after_a_stop_the_next_run_works(tmp_path: Path) -> None:
         assert "[The user stopped the run here]" in stage.session.sent()
 
 
+@pytest.mark.spec("3", "returned, to the report")
 async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
     async with opened(tmp_path, "task", output="text") as stage:
         await stage.until("tool_call")
@@ -952,6 +927,7 @@ async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path)
         assert (result["unsent"], result["exit_code"]) == (lines[10:], 3)
 
 
+@pytest.mark.spec("3", "stop and the other phrases")
 @pytest.mark.parametrize("text", ["stop using grep", " stop", "please stop"])
 async def test_what_only_begins_like_a_stop_is_a_redirect(tmp_path: Path, text: str) -> None:
     async with opened(tmp_path, "task") as stage:
@@ -975,12 +951,13 @@ def strike(number: signal.Signals) -> None:
     signal.raise_signal(number)
 
 
-def quiet_after_the_end(stage: Stage) -> bool:
+def quiet_after_the_end(stage: Headless) -> bool:
     """Whether no model call and no tool started after the first interrupted result."""
     told = [e.type for e in stage.session.events]
     return not {"run_started", "iteration_started", "tool_call"} & set(told[told.index("result") :])
 
 
+@pytest.mark.spec("7", "143")
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, code: int) -> None:
     async with opened(tmp_path, "two") as stage:

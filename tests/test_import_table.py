@@ -4,8 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from support.house import ROOT, modules
 
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
 GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
@@ -65,14 +64,6 @@ PUBLIC |= {"version", "wording"}
 """The parts of chain that a front end may import: it speaks to a `Chain` and reads events."""
 
 
-def modules() -> dict[str, Path]:
-    found = {}
-    for path in sorted([*ROOT.glob("chain/**/*.py"), *ROOT.glob("cli/**/*.py")]):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
 def imports(name: str, path: Path) -> set[str]:
     """The modules of ours and the guarded packages that a file imports, lazily or not."""
     ours = modules()
@@ -124,3 +115,11 @@ def check_cli(name: str, found: set[str]) -> None:
 
 def test_the_table_names_only_modules_that_exist() -> None:
     assert set(MAY_IMPORT) <= set(modules())
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/**/test_*.py")), ids=lambda path: path.stem)
+def test_no_test_file_imports_from_another(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    names += [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]
+    assert not [name for name in names if name.split(".")[-1].startswith("test_")]

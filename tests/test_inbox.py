@@ -1,8 +1,6 @@
 """Lines on their way into a chain: accepted in one step or refused with a reason, in order, and each accounted for."""
 
-import errno
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from support import FullDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -26,42 +25,11 @@ FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
 STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")
 
 
-class Disk:
-    """A file layer in memory. While ``is_held`` no sync ends; ``is_full`` refuses what is written."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.on_disk = b""
-        self.is_full = False
-        self.is_broken = False
-        self._go_on = trio.Event()
-        self._go_on.set()
-
-    def append(self, data: bytes) -> None:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.data += data
-
-    async def sync(self) -> None:
-        written = self.data
-        await self._go_on.wait()
-        if self.is_broken:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        self.on_disk = written
-
-    def hold(self) -> None:
-        self._go_on = trio.Event()
-
-    async def release(self) -> None:
-        self._go_on.set()
-        await wait_all_tasks_blocked()
-
-
 class Desk:
     """An inbox with all that belongs to it, and what was told."""
 
     def __init__(self, size: int = 10) -> None:
-        self.disk = Disk()
+        self.disk = FullDisk()
         self.journal = Journal(self.disk)
         self.told: list[events.Event] = []
         self.ledger = Ledger(self.journal, self.told.append)
@@ -165,9 +133,10 @@ async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced:
     await wait_all_tasks_blocked()
     assert synced.told == []
 
-    await synced.disk.release()
+    synced.disk.release()
+    await wait_all_tasks_blocked()
 
-    assert synced.disk.on_disk == synced.disk.data
+    assert synced.disk.synced == synced.disk.data
     assert [(e.id, e.text, e.kind, e.target_agent, e.waiting) for e in synced.of(events.LineQueued)] == [
         ("L1", "hello", "redirect", "main", 1),
         ("L2", "status", "question", "main", 2),
@@ -182,7 +151,8 @@ async def test_a_line_that_was_delivered_at_once_is_still_told_as_waiting_first(
     await wait_all_tasks_blocked()
     assert synced.told == []
 
-    await synced.disk.release()
+    synced.disk.release()
+    await wait_all_tasks_blocked()
 
     assert [e.type for e in synced.told] == ["line_queued", "receipt"]
 
@@ -202,7 +172,7 @@ async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_ori
     synced.inbox.put(parse_line("!use B"), origin="script")
     synced.put("why?")
     await wait_all_tasks_blocked()
-    await synced.disk.release()
+    synced.disk.release()
 
     told = [(e.kind, e.urgency, e.origin, e.adjustment) for e in synced.of(events.LineQueued)]
     assert told == [
@@ -282,7 +252,7 @@ async def test_an_id_that_was_refused_is_still_free() -> None:
 
 
 async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leaves_no_trace(desk: Desk) -> None:
-    desk.disk.is_full = True
+    desk.disk.full = True
 
     refused = desk.refused("!hello")
 
@@ -291,12 +261,12 @@ async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leav
     assert (desk.inbox.waiting(), desk.inbox.has_urgent, desk.records) == ((), False, [])
     assert [r.state for r in desk.ledger.receipts] == ["refused"]
     assert [e.type for e in desk.told] == ["line_refused", "receipt"]
-    desk.disk.is_full = False
+    desk.disk.full = False
     assert desk.put("again").id == "L1"
 
 
 async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_waiting(synced: Desk) -> None:
-    synced.disk.is_broken = True
+    synced.disk.broken = True
     synced.put("hello")
     await wait_all_tasks_blocked()
 
@@ -509,6 +479,7 @@ def settled(desk: Desk, state: State) -> Accepted:
     return accepted
 
 
+@pytest.mark.spec("3", "which state may follow which")
 @pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
 async def test_what_may_become_of_a_line(desk: Desk, old: State, new: State) -> None:
     accepted = settled(desk, old)
@@ -519,6 +490,7 @@ async def test_what_may_become_of_a_line(desk: Desk, old: State, new: State) -> 
     assert [r["state"] for r in desk.records if r["type"] == "receipt"][-1] == new
 
 
+@pytest.mark.spec("3", "which state may follow which")
 @pytest.mark.parametrize(
     ("old", "new"), [(old, new) for old in ("queued", *FINAL) for new in STATES if (old, new) not in LEGAL]
 )
@@ -559,7 +531,7 @@ async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all
 
 async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> None:
     accepted = desk.put("hello")
-    desk.disk.is_full = True
+    desk.disk.full = True
 
     desk.ledger.settle(accepted, "returned", iteration=1, reason="error")
 
@@ -619,7 +591,7 @@ class Check:
                 self.used |= {a.id for a in before if a.line.adjustment is not None}
                 assert len(inbox.adjustments(set())) == sum(a.line.adjustment is not None for a in before)
             case "full" | "room":
-                self.desk.disk.is_full = what == "full"
+                self.desk.disk.full = what == "full"
             case "refusal" if self.delivered:
                 back = self.delivered.pop()
                 self.desk.ledger.settle(back, "returned", iteration=1)
@@ -628,7 +600,7 @@ class Check:
                 assert inbox.waiting() == before
 
     def _put(self, line: Line, id: str) -> None:
-        room = len(self.desk.inbox) < self.size and not self.desk.disk.is_full
+        room = len(self.desk.inbox) < self.size and not self.desk.disk.full
         good = len(line.text) <= MAX_LINE and not line.problem and id not in self.state
         put = self.desk.inbox.put(line, id=id)
         assert isinstance(put, Accepted) == (room and good)

@@ -8,11 +8,12 @@ conversation says what happened, every line has its receipt, and the next run wo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session
+from support import MemoryFile, Session, at, check_invariants, open_session
+from support.gates import Gates
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -41,32 +42,11 @@ rules:
 
 
 @dataclass
-class Desk:
-    """A tool that waits until it is let go, unless ``is_open``, and which of its calls have begun."""
-
-    is_open: bool = False
-    begun: list[str] = field(default_factory=list)
-    gate: trio.Event = field(default_factory=trio.Event)
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext, at: str) -> str:
-            """Wait."""
-            self.begun.append(at)
-            if not self.is_open:
-                await self.gate.wait()
-            return f"waited {at}"
-
-        return wait
-
-
-@dataclass
 class Mark:
     """An interrupt, and what had been called by then."""
 
     session: Session
-    desk: Desk
+    gates: Gates
     requests: int = -1
     begun: int = -1
     started: int = -1
@@ -75,27 +55,14 @@ class Mark:
         """Interrupt."""
         assert self.session.chain.interrupt()
         if self.requests < 0:
-            self.requests, self.begun = len(self.session.model.requests), len(self.desk.begun)
+            self.requests, self.begun = len(self.session.model.requests), len(self.gates.begun)
             self.started = len(self.session.of(events.ToolCall))
 
     def check_silence(self) -> None:
         """I4: nothing was called since."""
         assert len(self.session.model.requests) == self.requests
-        assert len(self.desk.begun) == self.begun
+        assert len(self.gates.begun) == self.begun
         assert len(self.session.of(events.ToolCall)) == self.started
-
-
-def on(session: Session, kind: type[events.Event], act: Callable[[], object], *, nth: int = 1) -> None:
-    """Do this in the very step of the nth event of a kind."""
-    seen = 0
-
-    def listener(event: events.Event) -> None:
-        nonlocal seen
-        seen += isinstance(event, kind)
-        if isinstance(event, kind) and seen == nth:
-            act()
-
-    session.chain.listen(listener)
 
 
 def told(session: Session) -> list[str]:
@@ -122,7 +89,7 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
     assert not session.chain.is_running
     assert not session.chain.waiting
     check_invariants(session)
-    mark.desk.is_open = True
+    mark.gates.is_open = True
     assert (await session.run("Do another task")).status == "done"
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
     check_invariants(session)
@@ -132,10 +99,10 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
 
 
 async def test_after_the_models_response_its_tools_do_not_run() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.Reply, mark.strike)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.Reply, mark.strike)
         session.chain.submit("Do the task")
         skipped = f"{SKIPPED} | {SKIPPED}"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", skipped], phase="answering")
@@ -143,20 +110,20 @@ async def test_after_the_models_response_its_tools_do_not_run() -> None:
 
 async def test_before_each_tool_the_first_the_tool_does_not_run() -> None:
     """The start is on record by then, so the result says that there may be effects, though there are none."""
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.ToolCall, mark.strike)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.ToolCall, mark.strike)
         session.chain.submit("Do the task")
         results = f"{INTERRUPTED} | {SKIPPED}"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
 
 
 async def test_before_each_tool_the_one_after_another_does_not_start() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.ToolResult, mark.strike)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.ToolResult, mark.strike)
         session.chain.submit("Do the task")
         results = f"waited a | {SKIPPED}"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
@@ -164,11 +131,11 @@ async def test_before_each_tool_the_one_after_another_does_not_start() -> None:
 
 
 async def test_after_the_tools_no_line_is_delivered_and_no_call_is_made() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        on(session, events.ToolResult, mark.strike, nth=2)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+        at(session, events.ToolResult, mark.strike, nth=2)
         session.chain.submit("Do the task")
         results = "waited a | waited b"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
@@ -177,10 +144,10 @@ async def test_after_the_tools_no_line_is_delivered_and_no_call_is_made() -> Non
 
 async def test_before_the_follow_up_call_the_model_is_not_asked() -> None:
     """Between two iterations: the second is counted and told of, and its call is not made."""
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.IterationStarted, mark.strike, nth=2)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.IterationStarted, mark.strike, nth=2)
         session.chain.submit("Do the task")
         results = "waited a | waited b"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="thinking")
@@ -191,9 +158,9 @@ async def test_before_the_follow_up_call_the_model_is_not_asked() -> None:
 
 
 async def test_twice_in_a_row_is_as_once() -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
@@ -217,9 +184,9 @@ async def test_twice_the_second_time_as_the_tool_is_taken_down_is_as_once() -> N
             struck.append(at)
             session.chain.interrupt()
 
-    desk = Desk()
+    gates = Gates()
     async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
@@ -230,23 +197,23 @@ async def test_twice_the_second_time_as_the_tool_is_taken_down_is_as_once() -> N
 
 
 async def test_when_idle_it_leaves_nothing_behind() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
         for query in ("Do the task", "Do another task"):
             assert not session.chain.interrupt()
             assert not session.chain.interrupt()
             assert (await session.run(query)).status == "done"
         assert not session.chain.interrupt()
         assert INTERRUPT_NOTE not in told(session)
-        assert desk.begun == ["a", "b"]
+        assert gates.begun == ["a", "b"]
         check_invariants(session)
 
 
 async def test_in_the_step_of_a_runs_result_it_is_too_late_and_leaves_nothing_behind() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
         late: list[bool] = []
-        on(session, events.Result, lambda: late.append(session.chain.interrupt()))
+        at(session, events.Result, lambda: late.append(session.chain.interrupt()))
         assert (await session.run("Do the task")).status == "done"
         assert late == [False]
         assert (await session.run("Do another task")).status == "done"
@@ -254,18 +221,18 @@ async def test_in_the_step_of_a_runs_result_it_is_too_late_and_leaves_nothing_be
 
 
 async def test_before_the_runs_first_step_no_model_is_asked() -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         mark.strike()
         await check_aftermath(mark, ["Do the task"], phase="thinking")
 
 
 async def test_before_the_runs_first_step_lines_that_wait_come_back_and_are_not_delivered() -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         session.chain.submit("context: it is late")
         mark.strike()
@@ -274,9 +241,9 @@ async def test_before_the_runs_first_step_lines_that_wait_come_back_and_are_not_
 
 
 async def test_during_retry_backoff_the_wait_ends_at_once(mock_clock: MockClock) -> None:
-    desk = Desk()
-    async with open_session(UNWELL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(UNWELL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert len(session.of(events.Retry)) == 1
@@ -286,19 +253,19 @@ async def test_during_retry_backoff_the_wait_ends_at_once(mock_clock: MockClock)
 
 
 async def test_in_the_step_in_which_a_retry_is_told_of_no_second_call_is_made(mock_clock: MockClock) -> None:
-    desk = Desk()
-    async with open_session(UNWELL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.Retry, mark.strike)
+    gates = Gates()
+    async with open_session(UNWELL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.Retry, mark.strike)
         session.chain.submit("Do the task")
         await check_aftermath(mark, ["Do the task"], phase="thinking")
 
 
 async def test_while_text_streams_it_is_cut_and_kept_and_the_calls_to_come_are_dropped(mock_clock: MockClock) -> None:
-    desk = Desk()
-    async with open_session(STREAM, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.TextDelta, mark.strike, nth=2)
+    gates = Gates()
+    async with open_session(STREAM, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.TextDelta, mark.strike, nth=2)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mock_clock.jump(100)
@@ -314,7 +281,7 @@ async def test_while_text_streams_it_is_cut_and_kept_and_the_calls_to_come_are_d
 
 async def test_in_the_step_in_which_a_tool_ends_its_result_is_kept() -> None:
     session: Session
-    desk = Desk()
+    gates = Gates()
     mark: Mark
 
     @tool
@@ -325,14 +292,14 @@ async def test_in_the_step_in_which_a_tool_ends_its_result_is_kept() -> None:
         return f"waited {at}"
 
     async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", f"waited a | {SKIPPED}"], phase="tools")
 
 
 async def test_in_the_step_in_which_a_tool_fails_its_error_is_kept() -> None:
     session: Session
-    desk = Desk()
+    gates = Gates()
     mark: Mark
 
     @tool
@@ -342,7 +309,7 @@ async def test_in_the_step_in_which_a_tool_fails_its_error_is_kept() -> None:
         raise ValueError("no")
 
     async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         results = f"wait failed: ValueError: no | {SKIPPED}"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
@@ -382,10 +349,10 @@ class Closing:
 async def test_in_the_step_in_which_a_reply_arrives_it_is_kept_and_nothing_comes_of_it(
     rule: str, conversation: list[str]
 ) -> None:
-    desk = Desk()
+    gates = Gates()
     model = Closing(ScriptedModel.parse(f"rules:\n  - {rule}\n  - {{text: The answer.}}"))
-    async with open_session(model, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    async with open_session(model, tools=gates.tools) as session:
+        mark = Mark(session, gates)
 
         def once() -> None:
             model.act = lambda: None
@@ -407,9 +374,9 @@ async def test_a_model_that_fails_since_it_was_interrupted_is_no_error_of_the_ru
                     raise ModelError("the connection was cut", retryable=True)
             return await self.inner.reply(request, on_delta)
 
-    desk = Desk()
+    gates = Gates()
     async with open_session(Failing(ScriptedModel.parse("rules: [{text: The answer.}]"))) as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
@@ -418,11 +385,11 @@ async def test_a_model_that_fails_since_it_was_interrupted_is_no_error_of_the_ru
 
 
 async def test_while_a_line_is_delivered_it_stays_delivered_and_no_model_reads_it() -> None:
-    desk = Desk(is_open=True)
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
-        on(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        on(session, events.UserInterruption, mark.strike)
+    gates = Gates(is_open=True)
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
+        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+        at(session, events.UserInterruption, mark.strike)
         session.chain.submit("Do the task")
         entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", *entered], phase="thinking")
@@ -446,10 +413,10 @@ class Watched(MemoryFile):
 
 
 async def test_while_a_line_is_written_into_the_conversation_it_is_delivered_and_no_model_reads_it() -> None:
-    desk, disk = Desk(is_open=True), Watched()
-    async with open_session(MODEL, tools=[desk.tool], file=disk) as session:
-        mark = Mark(session, desk)
-        on(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+    gates, disk = Gates(is_open=True), Watched()
+    async with open_session(MODEL, tools=gates.tools, file=disk) as session:
+        mark = Mark(session, gates)
+        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         disk.words, disk.act = b"USER INTERRUPTION", mark.strike
         session.chain.submit("Do the task")
         entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
@@ -458,11 +425,11 @@ async def test_while_a_line_is_written_into_the_conversation_it_is_delivered_and
 
 
 async def test_while_a_line_is_delivered_after_the_answer_it_stays_delivered() -> None:
-    desk = Desk()
+    gates = Gates()
     async with open_session("rules: [{text: The answer.}]") as session:
-        mark = Mark(session, desk)
-        on(session, events.Reply, lambda: session.chain.submit("and more"))
-        on(session, events.UserInterruption, mark.strike)
+        mark = Mark(session, gates)
+        at(session, events.Reply, lambda: session.chain.submit("and more"))
+        at(session, events.UserInterruption, mark.strike)
         session.chain.submit("Do the task")
         # The event waits until the line is on the disk, and so does the model call; the answer is over by then.
         entered = ["The answer.", "USER INTERRUPTION: and more"]
@@ -473,24 +440,11 @@ async def test_while_a_line_is_delivered_after_the_answer_it_stays_delivered() -
 # --------------------------------------------------------------------------------------------------------- slow things
 
 
-class SlowDisk(MemoryFile):
-    """A disk whose next sync takes until ``free`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free = trio.Event()
-
-    async def sync(self) -> None:
-        written = self.data
-        await self.free.wait()
-        await trio.lowlevel.checkpoint()
-        self.synced = written
-
-
 async def test_while_the_journal_is_flushed_the_run_ends_at_once_and_is_told_once_the_disk_is_done() -> None:
-    desk, disk = Desk(), SlowDisk()
-    async with open_session(MODEL, tools=[desk.tool], file=disk) as session:
-        mark = Mark(session, desk)
+    gates, disk = Gates(), MemoryFile()
+    disk.hold()
+    async with open_session(MODEL, tools=gates.tools, file=disk) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert session.model.requests == []
@@ -498,38 +452,35 @@ async def test_while_the_journal_is_flushed_the_run_ends_at_once_and_is_told_onc
         await wait_all_tasks_blocked()
         assert not session.chain.is_running
         assert session.of(events.Result) == []
-        disk.free.set()
+        disk.release()
         await check_aftermath(mark, ["Do the task"], phase="thinking")
 
 
 async def test_while_the_journal_is_flushed_before_a_follow_up_call_the_call_is_not_made() -> None:
-    desk, disk = Desk(), SlowDisk()
-    disk.free.set()
-    async with open_session(MODEL, tools=[desk.tool], file=disk) as session:
-        mark = Mark(session, desk)
+    gates, disk = Gates(), MemoryFile()
+    async with open_session(MODEL, tools=gates.tools, file=disk) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        desk.is_open = True
-        disk.free = trio.Event()
+        disk.hold()
         session.chain.submit("use the other file")
-        desk.gate.set()
+        gates.let_all()
         await wait_all_tasks_blocked()
         assert len(session.model.requests) == 1
         mark.strike()
         await wait_all_tasks_blocked()
-        disk.free.set()
+        disk.release()
         entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", *entered], phase="thinking")
         assert session.state("L2") == "delivered"
 
 
-def shielding(desk: Desk, *, goes_on: bool) -> Tool:
+def shielding(gates: Gates, *, goes_on: bool) -> Tool:
     @tool
     async def wait(ctx: ToolContext, at: str) -> str:
         """Wait, and let nobody interrupt."""
-        desk.begun.append(at)
         with trio.CancelScope(shield=True):
-            await desk.gate.wait()
+            await gates.work(at)
         if goes_on:
             await trio.lowlevel.checkpoint()
         return f"waited {at}"
@@ -539,41 +490,40 @@ def shielding(desk: Desk, *, goes_on: bool) -> Tool:
 
 @pytest.mark.parametrize(("goes_on", "first"), [(False, "waited a"), (True, INTERRUPTED)])
 async def test_a_tool_that_shields_itself_is_waited_for_then_the_run_ends(goes_on: bool, first: str) -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[shielding(desk, goes_on=goes_on)]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=[shielding(gates, goes_on=goes_on)]) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
         await wait_all_tasks_blocked()
         assert session.chain.is_running
         assert session.chain.submit("are you there?").what == "queued"
-        desk.gate.set()
+        gates.let_all()
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", f"{first} | {SKIPPED}"], phase="tools")
         assert session.state("L2") == "returned"
 
 
 async def test_during_a_batch_of_parallel_tools_those_that_ended_keep_their_results(mock_clock: MockClock) -> None:
-    desk = Desk()
+    gates = Gates("b")
 
     @tool(read_only=True)
     async def wait(ctx: ToolContext, at: str) -> str:
         """Wait, or not."""
-        desk.begun.append(at)
+        with trio.CancelScope(shield=True):
+            await gates.work(at)
         if at == "a":
-            with trio.CancelScope(shield=True):
-                await desk.gate.wait()
             await trio.lowlevel.checkpoint()
         return f"waited {at}"
 
     async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
         await wait_all_tasks_blocked()
         assert session.chain.is_running
-        desk.gate.set()
+        gates.let_all()
         results = f"{INTERRUPTED} | waited b"
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
         assert session.of(events.Result)[0].partial_results == ("waited b",)
@@ -583,9 +533,9 @@ async def test_during_a_batch_of_parallel_tools_those_that_ended_keep_their_resu
 
 
 async def test_lines_that_wait_come_back() -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         for line in ("use the other file", "!at once", "context: it is late"):
@@ -600,9 +550,9 @@ async def test_lines_that_wait_come_back() -> None:
 
 
 async def test_a_follow_up_that_waits_comes_back_and_starts_no_run() -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=gates.tools) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("then: Do the next task")
@@ -616,15 +566,15 @@ async def test_a_follow_up_that_waits_comes_back_and_starts_no_run() -> None:
 
 
 async def test_in_the_step_of_the_final_reply_a_follow_up_starts_no_run() -> None:
-    desk = Desk()
+    gates = Gates()
     async with open_session("rules: [{text: The answer.}]") as session:
-        mark = Mark(session, desk)
+        mark = Mark(session, gates)
 
         def both() -> None:
             session.chain.submit("then: Do the next task")
             mark.strike()
 
-        on(session, events.Reply, both)
+        at(session, events.Reply, both)
         session.chain.submit("Do the task")
         await check_aftermath(mark, ["Do the task", "The answer."], phase="answering")
         assert session.state("L2") == "returned"
@@ -636,9 +586,9 @@ async def test_in_the_step_of_the_final_reply_a_follow_up_starts_no_run() -> Non
 async def test_a_stop_and_an_interrupt_while_a_tool_runs_are_an_interrupt_in_either_order(
     first: str, is_at_once: bool
 ) -> None:
-    desk = Desk()
-    async with open_session(MODEL, tools=[shielding(desk, goes_on=True)]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(MODEL, tools=[shielding(gates, goes_on=True)]) as session:
+        mark = Mark(session, gates)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         for what in ("stop", "interrupt") if first == "stop" else ("interrupt", "stop"):
@@ -648,7 +598,7 @@ async def test_a_stop_and_an_interrupt_while_a_tool_runs_are_an_interrupt_in_eit
                 mark.strike()
             if not is_at_once:
                 await wait_all_tasks_blocked()
-        desk.gate.set()
+        gates.let_all()
         await check_aftermath(
             mark, ["Do the task", "Looking. | wait | wait", f"{INTERRUPTED} | {SKIPPED}"], phase="tools"
         )
@@ -660,9 +610,9 @@ async def test_a_stop_and_an_interrupt_while_a_tool_runs_are_an_interrupt_in_eit
 async def test_a_stop_and_an_interrupt_while_text_streams_are_an_interrupt_in_either_order(
     first: str, mock_clock: MockClock
 ) -> None:
-    desk = Desk()
-    async with open_session(STREAM, tools=[desk.tool]) as session:
-        mark = Mark(session, desk)
+    gates = Gates()
+    async with open_session(STREAM, tools=gates.tools) as session:
+        mark = Mark(session, gates)
 
         def both() -> None:
             for what in ("stop", "interrupt") if first == "stop" else ("interrupt", "stop"):
@@ -671,7 +621,7 @@ async def test_a_stop_and_an_interrupt_while_text_streams_are_an_interrupt_in_ei
                 else:
                     mark.strike()
 
-        on(session, events.TextDelta, both)
+        at(session, events.TextDelta, both)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mock_clock.jump(100)
@@ -680,8 +630,8 @@ async def test_a_stop_and_an_interrupt_while_text_streams_are_an_interrupt_in_ei
 
 
 async def test_an_interrupt_after_a_stop_that_has_ended_the_run_does_nothing(mock_clock: MockClock) -> None:
-    desk = Desk()
-    async with open_session(STREAM, tools=[desk.tool]) as session:
+    gates = Gates()
+    async with open_session(STREAM, tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("stop")
@@ -696,8 +646,8 @@ async def test_an_interrupt_after_a_stop_that_has_ended_the_run_does_nothing(moc
 
 
 async def test_a_stop_cuts_a_reply_that_streams_without_waiting_for_its_next_piece(mock_clock: MockClock) -> None:
-    desk = Desk()
-    async with open_session(STREAM, tools=[desk.tool]) as session:
+    gates = Gates()
+    async with open_session(STREAM, tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mock_clock.jump(100)
@@ -752,7 +702,7 @@ async def test_a_model_that_fails_in_the_step_of_a_stop_is_no_error_of_the_run(r
 
 
 async def test_a_stop_before_the_runs_first_step_gives_back_what_waits() -> None:
-    async with open_session(MODEL, tools=[Desk(is_open=True).tool]) as session:
+    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
         session.chain.submit("Do the task")
         session.chain.submit("use the other file")
         session.chain.submit("stop")
@@ -767,17 +717,17 @@ async def test_a_stop_before_the_runs_first_step_gives_back_what_waits() -> None
 
 async def test_a_stop_after_the_tools_is_one_of_the_thinking_phase() -> None:
     """The text beside the calls was shown long ago, and the reply to come has not begun."""
-    async with open_session(MODEL, tools=[Desk(is_open=True).tool]) as session:
-        on(session, events.IterationStarted, lambda: session.chain.submit("stop"), nth=2)
+    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
+        at(session, events.IterationStarted, lambda: session.chain.submit("stop"), nth=2)
         result = await session.run("Do the task")
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         check_invariants(session)
 
 
 async def test_a_stop_as_a_line_is_delivered_after_the_tools_is_one_of_the_thinking_phase() -> None:
-    async with open_session(MODEL, tools=[Desk(is_open=True).tool]) as session:
-        on(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        on(session, events.UserInterruption, lambda: session.chain.submit("stop"))
+    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
+        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+        at(session, events.UserInterruption, lambda: session.chain.submit("stop"))
         result = await session.run("Do the task")
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert len(session.model.requests) == 1

@@ -8,12 +8,11 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-import trio
 from support import MemoryFile, check_invariants, open_session, settings
+from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.tools.tool import Tool, ToolContext, tool
 from cli import headless
 from cli.headless import Job
 from cli.show.events import Renderer
@@ -23,23 +22,6 @@ rules:
   - {when: {user: '^Do the task$', step: 1}, tools: [{name: wait, input: {}}]}
   - {text: The answer.}
 """
-
-
-class Gate:
-    """A tool that waits until it is let go."""
-
-    def __init__(self) -> None:
-        self.open = trio.Event()
-
-    @property
-    def tool(self) -> Tool:
-        @tool
-        async def wait(ctx: ToolContext) -> str:
-            """Wait."""
-            await self.open.wait()
-            return "waited"
-
-        return wait
 
 
 class NoPlan(MemoryFile):

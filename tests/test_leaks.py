@@ -21,9 +21,9 @@ import pytest
 import trio
 from double import Double, ErrorEvent, Gate, Say, Script, Status, Step, calls, serve, text
 from support import settings as chain_settings
+from support.wire import TOOLS as WIRE_TOOLS
+from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
-from wire import TOOLS as WIRE_TOOLS
-from wire import model_at
 
 from chain import events
 from chain.app import open_chain

@@ -24,7 +24,7 @@ import trio
 from double import NEWER
 from support import Session, check_invariants, open_session
 from support import settings as chain_settings
-from wire import TOOLS, model_at
+from support.wire import TOOLS, model_at
 
 from chain import events
 

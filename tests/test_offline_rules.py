@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from support import OneConversation
+from support.house import ROOT
+from support.steered import Steered
 
 from chain.config.system_prompt import read_system_prompt
 from chain.errors import ToolError
@@ -20,9 +22,9 @@ from chain.providers.scripted import rules
 from chain.providers.scripted.model import ScriptedModel
 from chain.tools import files, plan
 from chain.tools.registry import Registry
-from chain.tools.tool import Guidance, ToolContext
+from chain.tools.tool import ToolContext
 
-PROMPTS = Path(__file__).parent.parent / "prompts"
+PROMPTS = ROOT / "prompts"
 # At full speed: the pace is for people to watch.
 RULES = rules.parse(
     (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8").replace("delay_s: 0.01", "delay_s: 0"),
@@ -30,11 +32,6 @@ RULES = rules.parse(
 )
 REGISTRY = Registry.of([*files.TOOLS, *plan.TOOLS])
 SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
-
-
-class Unsteered:
-    def new_guidance(self) -> Guidance:
-        return Guidance()
 
 
 @dataclass
@@ -89,7 +86,7 @@ class Driver:
         return (composed.post_prompt, *((self.plan.render(),) if commands else ())), composed.resume
 
     async def call(self, call: ToolCall) -> ToolResult:
-        context = ToolContext(self.workspace, self.plan, call.id, Unsteered(), lambda text: None)
+        context = ToolContext(self.workspace, self.plan, call.id, Steered(), lambda text: None)
         try:
             return ToolResult(call.id, await REGISTRY.get(call.name).run(context, call.input))
         except ToolError as error:

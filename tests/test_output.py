@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import trio
-from support import Session, open_session
+from support import open_session
+from support.stages import Printing
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
@@ -53,24 +54,10 @@ async def evil(ctx: ToolContext) -> str:
 
 
 @dataclass
-class Stage:
+class Told(Printing):
     """A chain with an output into two files, or into the descriptors of a test."""
 
-    session: Session
     output: Output
-    paths: tuple[Path, Path]
-
-    @property
-    def stdout(self) -> str:
-        return self.paths[0].read_bytes().decode()
-
-    @property
-    def stderr(self) -> str:
-        return self.paths[1].read_bytes().decode()
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(row) for row in self.stdout.splitlines()]
 
     async def run(self, query: str) -> events.Result:
         return await self.session.run(query)
@@ -93,7 +80,7 @@ class Stage:
 @asynccontextmanager
 async def opened(
     folder: Path, format: Format, *, stdout: int | None = None, stderr: int | None = None
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Told]:
     paths = folder / "stdout", folder / "stderr"
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     try:
@@ -106,7 +93,7 @@ async def opened(
                 given = [own[0] if stdout is None else stdout, own[1] if stderr is None else stderr]
                 output = Output(session.chain, format, renderer, stdout=given[0], stderr=given[1])
                 nursery.start_soon(output.run)
-                yield Stage(session, output, paths)
+                yield Told(session, paths, output)
                 nursery.cancel_scope.cancel()
     finally:
         for fd in own:

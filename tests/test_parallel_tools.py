@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,7 +10,8 @@ import trio
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support import FullDisk, Session, check_invariants, open_session
+from support import FullDisk, Session, at, check_invariants, open_session
+from support.gates import Gates
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -26,57 +26,6 @@ def asking(*calls: str) -> str:
         f"      - {{name: {name}, input: {{at: {at}}}}}\n" for name, _, at in (call.partition(" ") for call in calls)
     )
     return f"rules:\n  - times: 1\n    text: Looking.\n    tools:\n{rows}  - {{text: The answer.}}\n"
-
-
-@dataclass
-class Desk:
-    """Tools that wait until they are let go, each call under the name it was given, and what they did."""
-
-    did: list[str] = field(default_factory=list)
-    gates: dict[str, trio.Event] = field(default_factory=dict)
-
-    def open(self, *names: str) -> None:
-        for name in names:
-            self.gates.setdefault(name, trio.Event()).set()
-
-    async def work(self, at: str) -> str:
-        self.did.append(f"+{at}")
-        try:
-            await self.gates.setdefault(at, trio.Event()).wait()
-        except trio.Cancelled:
-            self.did.append(f"!{at}")
-            raise
-        self.did.append(f"-{at}")
-        if at.startswith("bad"):
-            raise ValueError(at)
-        return f"seen {at}"
-
-    @property
-    def tools(self) -> list[Tool]:
-        @tool(read_only=True)
-        async def look(ctx: ToolContext, at: str) -> str:
-            """Look at something."""
-            return await self.work(at)
-
-        @tool
-        async def change(ctx: ToolContext, at: str) -> str:
-            """Change something."""
-            return await self.work(at)
-
-        return [look, change]
-
-
-def on(session: Session, kind: type[events.Event], act: Callable[[], object], *, nth: int = 1) -> None:
-    """Do this in the very step of the nth event of a kind."""
-    seen = 0
-
-    def listener(event: events.Event) -> None:
-        nonlocal seen
-        seen += isinstance(event, kind)
-        if isinstance(event, kind) and seen == nth:
-            act()
-
-    session.chain.listen(listener)
 
 
 def results(session: Session) -> list[str]:
@@ -141,16 +90,16 @@ def test_batches_lose_nothing_keep_the_order_and_are_as_long_as_they_can_be(call
 
 
 async def test_neighbours_that_read_run_at_the_same_time_and_their_results_keep_the_order_of_the_calls() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b", "look c"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert desk.did == ["+a", "+b", "+c"]
+        assert gates.did == ["+a", "+b", "+c"]
         for name in "cab":
-            desk.open(name)
+            gates.let(name)
             await wait_all_tasks_blocked()
         await session.chain.wait_idle()
-        assert desk.did[3:] == ["-c", "-a", "-b"]
+        assert gates.did[3:] == ["-c", "-a", "-b"]
         assert [e.text for e in session.of(events.ToolResult)] == ["seen c", "seen a", "seen b"]
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "done"
@@ -158,15 +107,15 @@ async def test_neighbours_that_read_run_at_the_same_time_and_their_results_keep_
 
 
 async def test_a_call_that_may_change_something_runs_alone() -> None:
-    desk = Desk()
+    gates = Gates()
     calls = ["look a", "look b", "change c", "change d", "look e", "look f"]
-    async with open_session(asking(*calls), tools=desk.tools) as session:
+    async with open_session(asking(*calls), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         seen = []
         for name in "bacdfe":
             await wait_all_tasks_blocked()
-            seen.append("".join(d for d in desk.did if d[0] == "+").replace("+", ""))
-            desk.open(name)
+            seen.append("".join(d for d in gates.did if d[0] == "+").replace("+", ""))
+            gates.let(name)
         await session.chain.wait_idle()
         assert seen == ["ab", "ab", "abc", "abcd", "abcdef", "abcdef"]
         assert results(session) == [f"seen {name}" for name in "abcdef"]
@@ -174,52 +123,52 @@ async def test_a_call_that_may_change_something_runs_alone() -> None:
 
 
 async def test_a_result_is_told_as_soon_as_its_tool_ends() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
-        desk.open("b")
+        gates.let("b")
         await wait_all_tasks_blocked()
         assert [e.text for e in session.of(events.ToolResult)] == ["seen b"]
         assert ids(session, "tool_finished") == call_ids(session)[1:]
-        desk.open("a")
+        gates.let("a")
         await session.chain.wait_idle()
         check_invariants(session)
 
 
 async def test_calls_start_in_their_order_and_each_is_on_record_before_its_tool_runs() -> None:
-    desk = Desk()
+    gates = Gates()
     names = [f"n{n}" for n in range(MAX_AT_ONCE)]
-    async with open_session(asking(*(f"look {n}" for n in names)), tools=desk.tools) as session:
+    async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         noted: list[tuple[int, int]] = []
 
         def note() -> None:
-            noted.append((len(ids(session, "tool_started")), len(desk.did)))
+            noted.append((len(ids(session, "tool_started")), len(gates.did)))
 
         for n in range(MAX_AT_ONCE):
-            on(session, events.ToolCall, note, nth=n + 1)
+            at(session, events.ToolCall, note, nth=n + 1)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert desk.did == [f"+{n}" for n in names]
+        assert gates.did == [f"+{n}" for n in names]
         assert noted == [(n + 1, n) for n in range(MAX_AT_ONCE)]
         assert ids(session, "tool_started") == call_ids(session)
-        desk.open(*names)
+        gates.let(*names)
         await session.chain.wait_idle()
         assert sorted(ids(session, "tool_finished")) == sorted(call_ids(session))
         check_invariants(session)
 
 
 async def test_only_so_many_run_at_once_and_the_next_starts_as_one_ends() -> None:
-    desk = Desk()
+    gates = Gates()
     names = [f"n{n}" for n in range(MAX_AT_ONCE + 3)]
-    async with open_session(asking(*(f"look {n}" for n in names)), tools=desk.tools) as session:
+    async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert len(desk.did) == MAX_AT_ONCE
+        assert len(gates.did) == MAX_AT_ONCE
         assert len(session.of(events.ToolCall)) == MAX_AT_ONCE
-        desk.open("n5")
+        gates.let("n5")
         await wait_all_tasks_blocked()
-        assert desk.did[MAX_AT_ONCE:] == ["-n5", f"+n{MAX_AT_ONCE}"]
-        desk.open(*names)
+        assert gates.did[MAX_AT_ONCE:] == ["-n5", f"+n{MAX_AT_ONCE}"]
+        gates.let(*names)
         await session.chain.wait_idle()
         assert results(session) == [f"seen {n}" for n in names]
         check_invariants(session)
@@ -251,12 +200,12 @@ async def test_each_call_keeps_its_own_time_limit(mock_clock: MockClock) -> None
 
 
 async def test_one_that_fails_is_an_error_among_results_and_its_neighbours_go_on() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look bad", "look c"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking("look a", "look bad", "look c"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
-        desk.open("bad")
+        gates.let("bad")
         await wait_all_tasks_blocked()
-        desk.open("a", "c")
+        gates.let("a", "c")
         await session.chain.wait_idle()
         assert results(session) == ["seen a", "look failed: ValueError: bad", "seen c"]
         assert session.result.status == "done"
@@ -264,20 +213,20 @@ async def test_one_that_fails_is_an_error_among_results_and_its_neighbours_go_on
 
 
 async def test_progress_and_guidance_go_to_each_tool_of_a_batch() -> None:
-    desk = Desk()
+    gates = Gates()
 
     @tool(read_only=True)
     async def report(ctx: ToolContext, at: str) -> str:
         """Report."""
         ctx.progress(f"at {at}")
-        await desk.work(at)
+        await gates.work(at)
         return f"heard {[a.value for a in (await ctx.safe_point('end')).adjustments]}"
 
     async with open_session(asking("report a", "report b"), tools=[report]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("focus on prices")
-        desk.open("a", "b")
+        gates.let("a", "b")
         await session.chain.wait_idle()
         assert results(session) == ["heard ['prices']"] * 2
         assert [(e.id, e.text) for e in session.of(events.ToolProgress)] == list(
@@ -300,21 +249,21 @@ FAULTY = {
 @pytest.mark.parametrize("fault", FAULTY)
 async def test_a_call_that_cannot_be_run_does_not_part_its_neighbours_and_never_starts(fault: str) -> None:
     call, text = FAULTY[fault]
-    desk = Desk()
+    gates = Gates()
 
     @tool(needs_approval=True)
     async def danger(ctx: ToolContext, at: str) -> str:
         """Do something dangerous."""
-        desk.did.append("danger")
+        gates.did.append("danger")
         return ""
 
     model = asking("look a", "FAULT", "look b").replace("{name: FAULT, input: {at: }}", call)
-    async with open_session(model, tools=[*desk.tools, danger]) as session:
+    async with open_session(model, tools=[*gates.tools, danger]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert desk.did == ["+a", "+b"]
+        assert gates.did == ["+a", "+b"]
         assert [e.name for e in session.of(events.ToolCall)][0::2] == ["look", "look"]
-        desk.open("a", "b")
+        gates.let("a", "b")
         await session.chain.wait_idle()
         first, second, third = results(session)
         assert (first, third) == ("seen a", "seen b")
@@ -328,12 +277,12 @@ async def test_a_call_that_cannot_be_run_does_not_part_its_neighbours_and_never_
 
 
 async def test_between_calls_that_change_something_a_faulty_one_keeps_its_place() -> None:
-    desk = Desk()
-    desk.open("a", "b")
-    async with open_session(asking("change a", "nothing x", "change b"), tools=desk.tools) as session:
+    gates = Gates()
+    gates.let("a", "b")
+    async with open_session(asking("change a", "nothing x", "change b"), tools=gates.tools) as session:
         await session.run("Do the task")
         assert [e.name for e in session.of(events.ToolResult)] == ["change", "nothing", "change"]
-        assert desk.did == ["+a", "-a", "+b", "-b"]
+        assert gates.did == ["+a", "-a", "+b", "-b"]
         check_invariants(session)
 
 
@@ -343,15 +292,15 @@ MANY = [f"n{n}" for n in range(MAX_AT_ONCE + 2)]
 
 
 async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_yet_and_what_comes_after() -> None:
-    desk = Desk()
+    gates = Gates()
     calls = [*(f"look {n}" for n in MANY), "change x", "look y"]
-    async with open_session(asking(*calls), tools=desk.tools) as session:
+    async with open_session(asking(*calls), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("stop")
         await wait_all_tasks_blocked()
         assert session.chain.is_running
-        desk.open(*MANY)
+        gates.let(*MANY)
         await session.chain.wait_idle()
         result = session.result
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "tools")
@@ -366,29 +315,29 @@ async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_ye
 @pytest.mark.parametrize("line", ["stop", "!now"])
 @pytest.mark.parametrize("moments", range(8))
 async def test_what_had_no_room_yet_does_not_start_after_a_line_that_holds_it_up(moments: int, line: str) -> None:
-    desk = Desk()
-    async with open_session(asking(*(f"look {n}" for n in MANY)), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking(*(f"look {n}" for n in MANY)), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        desk.open(MANY[0])
+        gates.let(MANY[0])
         for _ in range(moments):
             await trio.lowlevel.checkpoint()
         session.chain.submit(line)
         started = len(ids(session, "tool_started"))
-        desk.open(*MANY)
+        gates.let(*MANY)
         await session.chain.wait_idle()
         assert len(ids(session, "tool_started")) == started
         check_invariants(session)
 
 
 async def test_what_was_found_is_shown_in_the_order_of_the_calls_and_failures_are_not_in_it() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look bad", "look c", "change d"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking("look a", "look bad", "look c", "change d"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("stop")
         for name in ("c", "bad", "a"):
-            desk.open(name)
+            gates.let(name)
             await wait_all_tasks_blocked()
         await session.chain.wait_idle()
         assert session.result.partial_results == ("seen a", "seen c")
@@ -396,14 +345,14 @@ async def test_what_was_found_is_shown_in_the_order_of_the_calls_and_failures_ar
 
 
 async def test_an_urgent_line_lets_the_batch_finish_skips_the_rest_and_is_delivered_at_c() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b", "change c", "look d"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking("look a", "look b", "change c", "look d"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        desk.open("a")
+        gates.let("a")
         await wait_all_tasks_blocked()
         session.chain.submit("!use the other file")
-        desk.open("b")
+        gates.let("b")
         await session.chain.wait_idle()
         [entered] = session.of(events.UserInterruption)
         assert (entered.point, entered.tools_skipped) == ("C", ("change", "look"))
@@ -414,22 +363,22 @@ async def test_an_urgent_line_lets_the_batch_finish_skips_the_rest_and_is_delive
 
 @pytest.mark.parametrize("line", ["stop", "!at once"])
 async def test_a_line_that_comes_before_a_batch_skips_all_of_it(line: str) -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b"), tools=desk.tools) as session:
-        on(session, events.Reply, lambda: session.chain.submit(line))
+    gates = Gates()
+    async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
+        at(session, events.Reply, lambda: session.chain.submit(line))
         await session.run("Do the task")
-        assert desk.did == []
+        assert gates.did == []
         assert results(session) == [SKIPPED, SKIPPED]
         check_invariants(session)
 
 
 async def test_a_stop_as_the_first_of_a_batch_starts_still_lets_the_others_start() -> None:
     """A batch is one step: what C let through is not parted by a line that comes a moment later."""
-    desk = Desk()
-    desk.open("a", "b")
-    async with open_session(asking("look a", "look b", "look c"), tools=desk.tools) as session:
-        desk.open("c")
-        on(session, events.ToolCall, lambda: session.chain.submit("stop"))
+    gates = Gates()
+    gates.let("a", "b")
+    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
+        gates.let("c")
+        at(session, events.ToolCall, lambda: session.chain.submit("stop"))
         await session.run("Do the task")
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "cancelled_with_partial"
@@ -440,11 +389,11 @@ async def test_a_stop_as_the_first_of_a_batch_starts_still_lets_the_others_start
 
 
 async def test_an_interrupt_keeps_what_ended_stops_what_runs_and_starts_nothing_that_waits() -> None:
-    desk = Desk()
-    async with open_session(asking(*(f"look {n}" for n in MANY), "change x"), tools=desk.tools) as session:
+    gates = Gates()
+    async with open_session(asking(*(f"look {n}" for n in MANY), "change x"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        desk.open("n3")
+        gates.let("n3")
         await wait_all_tasks_blocked()
         session.chain.interrupt()
         await session.chain.wait_idle()
@@ -453,29 +402,29 @@ async def test_an_interrupt_keeps_what_ended_stops_what_runs_and_starts_nothing_
         started = MANY[: MAX_AT_ONCE + 1]
         expected = ["seen n3" if n == "n3" else INTERRUPTED if n in started else SKIPPED for n in MANY]
         assert results(session) == [*expected, SKIPPED]
-        assert [d for d in desk.did if d[0] == "+"] == [f"+{n}" for n in started]
-        assert sorted(d for d in desk.did if d[0] == "!") == sorted(f"!{n}" for n in started if n != "n3")
+        assert [d for d in gates.did if d[0] == "+"] == [f"+{n}" for n in started]
+        assert sorted(d for d in gates.did if d[0] == "!") == sorted(f"!{n}" for n in started if n != "n3")
         assert sorted(ids(session, "tool_started")) == sorted(ids(session, "tool_finished"))
         assert (await session.run("Do another task")).status == "done"
         check_invariants(session)
 
 
 async def test_an_interrupt_as_a_tool_of_the_batch_starts_keeps_that_tool_and_all_after_it_from_running() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b", "look c"), tools=desk.tools) as session:
-        on(session, events.ToolCall, session.chain.interrupt, nth=2)
+    gates = Gates()
+    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
+        at(session, events.ToolCall, session.chain.interrupt, nth=2)
         await session.run("Do the task")
-        assert desk.did == ["+a", "!a"]
+        assert gates.did == ["+a", "!a"]
         assert results(session) == [INTERRUPTED, INTERRUPTED, SKIPPED]
         check_invariants(session)
 
 
 async def test_an_interrupt_as_a_tool_of_the_batch_ends_keeps_its_result() -> None:
-    desk = Desk()
-    async with open_session(asking("look a", "look b"), tools=desk.tools) as session:
-        on(session, events.ToolResult, session.chain.interrupt)
+    gates = Gates()
+    async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
+        at(session, events.ToolResult, session.chain.interrupt)
         session.chain.submit("Do the task")
-        desk.open("b")
+        gates.let("b")
         await session.chain.wait_idle()
         assert results(session) == [INTERRUPTED, "seen b"]
         assert session.result.partial_results == ("seen b",)
@@ -493,12 +442,12 @@ class Abrupt(BaseException):
     """What a tool may raise, although nobody expects it."""
 
 
-def abrupt(desk: Desk) -> Tool:
+def abrupt(gates: Gates) -> Tool:
     @tool(read_only=True)
     async def leave(ctx: ToolContext, at: str) -> str:
         """Leave, whatever else comes."""
         try:
-            await desk.work(at)
+            await gates.work(at)
         finally:
             raise Abrupt(at)
         return ""
@@ -507,12 +456,12 @@ def abrupt(desk: Desk) -> Tool:
 
 
 async def test_whatever_a_tool_of_a_batch_raises_is_its_result_and_its_neighbours_go_on() -> None:
-    desk = Desk()
-    tools = [*desk.tools, abrupt(desk)]
+    gates = Gates()
+    tools = [*gates.tools, abrupt(gates)]
     async with open_session(asking("look a", "leave b", "look c"), tools=tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        desk.open("b", "a", "c")
+        gates.let("b", "a", "c")
         await session.chain.wait_idle()
         assert session.result.status == "done"
         assert results(session) == ["seen a", "leave failed: Abrupt: b", "seen c"]
@@ -520,8 +469,8 @@ async def test_whatever_a_tool_of_a_batch_raises_is_its_result_and_its_neighbour
 
 
 async def test_what_a_tool_raises_when_it_is_interrupted_is_its_result_and_the_run_ends() -> None:
-    desk = Desk()
-    async with open_session(asking("leave a", "look b"), tools=[*desk.tools, abrupt(desk)]) as session:
+    gates = Gates()
+    async with open_session(asking("leave a", "look b"), tools=[*gates.tools, abrupt(gates)]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.interrupt()
@@ -543,41 +492,41 @@ def broken_at(session: Session, *ids: str) -> None:
 
 
 async def test_an_error_of_our_own_in_a_batch_comes_out_as_itself_and_stops_its_neighbours() -> None:
-    desk = Desk()
+    gates = Gates()
     with pytest.RaisesGroup(pytest.RaisesExc(Broken, match="b"), flatten_subgroups=True):
-        async with open_session(asking("look a", "look b", "look c"), tools=desk.tools) as session:
+        async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
             broken_at(session, "b")
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
-            desk.open("b")
+            gates.let("b")
             await trio.sleep_forever()
-    assert {"!a", "!c"} <= set(desk.did)
+    assert {"!a", "!c"} <= set(gates.did)
     assert session.result.status == "error"
     assert session.state("L1") == "delivered"
 
 
 async def test_errors_of_our_own_in_two_calls_at_once_both_come_out() -> None:
-    desk = Desk()
+    gates = Gates()
     with pytest.RaisesGroup(Broken, Broken, flatten_subgroups=True):
-        async with open_session(asking("look a", "look b"), tools=desk.tools) as session:
+        async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
             broken_at(session, "a", "b")
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
-            desk.open("a", "b")
+            gates.let("a", "b")
             await trio.sleep_forever()
 
 
 async def test_a_disk_that_fills_up_under_a_batch_ends_the_run_and_the_next_knows_what_ran() -> None:
-    desk, disk = Desk(), FullDisk()
-    async with open_session(asking("look a", "look b", "look c"), tools=desk.tools, file=disk) as session:
+    gates, disk = Gates(), FullDisk()
+    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools, file=disk) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         disk.full = True
-        desk.open("a", "b")
+        gates.let("a", "b")
         await session.chain.wait_idle()
         assert session.result.status == "error"
         assert "No space left" in session.result.result
-        assert "!c" in desk.did
+        assert "!c" in gates.did
         disk.full = False
         assert (await session.run("Do another task")).status == "done"
         assert results(session) == ["seen a", "seen b", INTERRUPTED]

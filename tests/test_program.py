@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.house import ROOT
+from support.rows import check_order
+from support.stages import line
 
 from cli.main import main
 
-ROOT = Path(__file__).parent.parent
 PROGRAM = (sys.executable, "-m", "cli")
 DEADLINE_S = 120
 """A machine under load takes some seconds to start a process; what takes longer than this hangs."""
@@ -111,8 +113,8 @@ class Live:
 
     def send(self, *lines: str | dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        for line in lines:
-            text = line if isinstance(line, str) else json.dumps(line)
+        for each in lines:
+            text = each if isinstance(each, str) else json.dumps(each)
             self.process.stdin.write(f"{text}\n".encode())
         self.process.stdin.flush()
 
@@ -221,10 +223,6 @@ def configured(place: Place) -> Place:
     return place
 
 
-def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
-    return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
-
-
 BLOCKED = """
 import os, sys, time
 from chain import ToolContext, tool
@@ -314,15 +312,11 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -
         "Travel kettle",
         "✓ done",
     ]
-    at = -1
-    for part in order:
-        at = ran.out.find(part, at + 1)
-        assert at >= 0, part
+    check_order(ran.out, order)
     # When it is told depends on the disk.
-    queued = ran.out.index("📤 Interrupting: todo: add verify SKU data\n⏳ Will inject at next safe point\n")
-    assert ran.out.index("✓ list_files") < queued < ran.out.index("[🔔 INTERRUPTION")
-    thinking = ran.out.index("number of a product")
-    assert ran.out.index("[1/20]") < thinking < ran.out.index("→ list_files")
+    queued = "📤 Interrupting: todo: add verify SKU data\n⏳ Will inject at next safe point\n"
+    check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
+    check_order(ran.out, ["[1/20]", "number of a product", "→ list_files"])
 
 
 def test_init_writes_a_configuration_that_runs(place: Place) -> None:
@@ -579,6 +573,7 @@ def test_bad_input_gets_one_sentence(
     assert not configured.journals, "nothing was begun"
 
 
+@pytest.mark.spec("7", "2")
 @pytest.mark.parametrize(
     "name", ["config that is not YAML", "unknown key", "a workspace that is a file", "a bomb in the rules"]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shlex
@@ -13,8 +12,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from screen import Screen
 from support import open_session
+from support.house import ROOT
+from support.rows import without_chance
+from support.screen import Screen
 
 from chain import events
 from chain.config.load import load_settings
@@ -26,7 +27,6 @@ from cli.arguments import USAGE
 from cli.input import moments
 from cli.slash import Commands
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -79,18 +79,6 @@ def test_the_transcript_is_what_the_terminal_shows(tmp_path: Path) -> None:
         assert screen.wait() == 0
         shown = screen.everything.partition("Session ")[0].rstrip()
     assert without_chance(shown) == without_chance(told.rstrip())
-
-
-def without_chance(transcript: str) -> list[str]:
-    """The rows without the times and the session's id, which are others each time.
-
-    A line is called queued when it is on the disk, which may be some rows later: that it is, comes first. Files are
-    read at the same time, and end in any order.
-    """
-    told = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", re.sub(r"\d+\.\d s\b", "0.0 s", transcript)).split("\n")
-    reading = itertools.groupby(told, key=lambda row: row.startswith(("→ read_file", "✓ read_file")))
-    rows = [row for at_once, group in reading for row in (sorted(group) if at_once else group)]
-    return sorted(rows, key=lambda row: row[:1] not in "📤⏳")
 
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:

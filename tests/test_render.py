@@ -126,6 +126,7 @@ def test_what_an_event_looks_like(event: Event, rows: list[str]) -> None:
     assert shown(event) == rows
 
 
+@pytest.mark.spec("3", "focus on, skip, also check, ignore, prefer")
 @pytest.mark.parametrize(
     ("line", "row"),
     [

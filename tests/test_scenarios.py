@@ -29,15 +29,17 @@ from support import (
     SKIPPED,
     Acts,
     Session,
+    check_heard,
     check_invariants,
     check_silence,
     open_session,
+    wait_quiet,
 )
 from support import settings as chain_settings
-from test_properties import check_heard, cling, fail_reading, hang, steered, wait, wait_quiet, watch
-from test_wire_scenarios import HANDLER, Bench, bench
+from support.models import cling, fail_reading, hang, steered, wait, watch
+from support.wire import TOOLS as WIRE_TOOLS
+from support.wire_bench import HANDLER, Bench, bench
 from trio.testing import MockClock, wait_all_tasks_blocked
-from wire import TOOLS as WIRE_TOOLS
 
 from chain import events
 from chain.errors import ModelError

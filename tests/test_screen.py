@@ -12,7 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from screen import DEADLINE_S, Emulator, Receipt, Screen, gates, receipts, records
+from support.emulator import Emulator
+from support.house import ROOT
+from support.journals import Receipt, receipts, records
+from support.program import gates
+from support.screen import DEADLINE_S, Screen
 
 from chain.providers.scripted import rules
 
@@ -322,7 +326,7 @@ def test_a_gate_at_which_nobody_stands(start: Start) -> None:
 
 
 def test_the_rules_can_be_read() -> None:
-    assert rules.load(Path(__file__).parent / "terminal_rules.yaml").name == "test"
+    assert rules.load(ROOT / "tests/support/terminal_rules.yaml").name == "test"
 
 
 def test_journals_say_what_became_of_each_line(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from support import Session, check_invariants, open_session, settings
+from support import check_invariants, open_session, settings
+from support.stages import Stage
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -28,10 +29,9 @@ rules:
 
 
 @dataclass
-class Stage:
+class Sending(Stage):
     """A chain, its sender, a tool that waits until it is let go, and what the sender was answered."""
 
-    session: Session
     sender: Sender
     open: trio.Event
     answers: list[tuple[str, str]]
@@ -47,11 +47,6 @@ class Stage:
         self.session.chain.start(query)
         await self.started.wait()
 
-    @property
-    def delivered(self) -> list[tuple[str, str | None]]:
-        """Every line that reached the model, with the point."""
-        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
-
     def texts(self, state: str) -> list[str]:
         return [r.text for r in self.session.chain.receipts if r.state == state]
 
@@ -61,13 +56,9 @@ class Stage:
         told = [r.text for r in self.session.of(events.Receipt) if r.state == "unsent"]
         return (*told, *self.sender.waiting)
 
-    @property
-    def statuses(self) -> list[str]:
-        return [r.status for r in self.session.of(events.Result)]
-
 
 @asynccontextmanager
-async def opened(*, max_iterations: int = 20, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Stage]:
+async def opened(*, max_iterations: int = 20, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Sending]:
     open, started, answers = trio.Event(), trio.Event(), list[tuple[str, str]]()
 
     @tool(timeout_s=10_000)
@@ -84,7 +75,7 @@ async def opened(*, max_iterations: int = 20, inbox_size: int = 10, handler: str
         async with open_session(RULES, tools=tools, use=use) as session, trio.open_nursery() as nursery:
             sender = Sender(session.chain, lambda line, answer: answers.append((line.text, answer.what)))
             await nursery.start(sender.run)
-            yield Stage(session, sender, open, answers, started)
+            yield Sending(session, sender, open, answers, started)
             await session.chain.wait_idle()
             if session.model.requests:
                 check_invariants(session, max_iterations=max_iterations)
@@ -244,6 +235,7 @@ async def test_seconds_after_which_nothing_runs_start_a_run(autojump_clock: Mock
         assert stage.statuses == ["done"]
 
 
+@pytest.mark.spec("3", "unsent")
 async def test_a_line_that_is_not_due_is_unsent(autojump_clock: MockClock) -> None:
     async with opened() as stage:
         stage.open.set()

@@ -19,6 +19,7 @@ import trio
 import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.house import ROOT
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
@@ -26,8 +27,6 @@ from chain.records import Unknown
 from chain.session import journal as session
 from chain.session.journal import DiskFile, Journal
 from chain.session.store import new_journal, sessions_folder
-
-ROOT = Path(__file__).parent.parent
 
 
 class Disk:

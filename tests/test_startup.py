@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_import_table import ROOT, modules
+from support.house import ROOT, modules
 
 import chain
 

@@ -1,85 +1,35 @@
 """Lines that steer a run: where each kind enters, what the model and the tools are told, and what it changes.
 
-The test lists of the seeds, as far as they are about one agent that goes on. A test without a file is here::
-
-    000 an interjection after a tool completes
-        test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools
-    000 several rapid interjections
-        test_lines_from_all_over_a_batch_are_one_message
-        test_executor.py::test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
-    000 state transitions
-        test_a_line_passes_through_its_states_in_this_order
-    000 metadata of an interjection
-        test_the_record_of_an_interruption_says_where_it_came_in
-    000 cleanup after an interjection
-        test_after_an_interruption_nothing_of_it_is_left
-    002 while text streams, no tools: B
-        test_a_line_between_two_pieces_of_an_answer_enters_at_b
-        test_executor.py::test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run
-    002 while tools run: D, after all of them
-        test_a_line_in_the_first_of_three_tools_skips_none_of_them
-    002 urgent while several are queued: C
-        test_an_urgent_line_skips_every_tool_that_has_not_started
-    002 several messages rapidly: one injection
-        test_lines_from_all_over_a_batch_are_one_message
-    002 pairing of calls and results
-        test_whatever_skips_tools_every_call_has_its_result
-        test_wire_scenarios.py::test_a_line_at_moments_all_over_the_scenario
-    004 rapid injections
-        test_three_adjustments_at_once_are_all_taken
-    004 a race at completion
-        test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run
-        test_executor.py::test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run
-    004 each guidance kind
-        test_guidance_reaches_the_running_tool_and_the_model
-    004 free text as guidance
-        test_executor.py::test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d
-    004 redirect, results and count kept
-        test_a_redirect_keeps_the_results_and_the_count
-    004 add context, results and count kept
-        test_added_context_keeps_the_results_the_count_and_the_course
-
 What stops a run is in ``test_stopping.py``.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-import trio
-from support import Session, check_invariants, open_session, settings
+from support import Session, at, check_invariants, open_session, settings
+from support.gates import (
+    SLOW_ANSWER,
+    THREE_ROUNDS,
+    THREE_TOOLS,
+    Gates,
+    begin,
+    finish,
+    iterations,
+    results,
+    started,
+    tick,
+)
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import UserError
-from chain.tools.tool import Tool, ToolContext, tool
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 RESUME = "Your reply was shown to the user."
 
-THREE_TOOLS = """
-rules:
-  - when: {step: 1}
-    text: Looking.
-    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
-  - {when: {interruption: '\\?$'}, text: It goes well.}
-  - {when: {interruption: 'status'}, text: It goes well.}
-  - {text: The answer.}
-"""
-"""Three tools in one reply, then the answer; a question is answered on its own."""
-
-THREE_ROUNDS = """
-rules:
-  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
-  - {when: {step: 2}, tools: [{name: gate, input: {at: b}}]}
-  - {when: {step: 3}, tools: [{name: gate, input: {at: c}}]}
-  - {text: The answer.}
-"""
-"""The same tools one after the other, whatever is said."""
 
 TOUR = """
 rules:
@@ -87,116 +37,11 @@ rules:
   - {text: The answer.}
 """
 
-SLOW_ANSWER = """
-rules:
-  - {when: {interruption: .}, text: Noted.}
-  - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
-"""
-
-
-class Gates:
-    """Tools that stand at named gates until each is opened: ``gate`` at one, ``tour`` at one before each place."""
-
-    def __init__(self, *names: str) -> None:
-        """Those that are open from the start."""
-        self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
-        self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
-        self.heard: list[tuple[str, str]] = []
-        """What the tour was told at its safe points, in order."""
-        self.let(*names)
-
-    def let(self, *names: str) -> None:
-        """Open these gates."""
-        for name in names:
-            self._open[name].set()
-
-    async def reached(self, name: str) -> None:
-        """Wait until a tool stands at this gate."""
-        await self._reached[name].wait()
-        await wait_all_tasks_blocked()
-
-    async def _pass(self, name: str) -> None:
-        self._reached[name].set()
-        await self._open[name].wait()
-
-    @property
-    def tools(self) -> list[Tool]:
-        @tool(timeout_s=10_000)
-        async def gate(ctx: ToolContext, at: str) -> str:
-            """Stand at a gate."""
-            await self._pass(at)
-            return f"{at} is done"
-
-        @tool(timeout_s=10_000)
-        async def tour(ctx: ToolContext, places: int) -> str:
-            """Visit places, with a safe point before each."""
-            for n in range(1, places + 1):
-                await self._pass(f"place {n}")
-                guidance = await ctx.safe_point(f"before_source:{n}")
-                self.heard += [(a.type, a.value) for a in guidance.adjustments]
-                if guidance.stop:
-                    return f"[{n - 1} visited, {places - n + 1} skipped]"
-            return f"[{places} visited, 0 skipped]"
-
-        return [gate, tour]
-
-
-def at(session: Session, kind: type[events.Event], action: Callable[[], object], n: int = 1, **fields: Any) -> None:
-    """Do something in the very step of the n-th event of this kind that has these fields."""
-    seen = 0
-
-    def on_event(event: events.Event) -> None:
-        nonlocal seen
-        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
-            seen += 1
-            if seen == n:
-                action()
-
-    session.chain.listen(on_event)
-
-
-async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
-    """Start a run and send lines while its tool stands at the gate."""
-    assert session.chain.submit("Do the task").what == "started"
-    await gates.reached(gate)
-    for line in lines:
-        assert session.chain.submit(line).what == "queued"
-    await wait_all_tasks_blocked()
-
-
-async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
-    """Open all gates and see the run to its end."""
-    gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
-    await session.chain.wait_idle()
-    check_invariants(session, max_iterations=max_iterations)
-    return session.result
-
-
-def results(session: Session, request: int = -1) -> list[str]:
-    """The tool results that a request carried."""
-    return [r.text for m in session.model.requests[request].messages for r in m.results]
-
-
-def started(session: Session) -> list[str]:
-    """The gates of the tools that have started, as the journal has them."""
-    calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
-    return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
-
-
-def iterations(session: Session) -> list[int]:
-    return [e.iteration for e in session.of(events.IterationStarted)]
-
-
-async def tick(clock: MockClock, seconds: float = 10) -> None:
-    """Let so much time pass at once."""
-    await wait_all_tasks_blocked()
-    clock.jump(seconds)
-    await wait_all_tasks_blocked()
-
 
 # ------------------------------------------------------------------------------------------------ where lines enter
 
 
+@pytest.mark.seed("002", "while text streams, no tools: B")
 async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
@@ -213,6 +58,8 @@ async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: Mo
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "D: all waiting lines, after all results")
+@pytest.mark.seed("002", "while tools run: D, after all of them")
 async def test_a_line_in_the_first_of_three_tools_skips_none_of_them() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -224,6 +71,7 @@ async def test_a_line_in_the_first_of_three_tools_skips_none_of_them() -> None:
         assert (entered.point, entered.tools_skipped) == ("D", ())
 
 
+@pytest.mark.seed("000", "an interjection after a tool completes")
 @pytest.mark.parametrize("n", [1, 3])
 async def test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools(n: int) -> None:
     gates = Gates("a", "b", "c")
@@ -236,6 +84,9 @@ async def test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools(n:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "all lines of one safe point are one message, each with its id")
+@pytest.mark.seed("000", "several rapid interjections")
+@pytest.mark.seed("002", "several messages rapidly: one injection")
 async def test_lines_from_all_over_a_batch_are_one_message() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -254,6 +105,7 @@ async def test_lines_from_all_over_a_batch_are_one_message() -> None:
         assert len(session.model.requests) == 2
 
 
+@pytest.mark.seed("004", "a race at completion")
 async def test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run() -> None:
     async with open_session("rules:\n  - {when: {interruption: .}, text: Noted.}\n  - {text: The answer.}") as session:
         at(session, events.Reply, lambda: session.chain.submit("shorter"))
@@ -263,6 +115,7 @@ async def test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run(
         check_invariants(session)
 
 
+@pytest.mark.seed("000", "state transitions")
 async def test_a_line_passes_through_its_states_in_this_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -282,6 +135,7 @@ async def test_a_line_passes_through_its_states_in_this_order() -> None:
         assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
 
 
+@pytest.mark.seed("000", "metadata of an interjection")
 async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -298,6 +152,7 @@ async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
         assert (entered.target_agent, entered.parent_id, entered.prompt_source) == ("main", "root", "default")
 
 
+@pytest.mark.seed("000", "cleanup after an interjection")
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
 async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
     gates = Gates()
@@ -320,6 +175,10 @@ async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
 # ------------------------------------------------------------------------------------------ urgent lines and point C
 
 
+@pytest.mark.spec("3", "!any text")
+@pytest.mark.spec("4", "C: before each tool, the first included")
+@pytest.mark.spec("7", "urgent")
+@pytest.mark.seed("002", "urgent while several are queued: C")
 async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -359,6 +218,7 @@ async def test_an_urgent_line_in_the_last_tool_finds_nothing_to_skip() -> None:
         assert results(session) == ["a is done", "b is done", "c is done"]
 
 
+@pytest.mark.spec("4", "C: before each tool, the first included")
 @pytest.mark.parametrize("kind", [events.IterationStarted, events.TextDelta, events.UsageReport, events.Reply])
 async def test_an_urgent_line_before_the_first_tool_skips_all(kind: type[events.Event]) -> None:
     gates = Gates()
@@ -389,6 +249,7 @@ async def test_an_urgent_line_where_no_tool_is_asked_for_is_like_any_other() -> 
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "an urgent line takes the whole queue with it")
 async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -410,6 +271,7 @@ async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
+@pytest.mark.spec("3", "Alt-Enter, Shift-Enter")
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
@@ -432,6 +294,7 @@ async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) 
         assert session.of(events.UserInterruption)[0].message == text
 
 
+@pytest.mark.spec("4", "C acts only for urgent lines and stops")
 @pytest.mark.parametrize("line", ["then: x", "!then: x", "shorter", "focus on x", "todo: add x", " !x"])
 async def test_what_is_not_urgent_skips_nothing(line: str) -> None:
     gates = Gates()
@@ -483,6 +346,7 @@ rules:
         assert [(e.point, e.iteration) for e in session.of(events.UserInterruption)] == [("C", 1), ("C", 2)]
 
 
+@pytest.mark.spec("4", "on the last iteration C still skips")
 async def test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_the_ending() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
@@ -509,6 +373,8 @@ messages:
         assert request.tail == ("Left out: gate, gate.",)
 
 
+@pytest.mark.spec("4", "killed while it ran, or never started")
+@pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", ["!shorter", "stop", "(interrupt)", "shorter"])
 @pytest.mark.parametrize("gate", ["a", "b", "c"])
 async def test_whatever_skips_tools_every_call_has_its_result(gate: str, line: str) -> None:
@@ -539,6 +405,8 @@ KINDS = {
 }
 
 
+@pytest.mark.spec("3", "focus on, skip, also check, ignore, prefer")
+@pytest.mark.seed("004", "each guidance kind")
 @pytest.mark.parametrize("line", KINDS)
 async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> None:
     gates = Gates()
@@ -554,6 +422,7 @@ async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> Non
         assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "D")
 
 
+@pytest.mark.seed("004", "rapid injections")
 async def test_three_adjustments_at_once_are_all_taken() -> None:
     gates = Gates()
     async with open_session(TOUR, tools=gates.tools) as session:
@@ -620,6 +489,7 @@ async def test_urgent_guidance_is_heard_and_skips_the_rest() -> None:
         assert results(session) == ["[3 visited, 0 skipped]", SKIPPED]
 
 
+@pytest.mark.seed("004", "cancel inside a long tool")
 async def test_a_tool_is_told_of_a_stop_at_its_next_safe_point() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
@@ -637,6 +507,7 @@ ENDS: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.spec("3", "handled")
 @pytest.mark.parametrize("status", ENDS)
 async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_delivered(status: str) -> None:
     gates = Gates("place 1")
@@ -672,6 +543,7 @@ async def test_a_line_that_a_tool_has_acted_on_is_carried_over_like_any_other() 
 # ----------------------------------------------------------------------------------- redirects, context, the count
 
 
+@pytest.mark.seed("004", "redirect, results and count kept")
 async def test_a_redirect_keeps_the_results_and_the_count() -> None:
     gates = Gates("a")
     async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
@@ -684,6 +556,8 @@ async def test_a_redirect_keeps_the_results_and_the_count() -> None:
         assert (result.status, result.iterations) == ("done", 4)
 
 
+@pytest.mark.spec("3", "context: text")
+@pytest.mark.seed("004", "add context, results and count kept")
 async def test_added_context_keeps_the_results_the_count_and_the_course() -> None:
     gates = Gates("a")
     async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
@@ -721,6 +595,7 @@ async def test_context_after_the_answer_leaves_the_answer_the_result() -> None:
 # ------------------------------------------------------------------------------ questions and the way back to the task
 
 
+@pytest.mark.spec("3", "a line ending in ?, or status")
 @pytest.mark.parametrize("line", ["how is it going?", "status", "Status"])
 async def test_a_question_is_answered_and_the_task_goes_on(line: str) -> None:
     gates = Gates()
@@ -806,10 +681,11 @@ async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> 
 # -------------------------------------------------------------------------------------- follow-ups and verbatim lines
 
 
+@pytest.mark.spec("3", "then: text")
 async def test_no_safe_point_takes_a_follow_up() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), n=2)
+        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), nth=2)
         await begin(session, gates, "a", "then: Do the next", "!shorter")
         result = await finish(session, gates)
         assert session.of(events.UserInterruption)[0].ids == ("L3",)
@@ -828,6 +704,7 @@ async def test_a_follow_up_is_dropped_like_any_other_line() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
 
 
+@pytest.mark.spec("3", "a line that begins with a space")
 @pytest.mark.parametrize(
     "text", ["stop", "!shorter", "todo: add x", "then: the next", "/help", "focus on x", "context: x", "why?", "status"]
 )

@@ -1,52 +1,5 @@
 """What stops a run, and what a run that was stopped leaves: stop phrases, and interrupts at every place of the loop.
 
-The test lists of the seeds, as far as they are about one agent that stops. A test without a file is here::
-
-    003 the check after the model's response
-        test_an_interrupt_in_the_step_of_a_reply_starts_no_tool
-    003 the check before each tool
-        test_an_interrupt_between_two_tools_starts_no_other
-    003 the check after the tools
-        test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing
-    003 the check before the follow-up call
-        test_an_interrupt_between_two_iterations_makes_no_call
-    003 an interrupt while the reply streams
-        test_an_interrupt_keeps_the_text_that_was_shown_and_nothing_else_of_the_reply
-    003 an interrupt while a tool runs
-        test_executor.py::test_an_interrupt_cancels_the_tool_and_the_next_run_works
-    003 the states after an interrupt
-        test_an_interrupted_run_is_over_and_the_next_one_works
-    003 an interrupt when nothing runs
-        test_an_interrupt_when_nothing_runs_leaves_nothing_behind
-    004 each phrase cancels
-        test_each_stop_phrase_ends_the_run
-    004 cancel while thinking
-        test_a_stop_while_the_model_thinks
-    004 cancel before anything was done
-        test_a_stop_before_the_first_step_asks_nothing
-    004 cancel in the tools, no result yet
-        test_a_stop_before_the_first_tool_has_a_result
-    004 cancel in the tools, some results
-        test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found
-    004 cancel in the tools of a later round
-        test_a_stop_keeps_the_results_of_all_rounds
-    004 cancel in the answer, no results
-        test_a_stop_in_an_answer_keeps_its_text
-    004 cancel in the answer, some results
-        test_a_stop_in_an_answer_with_results_shows_both
-    004 cancel between two phases
-        test_a_stop_between_two_iterations_makes_no_call
-    004 cancel inside a long tool
-        test_steering.py::test_a_tool_is_told_of_a_stop_at_its_next_safe_point
-    004 cancel when nothing runs
-        test_executor.py::test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called
-    004 a race of a stop at completion
-        test_a_stop_in_the_step_of_the_last_reply_ends_the_run
-        test_a_stop_in_the_step_of_the_result_finds_nothing_to_stop
-    004 cleanup after any ending
-        test_an_interrupted_run_is_over_and_the_next_one_works
-        test_after_a_stop_the_next_line_starts_a_run_on_the_same_conversation
-
 What steers a run without stopping it is in ``test_steering.py``.
 """
 
@@ -58,22 +11,18 @@ from typing import Any
 
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session, settings
-from test_properties import check_silence
-from test_steering import (
+from support import (
     INTERRUPTED,
     SKIPPED,
-    SLOW_ANSWER,
-    THREE_ROUNDS,
-    THREE_TOOLS,
-    Gates,
+    MemoryFile,
+    Session,
     at,
-    begin,
-    finish,
-    results,
-    started,
-    tick,
+    check_invariants,
+    check_silence,
+    open_session,
+    settings,
 )
+from support.gates import SLOW_ANSWER, THREE_ROUNDS, THREE_TOOLS, Gates, begin, finish, results, started, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -91,26 +40,6 @@ rules:
   - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
 """
 """A tool that finds something and one that fails, then an answer in two pieces."""
-
-
-class SlowDisk(MemoryFile):
-    """A disk that brings nothing to safety while it is held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._go_on = trio.Event()
-        self._go_on.set()
-
-    def hold(self) -> None:
-        self._go_on = trio.Event()
-
-    def release(self) -> None:
-        self._go_on.set()
-
-    async def sync(self) -> None:
-        written = self.data
-        await self._go_on.wait()
-        self.synced = written
 
 
 class Key:
@@ -156,6 +85,8 @@ async def works_again(session: Session) -> None:
 # --------------------------------------------------------------------------------------- the four checks, and between
 
 
+@pytest.mark.spec("7", "the checks, at four places")
+@pytest.mark.seed("003", "the check after the model's response")
 async def test_an_interrupt_in_the_step_of_a_reply_starts_no_tool() -> None:
     for kind in (events.UsageReport, events.Reply):
         async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
@@ -168,6 +99,8 @@ async def test_an_interrupt_in_the_step_of_a_reply_starts_no_tool() -> None:
             await works_again(session)
 
 
+@pytest.mark.spec("7", "the checks, at four places")
+@pytest.mark.seed("003", "the check before each tool")
 @pytest.mark.parametrize("n", [1, 2])
 async def test_an_interrupt_between_two_tools_starts_no_other(n: int) -> None:
     async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
@@ -180,6 +113,8 @@ async def test_an_interrupt_between_two_tools_starts_no_other(n: int) -> None:
         await works_again(session)
 
 
+@pytest.mark.spec("7", "the checks, at four places")
+@pytest.mark.seed("003", "the check after the tools")
 async def test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing() -> None:
     async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
         at(session, events.ToolCall, lambda: session.chain.submit("shorter"))
@@ -208,9 +143,11 @@ async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_
         await works_again(session)
 
 
+@pytest.mark.spec("7", "the checks, at four places")
+@pytest.mark.seed("003", "the check before the follow-up call")
 async def test_an_interrupt_between_two_iterations_makes_no_call() -> None:
     """While the safe point waits for the disk, and in the step in which the next iteration begins."""
-    gates, disk = Gates(), SlowDisk()
+    gates, disk = Gates(), MemoryFile()
     async with interrupting(THREE_TOOLS, tools=gates.tools, file=disk) as (session, key):
         await begin(session, gates, "a", "shorter")
         disk.hold()
@@ -272,6 +209,8 @@ async def test_an_interrupt_at_a_result_strikes_the_run_that_follows_at_once() -
 # ------------------------------------------------------------------------------------------- what an interrupt leaves
 
 
+@pytest.mark.spec("7", "after an interrupt: the text, what is kept and what is dropped")
+@pytest.mark.seed("003", "an interrupt while the reply streams")
 async def test_an_interrupt_keeps_the_text_that_was_shown_and_nothing_else_of_the_reply(mock_clock: MockClock) -> None:
     model = """
 rules:
@@ -298,6 +237,7 @@ rules:
         await works_again(session)
 
 
+@pytest.mark.spec("7", "after an interrupt: the text, what is kept and what is dropped")
 @pytest.mark.parametrize("shown", ["nothing", "thinking", "blank text"])
 async def test_what_is_blank_is_not_kept(shown: str, mock_clock: MockClock) -> None:
     said = {"nothing": "text: Text.", "thinking": "thinking: Hm\n    text: Text.", "blank text": "text: '   Text.'"}
@@ -332,6 +272,8 @@ rules:
         await works_again(session)
 
 
+@pytest.mark.seed("003", "the states after an interrupt")
+@pytest.mark.seed("004", "cleanup after any ending")
 async def test_an_interrupted_run_is_over_and_the_next_one_works() -> None:
     gates = Gates()
     async with interrupting(THREE_TOOLS, tools=gates.tools) as (session, key):
@@ -364,6 +306,7 @@ async def test_interrupts_in_quick_succession_are_one() -> None:
         await works_again(session)
 
 
+@pytest.mark.seed("003", "an interrupt when nothing runs")
 async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind() -> None:
     async with interrupting("rules: [{text: The answer.}]") as (session, key):
         assert not key.press()
@@ -413,6 +356,8 @@ async def test_an_interrupt_kills_the_tool_that_a_stop_waits_for() -> None:
 # --------------------------------------------------------------------------------------------------------- stop phrases
 
 
+@pytest.mark.spec("3", "stop and the other phrases")
+@pytest.mark.seed("004", "each phrase cancels")
 @pytest.mark.parametrize("phrase", STOP_PHRASES)
 async def test_each_stop_phrase_ends_the_run(phrase: str) -> None:
     gates = Gates()
@@ -423,6 +368,7 @@ async def test_each_stop_phrase_ends_the_run(phrase: str) -> None:
         assert (result.status, session.state("L2")) == ("cancelled_with_partial", "handled")
 
 
+@pytest.mark.seed("004", "cancel before anything was done")
 async def test_a_stop_before_the_first_step_asks_nothing() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
         session.chain.submit("Do the task")
@@ -435,6 +381,8 @@ async def test_a_stop_before_the_first_step_asks_nothing() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "thinking, none")
+@pytest.mark.seed("004", "cancel while thinking")
 async def test_a_stop_while_the_model_thinks(mock_clock: MockClock) -> None:
     model = "rules: [{thinking: 'Hm, hm, hm', text: The answer., pace: {chunk: 10, delay_s: 10}}]"
     async with open_session(model) as session:
@@ -451,6 +399,8 @@ async def test_a_stop_while_the_model_thinks(mock_clock: MockClock) -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "tools, none")
+@pytest.mark.seed("004", "cancel in the tools, no result yet")
 async def test_a_stop_before_the_first_tool_has_a_result() -> None:
     """The tool that runs fails, so nothing was found."""
 
@@ -470,6 +420,11 @@ async def test_a_stop_before_the_first_tool_has_a_result() -> None:
         check_invariants(session)
 
 
+@pytest.mark.spec("4", "C: before each tool, the first included")
+@pytest.mark.spec("4", "a stop waits after the tools: the run ends")
+@pytest.mark.spec("7", "stop, in a tool")
+@pytest.mark.spec("7", "tools, some")
+@pytest.mark.seed("004", "cancel in the tools, some results")
 async def test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found() -> None:
     gates = Gates("a")
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -489,6 +444,7 @@ async def test_a_stop_in_the_tools_skips_the_rest_and_shows_what_was_found() -> 
         assert len(session.model.requests) == 1
 
 
+@pytest.mark.seed("004", "cancel in the tools of a later round")
 async def test_a_stop_keeps_the_results_of_all_rounds() -> None:
     gates = Gates("a", "b")
     async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
@@ -499,6 +455,7 @@ async def test_a_stop_keeps_the_results_of_all_rounds() -> None:
         assert "[3 done, 0 skipped]" in result.result
 
 
+@pytest.mark.spec("7", "thinking, some")
 async def test_a_stop_while_the_model_thinks_about_results_shows_them(mock_clock: MockClock) -> None:
     async with open_session(SURVEY, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
@@ -513,6 +470,9 @@ async def test_a_stop_while_the_model_thinks_about_results_shows_them(mock_clock
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "stop, in a reply that streams")
+@pytest.mark.spec("7", "answering, none")
+@pytest.mark.seed("004", "cancel in the answer, no results")
 async def test_a_stop_in_an_answer_keeps_its_text(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
@@ -528,6 +488,8 @@ async def test_a_stop_in_an_answer_keeps_its_text(mock_clock: MockClock) -> None
         check_invariants(session)
 
 
+@pytest.mark.spec("7", "answering, some")
+@pytest.mark.seed("004", "cancel in the answer, some results")
 async def test_a_stop_in_an_answer_with_results_shows_both(mock_clock: MockClock) -> None:
     async with open_session(SURVEY, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
@@ -546,8 +508,9 @@ async def test_a_stop_in_an_answer_with_results_shows_both(mock_clock: MockClock
         check_invariants(session)
 
 
+@pytest.mark.seed("004", "cancel between two phases")
 async def test_a_stop_between_two_iterations_makes_no_call() -> None:
-    gates, disk = Gates(), SlowDisk()
+    gates, disk = Gates(), MemoryFile()
     async with open_session(THREE_TOOLS, tools=gates.tools, file=disk) as session:
         await begin(session, gates, "a")
         disk.hold()
@@ -604,6 +567,7 @@ async def test_a_stop_in_the_step_in_which_the_tools_of_a_reply_are_known_skips_
             check_invariants(session)
 
 
+@pytest.mark.seed("004", "a race of a stop at completion")
 async def test_a_stop_in_the_step_of_the_last_reply_ends_the_run() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
         at(session, events.TextDelta, lambda: session.chain.submit("shorter"))
@@ -616,6 +580,7 @@ async def test_a_stop_in_the_step_of_the_last_reply_ends_the_run() -> None:
         check_invariants(session)
 
 
+@pytest.mark.seed("004", "a race of a stop at completion")
 async def test_a_stop_in_the_step_of_the_result_finds_nothing_to_stop() -> None:
     said: list[str] = []
     async with open_session("rules: [{text: The answer.}]") as session:
@@ -689,6 +654,7 @@ async def test_a_line_after_the_stop_comes_back_as_well(line: str) -> None:
         assert session.chain.plan.tasks == ()
 
 
+@pytest.mark.seed("004", "cleanup after any ending")
 async def test_after_a_stop_the_next_line_starts_a_run_on_the_same_conversation() -> None:
     gates = Gates("b", "c")
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:

@@ -9,199 +9,39 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from screen import ROOT, Receipt, Screen, journal_files, journals, program, receipts, receipts_of
-from terminal_program import SHOWN_OF_WILD
-
-CONFIG = f"""\
-models:
-  default: test
-  definitions:
-    test: {{provider: scripted, script: {ROOT / "tests/terminal_rules.yaml"}, max_attempts: 2}}
-    other: {{provider: scripted, script: other.yaml}}
-chains:
-  default: {{model: test, tools: [todo, files]}}
-"""
-OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
-
-ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_O, CTRL_R, UP = (
-    "\x1b",
-    "\x1b\r",
-    "\x03",
-    "\x04",
-    "\n",
-    "\x0c",
-    "\x0f",
-    "\x12",
-    "\x1b[A",
+from support.journals import Receipt, journals, receipts
+from support.screen import Screen
+from support.terminal import (
+    ALT_ENTER,
+    COLOUR,
+    CONFIG,
+    CTRL_C,
+    CTRL_D,
+    CTRL_J,
+    CTRL_L,
+    CTRL_O,
+    CTRL_R,
+    ESC,
+    PASTE,
+    SHIFT_ENTER,
+    UP,
+    Start,
+    busy,
+    edits,
+    idle,
+    journal,
+    left,
+    quit,
+    send,
+    states,
 )
-SHIFT_ENTER = ("\x1b[13;2u", "\x1b[27;2;13~")
-COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
-PASTE = "\x1b[200~{}\x1b[201~"
+from support.terminal_program import SHOWN_OF_WILD
 
-SHOWN = 60
-"""Characters of a text that are surely on its row, whatever else stands there."""
-
-Start = Callable[..., Screen]
-
-
-def started(home: Path, *args: str, config: bool = True, under: Sequence[str] = (), **more: Any) -> Screen:
-    """The program in an empty folder, with a configuration of the test's own unless ``config`` is false.
-
-    ``under`` is what starts it, such as a shell; ``more`` is for the screen.
-    """
-    (home / "work").mkdir(exist_ok=True)
-    named = home / "test.yaml"
-    if not named.exists():
-        named.write_text(CONFIG)
-        (home / "other.yaml").write_text(OTHER)
-    argv = [*under, *program(*(["--config", str(named)] if config else []), *args)]
-    return Screen(argv, home=home, cwd=home / "work", **more)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start programs, which have their home in ``tmp_path``."""
-    with ExitStack() as stack:
-        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
-
-
-class Ahead:
-    """Starts the program for the next test while this one runs: a test takes little longer than a start."""
-
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        self._folders = folders
-        self._next = self._start()
-
-    def take(self) -> Screen:
-        taken, self._next = self._next, self._start()
-        return taken
-
-    def close(self) -> None:
-        self._next.close()
-
-    def _start(self) -> Screen:
-        return started(self._folders.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
-    with closing(Ahead(tmp_path_factory)) as ahead:
-        yield ahead
-
-
-@pytest.fixture
-def screen(ahead: Ahead) -> Iterator[Screen]:
-    """The program with its prompt up, and a home of its own."""
-    with ahead.take() as screen:
-        yield idle(screen)
-
-
-def idle(screen: Screen) -> Screen:
-    """Wait for an empty prompt with nothing to do."""
-    return screen.until(lambda s: s.editor == "" and "idle" in s.toolbar)
-
-
-def send(screen: Screen, *lines: str) -> Screen:
-    """Type lines, each with its Enter, in one go."""
-    screen.type("".join(f"{line}\r" for line in lines))
-    return screen
-
-
-def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
-    """Start a run, and wait until it is in the tool."""
-    count = screen.everything.count(f"→ {tool}(")
-    send(screen, query)
-    return screen.until(lambda s: s.everything.count(f"→ {tool}(") > count and tool in s.toolbar)
-
-
-def edits(text: str) -> Callable[[Screen], bool]:
-    """Whether this is what is in the editor."""
-    return lambda screen: screen.editor == text
-
-
-def journal(screen: Screen) -> Path:
-    """The journal of the latest session."""
-    return journal_files(screen.home)[-1]
-
-
-def left(screen: Screen, code: int = 0) -> None:
-    """The program ends with this code, names its session, and leaves no trace of itself in the terminal."""
-    assert screen.wait() == code, screen.everything
-    assert screen.left_behind == [], screen.everything
-    assert screen.editor is None, screen.everything
-    last = "".join(screen.rows[-6:])
-    assert journal(screen).stem in last
-    assert str(journal(screen)) in last
-    agree(screen)
-
-
-def quit(screen: Screen, code: int = 0) -> None:
-    """End the program by command."""
-    send(screen, "/quit")
-    left(screen, code)
-
-
-def agree(screen: Screen) -> None:
-    """What the screen said of each line is what its journal has."""
-    records = journals(screen.home)[journal(screen).stem]
-    lines = receipts_of(records)
-    rows = screen.rows
-    assert [id for id, line in lines.items() if line.state == "queued"] == []
-
-    begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
-    for id in begun:
-        query = lines[id].text.removeprefix("then:").strip()
-        assert _rows_with(rows, "▶ ", query), query
-    interrupted = [
-        line.text
-        for id, line in lines.items()
-        if (id not in begun and (line.point is not None or line.state in ("returned", "dropped")))
-        or line.kind == "follow-up"
-    ]
-    said = [row.removeprefix("📤 Interrupting: ") for row in rows if row.startswith("📤 Interrupting: ")]
-    assert [text[:SHOWN] for text in said] == [_flat(text)[:SHOWN] for text in interrupted]
-
-    groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
-    banners = [n for n, row in enumerate(rows) if row.startswith("[🔔 INTERRUPTION ")]
-    assert len(banners) == len(groups)
-    for n, ids in zip(banners, groups, strict=True):
-        iteration = lines[ids[0]].iteration
-        when = f"at iteration {iteration}" if iteration else "before iteration 1"
-        assert rows[n] == f"[🔔 INTERRUPTION {when}]"
-        below = "\n".join(rows[n + 1 :])
-        for id in ids:
-            assert lines[id].text.split("\n")[0].strip()[:SHOWN] in below
-        assert re.search(r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply), ", below, re.M)
-    for line in lines.values():
-        match line.state:
-            case "returned":
-                assert _rows_with(rows, "↩ Returned", line.text), line
-            case "dropped":
-                assert _rows_with(rows, "↩ Dropped", line.text), line
-            case "handled" if line.kind == "stop":
-                assert _rows_with(rows, "⏹ ", line.text), line
-            case _:
-                pass
-
-
-def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
-    return [row for row in rows if row.startswith(sign) and _flat(text)[:SHOWN] in row]
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def states(screen: Screen) -> dict[str, str]:
-    """What became of each line, by its text."""
-    return {line.text: line.state for line in receipts(screen.home).values()}
-
+pytest_plugins = ["support.terminal"]
 
 # ---------------------------------------------------------------------------------------------------------- a first run
 
@@ -256,6 +96,7 @@ def test_text_appears_above_the_prompt_as_it_comes(screen: Screen) -> None:
     quit(screen)
 
 
+@pytest.mark.spec("3", "a query given as an argument")
 def test_a_query_may_be_an_argument(start: Start) -> None:
     screen = start("stop")
 
@@ -309,6 +150,7 @@ def test_a_task_is_added_while_it_works_and_the_next_line_stays(screen: Screen) 
     quit(screen)
 
 
+@pytest.mark.spec("3", "Alt-Enter, Shift-Enter")
 def test_urgent_lines_skip_the_tools_that_have_not_started(screen: Screen) -> None:
     ways = ("!now", f"now{ALT_ENTER}", *(f"now{key}" for key in SHIFT_ENTER))
     for n, keys in enumerate(ways, 1):
@@ -345,6 +187,8 @@ def test_eleven_quick_lines_show_one_refusal(screen: Screen) -> None:
     assert list(states(screen)) == ["gate a", *(f"line {n}" for n in range(1, 12))]
 
 
+@pytest.mark.spec("3", "returned, to the editor")
+@pytest.mark.spec("7", "text that goes back is placed above what is typed")
 def test_lines_that_come_back_are_above_what_is_typed(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "first", "second").until("📤 Interrupting: second")
@@ -428,6 +272,7 @@ def test_what_enter_would_do_is_shown_while_typing(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.spec("3", "malformed")
 def test_the_other_kinds_of_line(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, "focus on tests", "context: it is late", "then: what follows", " stop", "how far?", "todo: add")
@@ -600,6 +445,7 @@ def test_tab_completes(screen: Screen) -> None:
 # ------------------------------------------------------------------------------------------------------- slash commands
 
 
+@pytest.mark.spec("3", "/command")
 def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(screen: Screen) -> None:
     send(screen, "/stauts")
 
@@ -644,6 +490,7 @@ def test_commands_are_answered_while_a_run_is_busy(screen: Screen) -> None:
     }
 
 
+@pytest.mark.spec("3", "status")
 def test_status_plan_and_files_of_the_session(screen: Screen) -> None:
     send(screen, "hello").until("Done: hello")
     idle(screen)
@@ -698,6 +545,8 @@ def test_ctrl_l_draws_the_screen_again_and_names_the_last_trace(screen: Screen) 
 # ------------------------------------------------------------------------------------------------- interrupts and exits
 
 
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
+@pytest.mark.spec("7", "text in the editor survives")
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["Esc", "Ctrl-C"])
 def test_a_key_interrupts_the_work_in_hand(screen: Screen, key: str) -> None:
     busy(screen, "hang", "hang")
@@ -713,6 +562,7 @@ def test_a_key_interrupts_the_work_in_hand(screen: Screen, key: str) -> None:
     assert states(screen) == {"hang": "delivered", "half": "delivered"}
 
 
+@pytest.mark.spec("7", "with no run active: Ctrl-C, Esc")
 def test_keys_when_nothing_runs(screen: Screen) -> None:
     screen.type(f"half{ESC}")
     screen.until(edits("half"))
@@ -730,6 +580,7 @@ def test_keys_when_nothing_runs(screen: Screen) -> None:
     left(screen, 130)
 
 
+@pytest.mark.spec("7", "exit: Ctrl-C twice")
 def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -742,12 +593,14 @@ def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
 def test_ctrl_d_exits(screen: Screen) -> None:
     screen.type(CTRL_D)
 
     left(screen)
 
 
+@pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
 def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -759,6 +612,7 @@ def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals(screen: Screen, number: signal.Signals) -> None:
     busy(screen, "hang", "hang")

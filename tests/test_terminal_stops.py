@@ -10,13 +10,16 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from screen import Condition, Screen, environ, program, receipts, records
-from test_terminal import CTRL_C, ESC, Ahead, Start, busy, edits, idle, left, quit, send, started, states
+from support.journals import receipts, records
+from support.program import environ, program
+from support.screen import Condition, Screen
+from support.terminal import CTRL_C, ESC, Start, busy, edits, idle, left, quit, send, states
+
+pytest_plugins = ["support.terminal"]
 
 SOON_S = 0.5
 """What is at once for the user takes less."""
@@ -26,26 +29,6 @@ ECHOES = 30
 
 TRIES = 3
 """One that is quick enough shows that nothing is waited for."""
-
-
-@pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
-    with closing(Ahead(tmp_path_factory)) as ahead:
-        yield ahead
-
-
-@pytest.fixture
-def screen(ahead: Ahead) -> Iterator[Screen]:
-    """The program with its prompt up, and a home of its own."""
-    with ahead.take() as screen:
-        yield idle(screen)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start programs, which have their home in ``tmp_path``."""
-    with ExitStack() as stack:
-        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
 
 
 def seconds(screen: Screen, keys: str, condition: Condition) -> float:
@@ -97,6 +80,7 @@ def works(screen: Screen) -> None:
 # ------------------------------------------------------------------------------------------------------ steer and stop
 
 
+@pytest.mark.spec("7", "urgent")
 def test_an_urgent_line_in_a_batch_of_three_skips_the_two_that_wait(screen: Screen) -> None:
     busy(screen, "gates a b c")
     send(screen, "!use the other file").until("⚡ Will inject ASAP (may skip tools)")
@@ -116,6 +100,7 @@ def test_an_urgent_line_in_a_batch_of_three_skips_the_two_that_wait(screen: Scre
     quit(screen)
 
 
+@pytest.mark.spec("7", "stop, in a reply that streams")
 def test_a_stop_cuts_a_streaming_answer_at_once_and_shows_what_was_found(screen: Screen) -> None:
     shown: list[list[str]] = []
 
@@ -142,6 +127,7 @@ def test_a_stop_cuts_a_streaming_answer_at_once_and_shows_what_was_found(screen:
     quit(screen)
 
 
+@pytest.mark.spec("7", "stop, in a tool")
 def test_a_stop_says_what_it_waits_for_and_esc_kills_it(screen: Screen) -> None:
     busy(screen, "hang", "hang")
 
@@ -189,6 +175,7 @@ def test_esc_esc_is_one_interrupt_and_the_next_query_works(screen: Screen) -> No
     quit(screen)
 
 
+@pytest.mark.spec("7", "with no run active: Ctrl-C, Esc")
 def test_esc_with_nothing_to_interrupt_leaves_nothing_behind(screen: Screen) -> None:
     rows = screen.until("/help explains the rest").rows
     for keys in (ESC, ESC + ESC):
@@ -215,6 +202,7 @@ def test_esc_in_the_wait_before_another_attempt(screen: Screen) -> None:
 # ---------------------------------------------------------------------------------------------------------------- exits
 
 
+@pytest.mark.spec("7", "exit: Ctrl-C twice")
 def test_two_quick_ctrl_c_leave_from_a_hanging_tool(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -227,6 +215,8 @@ def test_two_quick_ctrl_c_leave_from_a_hanging_tool(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
+@pytest.mark.spec("7", "143")
 def test_sigterm_closes_the_session(screen: Screen) -> None:
     busy(screen, "gates a b")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -244,6 +234,7 @@ def test_sigterm_closes_the_session(screen: Screen) -> None:
     assert "Came back: waits" in screen.rows
 
 
+@pytest.mark.spec("7", "3: a line was not sent")
 def test_the_last_words_name_what_was_not_sent(start: Start) -> None:
     screen = idle(start("--say", "@iteration 9 too late"))
     busy(screen, "hang", "hang")
@@ -309,6 +300,7 @@ def test_what_waited_is_in_the_editor_again_as_it_was_typed(screen: Screen, ends
 # ------------------------------------------------------------------------------------------------------------- headless
 
 
+@pytest.mark.spec("7", "the four fields")
 def test_a_stop_in_a_tool_of_a_headless_run(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/notes.txt").write_text("sku: SKU123\nprice: 9\n")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from support.steered import Steered
 
 from chain.app import configured_tools
 from chain.config.load import load_settings
@@ -17,18 +18,7 @@ from chain.records import PlanChange
 from chain.tools import calling
 from chain.tools.plan import TOOLS
 from chain.tools.registry import Registry
-from chain.tools.tool import FunctionTool, Guidance, ToolContext, tool
-
-
-class Steered:
-    """Guidance as a session gives it: each adjustment once."""
-
-    def __init__(self, *adjustments: Adjustment) -> None:
-        self.waiting = adjustments
-
-    def new_guidance(self) -> Guidance:
-        taken, self.waiting = self.waiting, ()
-        return Guidance(taken)
+from chain.tools.tool import FunctionTool, ToolContext, tool
 
 
 def context(plan: Plan | None = None, *, steering: Steered | None = None, said: list[str] | None = None) -> ToolContext:

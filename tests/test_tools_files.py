@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.steered import Steered
 
 from chain.errors import ToolError
 from chain.plan import Plan
 from chain.tools import files, grep
 from chain.tools.files import TOOLS, inside, list_files, read_file, search_files
-from chain.tools.tool import Guidance, ToolContext
-
-
-class Unsteered:
-    def new_guidance(self) -> Guidance:
-        return Guidance()
+from chain.tools.tool import ToolContext
 
 
 @pytest.fixture
@@ -45,7 +41,7 @@ def workspace(tmp_path: Path) -> Path:
 
 async def use(workspace: Path, tool: Any, said: list[str] | None = None, **input: Any) -> str:
     report = (said if said is not None else []).append
-    return str(await tool.run(ToolContext(workspace, Plan(), "call_1", Unsteered(), report), input))
+    return str(await tool.run(ToolContext(workspace, Plan(), "call_1", Steered(), report), input))
 
 
 async def refused(workspace: Path, tool: Any, **input: Any) -> str:
@@ -201,7 +197,7 @@ async def test_a_folder_that_becomes_a_link_while_a_search_runs_does_not_lead_ou
             spring(trap, workspace / "docs")
         said.append(text)
 
-    context = ToolContext(workspace, Plan(), "call_1", Unsteered(), report)
+    context = ToolContext(workspace, Plan(), "call_1", Steered(), report)
     found = await search_files.run(context, {"pattern": "outside|Title"})
     assert said, "the search took a second look at the disk after the folder was swapped"
     assert found.splitlines()[0] == "readme.md:1: # Title"

@@ -33,7 +33,7 @@ the cache.
 from .cache import Account, PromptCache, reuse
 from .continuity import Conversations
 from .models import MODELS, NEWER, OLDER, Features
-from .rules import Fault, Issued, Policy, check, check_count
+from .rules import Fault, Issued, Policy, check, check_count, check_messages
 from .seen import Headers, Seen
 from .serving import Double, RulesBroken, Script, serve
 from .steps import (
@@ -90,6 +90,7 @@ __all__ = [
     "calls",
     "check",
     "check_count",
+    "check_messages",
     "cut_call",
     "nameless_call",
     "nothing",

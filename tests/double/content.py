@@ -19,8 +19,8 @@ def is_thinking(block: Body) -> bool:
     return block.get("type") in ("thinking", "redacted_thinking")
 
 
-def message(raw: object, where: str) -> None:
-    """One message by itself."""
+def message(raw: object, where: str, *, kept: bool = False) -> None:
+    """One message by itself. ``kept``: as a program keeps it, which may be more than it sends."""
     message = an_object(raw, where, required={"role", "content"}, optional=set())
     role = message["role"]
     if role not in ("user", "assistant", "system"):
@@ -38,8 +38,9 @@ def message(raw: object, where: str) -> None:
     if not blocks:
         refuse(f"{where}: {_NOTHING[role]}")
     for j, block in enumerate(blocks):
-        _block(block, f"{where}.content.{j}", role)
-    if role == "assistant" and is_thinking(blocks[-1]):
+        if not kept or (isinstance(block, Mapping) and block.get("type") in _SENT_AS_KEPT):
+            _block(block, f"{where}.content.{j}", role)
+    if role == "assistant" and is_thinking(blocks[-1]) and not kept:
         refuse(f"{where}: The final block in an assistant message cannot be `thinking`.")
 
 
@@ -48,6 +49,9 @@ _NOTHING: Final = {
     "assistant": "all messages must have non-empty content except for the optional final assistant message",
     "system": "system content must contain at least one block",
 }
+
+
+_SENT_AS_KEPT: Final = {"text", "tool_use", "tool_result"}
 
 
 def _block(raw: object, where: str, role: str) -> None:

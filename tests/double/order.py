@@ -56,6 +56,10 @@ def roles(messages: list[Body], features: Features, *, alternate: bool, prefill:
                     f'messages: roles must alternate between "user" and "assistant", but found multiple "{order[i]}" '
                     f"roles in a row (messages.{i})"
                 )
+    # The service joins two replies in a row; SPEC I2 has none.
+    for i in range(1, len(order)):
+        if order[i] == order[i - 1] == "assistant":
+            refuse(f"messages.{i}: two replies follow each other")
     if order[-1] == "assistant" and not (prefill and features.prefill):
         refuse("This model does not support assistant message prefill. The conversation must end with a user message.")
 

@@ -23,7 +23,7 @@ from .fault import Body, Fault, Refused, a_choice, a_flag, a_list, a_string, an_
 from .models import MODELS, Features
 from .order import Issued
 
-__all__ = ["Body", "Fault", "Issued", "Policy", "check", "check_count", "check_headers"]
+__all__ = ["Body", "Fault", "Issued", "Policy", "check", "check_count", "check_headers", "check_messages"]
 
 MIN_THINKING_BUDGET: Final = 1024
 
@@ -75,6 +75,22 @@ def check_count(body: object, headers: Mapping[str, str], *, policy: Policy | No
         _headers(headers, policy)
         body = an_object(body, "body", required={"model", "messages"}, optional=_COUNT_TOP)
         _request({"max_tokens": 1, **body}, Issued(), policy, old=False, signatures=False)
+    except Refused as refused:
+        return refused.fault
+    return None
+
+
+def check_messages(messages: object) -> Fault | None:
+    """The same for messages alone, in the form in which a program keeps them.
+
+    Which thinking and which blocks of unknown kinds it sends is not known then, so these are not looked at.
+    """
+    try:
+        messages = a_list(messages, "messages")
+        for i, message in enumerate(messages):
+            content.message(message, f"messages.{i}", kept=True)
+        order.roles(messages, Features(), alternate=False, prefill=False)
+        order.pairs(messages)
     except Refused as refused:
         return refused.fault
     return None

@@ -15,8 +15,6 @@ import anthropic  # noqa: F401 - importing it takes seconds on a busy machine, w
 import trio
 from double import NEWER, Double, Policy, PromptCache, Script, serve, text
 from double.continuity import Tail
-from support import Session, check_invariants, open_session
-from support import settings as chain_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -25,6 +23,10 @@ from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
 from chain.providers.anthropic.service import Price, Service
 from chain.tools.tool import Tool, ToolContext, tool
+
+from .checks import check_invariants
+from .sessions import Session, at, open_session
+from .sessions import settings as chain_settings
 
 KEY = "test-key"
 
@@ -91,15 +93,7 @@ class Wire:
 
     def on(self, type: type[events.Event], do: Callable[[], object], *, nth: int = 1) -> None:
         """Do something in the very step of the n-th event of that type from now on."""
-        seen = 0
-
-        def listen(event: events.Event) -> None:
-            nonlocal seen
-            seen += isinstance(event, type)
-            if isinstance(event, type) and seen == nth:
-                do()
-
-        self.session.chain.listen(listen)
+        at(self.session, type, do, nth)
 
     def bodies(self) -> list[dict[str, Any]]:
         """The bodies of the requests so far."""

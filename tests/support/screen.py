@@ -1,36 +1,31 @@
-"""A program in a real pseudo-terminal, seen through a terminal emulator, and what its sessions left on the disk.
+"""A program in a real pseudo-terminal, seen through a terminal emulator.
 
 The tests type, wait until something is on the screen, and look. Every wait has a deadline, and one that is missed shows
-the whole screen. Two things differ from a terminal of today: nothing is reflowed when the size changes (columns that
-go are lost, as in xterm), and rows that are cut off at the top go to the scrollback.
+the whole screen.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyte
-from wcwidth import wcwidth
 
-ROOT = Path(__file__).parent.parent
+from .emulator import Emulator
+from .program import environ, gates
 
 DEADLINE_S = 120.0
 """Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
@@ -52,72 +47,6 @@ _MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mo
     2004: "bracketed paste",
 }
 _CURSOR_SHOWN = 25
-
-
-class Emulator(pyte.Screen):
-    """A terminal with a scrollback.
-
-    It keeps the rows itself as they scroll off: ``pyte.HistoryScreen`` takes six times as long for every byte.
-    """
-
-    def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
-        self.scrolled: list[str] = []
-        self._answer = answer
-        super().__init__(columns, lines)
-
-    def write_process_input(self, data: str) -> None:
-        """Answer a question about the terminal."""
-        self._answer(data)
-
-    def index(self) -> None:
-        """Move down, and keep the row that leaves at the top."""
-        if self.margins is None and self.cursor.y == self.lines - 1:
-            self.scrolled.append(self._row(0))
-        super().index()
-
-    def draw(self, data: str) -> None:
-        """Show text; pyte stops at the first sign without a width, and lets a wide one stick out at the right."""
-        if data.isascii():
-            super().draw(data)
-            return
-        for char in data:
-            width = wcwidth(char)
-            if width <= 0 and not unicodedata.combining(char):
-                self._join(char)
-                continue
-            if width == 2 and self.cursor.x == self.columns - 1:
-                self.cursor.x = self.columns
-            super().draw(char)
-
-    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """Change the size as xterm does: rows below the cursor go first, then those at the top."""
-        lines, columns = lines or self.lines, columns or self.columns
-        leaving = max(0, self.cursor.y + 1 - lines)
-        self.scrolled += [self._row(y) for y in range(leaving)]
-        kept = {y - leaving: row for y, row in self.buffer.items() if leaving <= y < leaving + lines}
-        self.buffer.clear()
-        self.buffer.update(kept)
-        self.cursor.y -= leaving
-        self.lines = lines
-        super().resize(lines, columns)
-        self.cursor.x = min(self.cursor.x, columns - 1)
-
-    def _row(self, y: int) -> str:
-        row = self.buffer[y]
-        return "".join(row[x].data for x in range(max(row, default=-1) + 1)).rstrip()
-
-    @property
-    def rows(self) -> list[str]:
-        """The visible rows. The second cell of a wide sign holds nothing, so they read like text."""
-        return [self._row(y) for y in range(self.lines)]
-
-    def _join(self, char: str) -> None:
-        """Put what has no width of its own (a variation selector, a joiner) to the sign before it."""
-        row, x = self.buffer[self.cursor.y], self.cursor.x - 1
-        if x > 0 and not row[x].data:
-            x -= 1
-        if x >= 0:
-            row[x] = row[x]._replace(data=row[x].data + char)
 
 
 Condition: TypeAlias = "Callable[[Screen], object] | str"
@@ -410,80 +339,3 @@ def _source(function: object) -> str:
     """Where a condition stands, which says more than its name, mostly a lambda's."""
     code = getattr(function, "__code__", None)
     return repr(function) if code is None else f"{function} at {Path(code.co_filename).name}:{code.co_firstlineno}"
-
-
-def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
-    """The environment of a program: a home of its own, a terminal with everything, no key."""
-    own = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "XDG_STATE_HOME": str(home / "state"),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "PYTHONPATH": str(ROOT),
-        "LANG": "C.UTF-8",
-        "TERM": "xterm-256color",
-        "GATES": str(gates(home)),
-    }
-    return {name: value for name, value in {**own, **more}.items() if value is not None}
-
-
-def gates(home: Path) -> Path:
-    """The folder of the pipes at which the tool ``gate`` waits."""
-    folder = home / "gates"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def program(*args: str) -> list[str]:
-    """The command line of the ``chain`` program with the tools of the tests."""
-    return [sys.executable, str(ROOT / "tests/terminal_program.py"), *args]
-
-
-# ------------------------------------------------------------------------------------------------------------ journals
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What became of a line, as the journal has it; ``queued`` while nothing has."""
-
-    text: str
-    kind: str
-    state: str = "queued"
-    iteration: int = 0
-    point: str | None = None
-
-
-def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
-    """The records of each session by its id, the latest last; without a last one that is torn."""
-    found = {}
-    for path in journal_files(home):
-        found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
-    return found
-
-
-def journal_files(home: Path) -> list[Path]:
-    """The sessions' journals, the latest last."""
-    return sorted((home / "state/chain/sessions").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
-
-
-def records(home: Path) -> list[dict[str, Any]]:
-    """The records of the only session."""
-    (found,) = journals(home).values()
-    return found
-
-
-def receipts(home: Path) -> dict[str, Receipt]:
-    """Each line of the only session by its id, in the order of acceptance, with what became of it last."""
-    return receipts_of(records(home))
-
-
-def receipts_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
-    """The same of these records."""
-    lines: dict[str, Receipt] = {}
-    for record in found:
-        if record["type"] == "line":
-            lines[record["id"]] = Receipt(record["text"], record["kind"])
-        elif record["type"] == "receipt":
-            was = lines[record["id"]]
-            lines[record["id"]] = Receipt(was.text, was.kind, record["state"], record["iteration"], record["point"])
-    return lines

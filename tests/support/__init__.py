@@ -1,0 +1,44 @@
+"""What more than one test file needs, once.
+
+Here are the parts that most need: a session in memory, its disks and its user, and the checks of the invariants. The
+rest is imported from its module, so that a test of a parser loads no terminal.
+"""
+
+from .checks import check_full_disk, check_heard, check_invariants, check_silence
+from .disks import SMALL, FullDisk, MemoryFile
+from .examples import sharded, trying
+from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
+from .users import ANOTHER_MODEL, DROP, DROP_FIRST, EDIT, FULL, INTERRUPT, LINES, MARKED, NEARLY_FULL, NEW, ROOM, Acts
+
+__all__ = [
+    "ANOTHER_MODEL",
+    "DROP",
+    "DROP_FIRST",
+    "EDIT",
+    "FULL",
+    "INTERRUPT",
+    "INTERRUPTED",
+    "LINES",
+    "MARKED",
+    "NEARLY_FULL",
+    "NEW",
+    "ROOM",
+    "SKIPPED",
+    "SMALL",
+    "Acts",
+    "FullDisk",
+    "MemoryFile",
+    "OneConversation",
+    "Recorder",
+    "Session",
+    "at",
+    "check_full_disk",
+    "check_heard",
+    "check_invariants",
+    "check_silence",
+    "open_session",
+    "settings",
+    "sharded",
+    "trying",
+    "wait_quiet",
+]

@@ -1,0 +1,77 @@
+"""The journal's file in memory, and disks that are slow, full or broken.
+
+They are implementations of the contract that the package itself defines (``JournalFile``).
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+
+import trio
+
+
+class MemoryFile:
+    """A journal's file in memory. No thread, since the test clock would run on while one works.
+
+    While it is held, nothing that is written comes to the disk.
+    """
+
+    def __init__(self, sync_s: float = 0) -> None:
+        self.data = b""
+        self.synced = b""
+        self._sync_s = sync_s
+        self._go_on = trio.Event()
+        self._go_on.set()
+
+    def append(self, data: bytes) -> None:
+        self.data += data
+
+    def hold(self) -> None:
+        """Let no sync end."""
+        self._go_on = trio.Event()
+
+    def release(self) -> None:
+        """Let all syncs end."""
+        self._go_on.set()
+
+    async def sync(self) -> None:
+        written = self.data
+        await trio.sleep(self._sync_s)
+        if not self._go_on.is_set():
+            await self._go_on.wait()
+        self.check_sync()
+        self.synced = written
+
+    def check_sync(self) -> None:
+        """Raise ``OSError`` if the disk is broken."""
+
+
+SMALL = 420
+"""Bytes of a record that a nearly full disk still takes: every line and receipt, and no long result or reply."""
+
+
+class FullDisk(MemoryFile):
+    """A disk that takes no record of more than ``room`` bytes, and on request fails to sync."""
+
+    room: float = math.inf
+    broken = False
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes nothing at all."""
+        return self.room == 0
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self.room = 0 if full else math.inf
+
+    def append(self, data: bytes) -> None:
+        if len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().append(data)
+
+    def check_sync(self) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -1,0 +1,79 @@
+"""A terminal emulator with a scrollback.
+
+Two things differ from a terminal of today: nothing is reflowed when the size changes (columns that go are lost, as in
+xterm), and rows that are cut off at the top go to the scrollback.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+
+import pyte
+from wcwidth import wcwidth
+
+
+class Emulator(pyte.Screen):
+    """A terminal with a scrollback.
+
+    It keeps the rows itself as they scroll off: ``pyte.HistoryScreen`` takes six times as long for every byte.
+    """
+
+    def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
+        self.scrolled: list[str] = []
+        self._answer = answer
+        super().__init__(columns, lines)
+
+    def write_process_input(self, data: str) -> None:
+        """Answer a question about the terminal."""
+        self._answer(data)
+
+    def index(self) -> None:
+        """Move down, and keep the row that leaves at the top."""
+        if self.margins is None and self.cursor.y == self.lines - 1:
+            self.scrolled.append(self._row(0))
+        super().index()
+
+    def draw(self, data: str) -> None:
+        """Show text; pyte stops at the first sign without a width, and lets a wide one stick out at the right."""
+        if data.isascii():
+            super().draw(data)
+            return
+        for char in data:
+            width = wcwidth(char)
+            if width <= 0 and not unicodedata.combining(char):
+                self._join(char)
+                continue
+            if width == 2 and self.cursor.x == self.columns - 1:
+                self.cursor.x = self.columns
+            super().draw(char)
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        """Change the size as xterm does: rows below the cursor go first, then those at the top."""
+        lines, columns = lines or self.lines, columns or self.columns
+        leaving = max(0, self.cursor.y + 1 - lines)
+        self.scrolled += [self._row(y) for y in range(leaving)]
+        kept = {y - leaving: row for y, row in self.buffer.items() if leaving <= y < leaving + lines}
+        self.buffer.clear()
+        self.buffer.update(kept)
+        self.cursor.y -= leaving
+        self.lines = lines
+        super().resize(lines, columns)
+        self.cursor.x = min(self.cursor.x, columns - 1)
+
+    def _row(self, y: int) -> str:
+        row = self.buffer[y]
+        return "".join(row[x].data for x in range(max(row, default=-1) + 1)).rstrip()
+
+    @property
+    def rows(self) -> list[str]:
+        """The visible rows. The second cell of a wide sign holds nothing, so they read like text."""
+        return [self._row(y) for y in range(self.lines)]
+
+    def _join(self, char: str) -> None:
+        """Put what has no width of its own (a variation selector, a joiner) to the sign before it."""
+        row, x = self.buffer[self.cursor.y], self.cursor.x - 1
+        if x > 0 and not row[x].data:
+            x -= 1
+        if x >= 0:
+            row[x] = row[x]._replace(data=row[x].data + char)

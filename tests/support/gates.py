@@ -1,0 +1,170 @@
+"""Tools that stand at named gates, models that call them, and runs that are held there while lines come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.tools.tool import Tool, ToolContext, tool
+
+from .checks import check_invariants
+from .sessions import Session
+
+THREE_TOOLS = """
+rules:
+  - when: {step: 1}
+    text: Looking.
+    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
+  - {when: {interruption: '\\?$'}, text: It goes well.}
+  - {when: {interruption: 'status'}, text: It goes well.}
+  - {text: The answer.}
+"""
+"""Three tools in one reply, then the answer; a question is answered on its own."""
+
+THREE_ROUNDS = """
+rules:
+  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
+  - {when: {step: 2}, tools: [{name: gate, input: {at: b}}]}
+  - {when: {step: 3}, tools: [{name: gate, input: {at: c}}]}
+  - {text: The answer.}
+"""
+"""The same tools one after the other, whatever is said."""
+
+SLOW_ANSWER = """
+rules:
+  - {when: {interruption: .}, text: Noted.}
+  - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
+"""
+
+
+class Gates:
+    """Tools that stand at named gates until each is opened, unless ``is_open``, and what they did.
+
+    ``gate``, ``wait``, ``look`` and ``change`` stand at one, ``tour`` at one before each place. ``look`` reads; all
+    fail at a gate whose name begins with ``bad``.
+    """
+
+    def __init__(self, *names: str, is_open: bool = False) -> None:
+        """Those that are open from the start."""
+        self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
+        self.is_open = is_open
+        self.did: list[str] = []
+        """A sign and a gate: + reached, - passed, ! cancelled there."""
+        self.heard: list[tuple[str, str]] = []
+        """What the tour was told at its safe points, in order."""
+        self.let(*names)
+
+    def let(self, *names: str) -> None:
+        """Open these gates."""
+        for name in names:
+            self._open[name].set()
+
+    def let_all(self) -> None:
+        """Open every gate, also those that are to come."""
+        self.is_open = True
+        self.let(*self._open)
+
+    async def reached(self, name: str) -> None:
+        """Wait until a tool stands at this gate."""
+        await self._reached[name].wait()
+        await wait_all_tasks_blocked()
+
+    @property
+    def begun(self) -> list[str]:
+        """The gates that were reached, in order."""
+        return [what[1:] for what in self.did if what[0] == "+"]
+
+    async def work(self, at: str) -> str:
+        """Stand at a gate, as a tool does."""
+        self.did.append(f"+{at}")
+        self._reached[at].set()
+        try:
+            if not self.is_open:
+                await self._open[at].wait()
+        except trio.Cancelled:
+            self.did.append(f"!{at}")
+            raise
+        self.did.append(f"-{at}")
+        if at.startswith("bad"):
+            raise ValueError(at)
+        return f"seen {at}"
+
+    @property
+    def tools(self) -> list[Tool]:
+        @tool(timeout_s=10_000)
+        async def gate(ctx: ToolContext, at: str) -> str:
+            """Stand at a gate."""
+            await self.work(at)
+            return f"{at} is done"
+
+        @tool(timeout_s=10_000)
+        async def tour(ctx: ToolContext, places: int) -> str:
+            """Visit places, with a safe point before each."""
+            for n in range(1, places + 1):
+                await self.work(f"place {n}")
+                guidance = await ctx.safe_point(f"before_source:{n}")
+                self.heard += [(a.type, a.value) for a in guidance.adjustments]
+                if guidance.stop:
+                    return f"[{n - 1} visited, {places - n + 1} skipped]"
+            return f"[{places} visited, 0 skipped]"
+
+        @tool
+        async def wait(ctx: ToolContext, at: str) -> str:
+            """Wait."""
+            await self.work(at)
+            return f"waited {at}"
+
+        @tool(read_only=True)
+        async def look(ctx: ToolContext, at: str) -> str:
+            """Look at something."""
+            return await self.work(at)
+
+        @tool
+        async def change(ctx: ToolContext, at: str) -> str:
+            """Change something."""
+            return await self.work(at)
+
+        return [gate, tour, wait, look, change]
+
+
+async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
+    """Start a run and send lines while its tool stands at the gate."""
+    assert session.chain.submit("Do the task").what == "started"
+    await gates.reached(gate)
+    for line in lines:
+        assert session.chain.submit(line).what == "queued"
+    await wait_all_tasks_blocked()
+
+
+async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
+    """Open all gates and see the run to its end."""
+    gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
+    await session.chain.wait_idle()
+    check_invariants(session, max_iterations=max_iterations)
+    return session.result
+
+
+def results(session: Session, request: int = -1) -> list[str]:
+    """The tool results that a request carried."""
+    return [r.text for m in session.model.requests[request].messages for r in m.results]
+
+
+def started(session: Session) -> list[str]:
+    """The gates of the tools that have started, as the journal has them."""
+    calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
+    return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
+
+
+def iterations(session: Session) -> list[int]:
+    return [e.iteration for e in session.of(events.IterationStarted)]
+
+
+async def tick(clock: MockClock, seconds: float = 10) -> None:
+    """Let so much time pass at once."""
+    await wait_all_tasks_blocked()
+    clock.jump(seconds)
+    await wait_all_tasks_blocked()

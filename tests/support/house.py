@@ -1,0 +1,13 @@
+"""Where the project is, and the modules that it has."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted([*ROOT.glob("chain/**/*.py"), *ROOT.glob("cli/**/*.py")]):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found

@@ -1,0 +1,56 @@
+"""What the sessions of a program left on the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of a line, as the journal has it; ``queued`` while nothing has."""
+
+    text: str
+    kind: str
+    state: str = "queued"
+    iteration: int = 0
+    point: str | None = None
+
+
+def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
+    """The records of each session by its id, the latest last; without a last one that is torn."""
+    found = {}
+    for path in journal_files(home):
+        found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
+    return found
+
+
+def journal_files(home: Path) -> list[Path]:
+    """The sessions' journals, the latest last."""
+    return sorted((home / "state/chain/sessions").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def records(home: Path) -> list[dict[str, Any]]:
+    """The records of the only session."""
+    (found,) = journals(home).values()
+    return found
+
+
+def receipts(home: Path) -> dict[str, Receipt]:
+    """Each line of the only session by its id, in the order of acceptance, with what became of it last."""
+    return receipts_of(records(home))
+
+
+def receipts_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
+    """The same of these records."""
+    lines: dict[str, Receipt] = {}
+    for record in found:
+        if record["type"] == "line":
+            lines[record["id"]] = Receipt(record["text"], record["kind"])
+        elif record["type"] == "receipt":
+            was = lines[record["id"]]
+            lines[record["id"]] = Receipt(was.text, was.kind, record["state"], record["iteration"], record["point"])
+    return lines

@@ -1,0 +1,232 @@
+"""A random model, the steps that it may be drawn with, and the tools that it calls.
+
+An example is drawn from short tables, each with its plainest entry first: that is quick to draw, and what fails shrinks
+to few and plain entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from hypothesis import strategies as st
+
+from chain.errors import ModelError, ParameterRefused
+from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
+from chain.model import Delta, Reply, Request, StopReason
+from chain.tools.tool import Tool, ToolContext, tool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the model does at one call: fail so often, then reply.
+
+    It fails before anything was shown (``breaks_at`` 0), in mid-stream (1) or at the end (2).
+    """
+
+    blocks: tuple[Block, ...]
+    stop_reason: StopReason = "end_turn"
+    failures: int = 0
+    retryable: bool = True
+    delay_s: float = 0.0
+    breaks_at: int = 2
+    retry_after: float | None = None
+    refuses_overrides: bool = False
+
+
+@dataclass
+class RandomModel:
+    """Replies with drawn steps, one after the other, then with a final answer."""
+
+    steps: list[Step]
+    name: str = "random"
+    calls: int = 0
+    failed: int = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        step = self.steps[0] if self.steps else Step((Text("The final answer."),))
+        self.calls += 1
+        fails = self.failed < step.failures
+        await trio.sleep(step.delay_s)
+        if step.refuses_overrides and request.overrides.effort is not None:
+            raise ParameterRefused("no effort here", ["effort"])
+        self._fail(step, fails, 0)
+        for block in step.blocks:
+            if isinstance(block, Text | Thinking):
+                kind = "text" if isinstance(block, Text) else "thinking"
+                half = len(block.text) // 2
+                on_delta(Delta(kind, block.text[:half]))
+                await trio.sleep(step.delay_s)
+                self._fail(step, fails, 1)
+                on_delta(Delta(kind, block.text[half:]))
+        await trio.lowlevel.checkpoint()
+        self._fail(step, fails, 2)
+        self.failed = 0
+        del self.steps[:1]
+        blocks = tuple(ToolCall(self._id(b.id), b.name, b.input) if isinstance(b, ToolCall) else b for b in step.blocks)
+        calls = [b for b in blocks if isinstance(b, ToolCall)]
+        reason: StopReason = "tool_use" if calls and step.stop_reason == "end_turn" else step.stop_reason
+        cut = frozenset([calls[-1].id] if calls and step.stop_reason == "max_tokens" else [])
+        return Reply(Message("assistant", blocks), reason, Usage(1, 1), cut)
+
+    def _id(self, drawn: str) -> str:
+        """Ids are the model's own, but for those that it uses again and again, and for none.
+
+        Calls drawn with the same id show what a broken service would send.
+        """
+        return drawn.removeprefix("=") if drawn.startswith("=") or not drawn else f"{drawn}_{self.name}_{self.calls}"
+
+    def _fail(self, step: Step, fails: bool, at: int) -> None:
+        if fails and at >= step.breaks_at:
+            self.failed += 1
+            raise ModelError("the service is unwell", retryable=step.retryable, retry_after=step.retry_after)
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+
+@tool(timeout_s=50)
+async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:
+    """Take some time."""
+    ctx.progress("at work")
+    await trio.sleep(seconds)
+    ctx.progress("done")
+    return f"took {seconds:g} s"
+
+
+@tool(timeout_s=3)
+async def hang(ctx: ToolContext) -> str:
+    """Hang."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        ctx.progress("killed")
+    return ""
+
+
+@tool(read_only=True)
+async def look(ctx: ToolContext) -> str:
+    """Answer at once."""
+    ctx.progress("at work")
+    return ""
+
+
+@tool(read_only=True)
+async def watch(ctx: ToolContext, seconds: float = 1.0) -> str:
+    """Take some time to read."""
+    ctx.progress("at work")
+    await trio.sleep(seconds)
+    return "watched"
+
+
+@tool(read_only=True, timeout_s=2)
+async def wait(ctx: ToolContext) -> str:
+    """Read what never comes."""
+    await trio.sleep_forever()
+    return ""
+
+
+@tool
+async def fail(ctx: ToolContext) -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+@tool(read_only=True)
+async def fail_reading(ctx: ToolContext) -> str:
+    """Fail to read, after a while, in a task of its own."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        await trio.sleep(0.5)
+        raise ValueError("no")
+
+
+@tool
+async def cling(ctx: ToolContext) -> str:
+    """Hold off what would cancel it for a moment, and take a moment to tidy up."""
+    with trio.CancelScope(shield=True):
+        await trio.sleep(0.5)
+    try:
+        await trio.sleep(1)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.25)
+            ctx.progress("tidied up")
+    return "let go"
+
+
+@tool
+async def steered(ctx: ToolContext) -> str:
+    """Ask for guidance between the parts of the work."""
+    heard = []
+    for n in range(3):
+        guidance = await ctx.safe_point(f"part:{n}")
+        heard += [f"{a.type} {a.value}" for a in guidance.adjustments]
+        for adjustment in guidance.adjustments:
+            ctx.progress(f"heard {adjustment.value}")
+        if guidance.stop:
+            break
+        await trio.sleep(1)
+    return f"heard {heard}"
+
+
+TOOLS: list[Tool] = [slow, hang, look, watch, wait, fail, fail_reading, cling, steered]
+
+BLOCKS: list[Block] = [
+    Text("Some text."),
+    ToolCall("a", "slow", {}),
+    ToolCall("b", "slow", {"seconds": 2.5}),
+    ToolCall("a", "look", {}),
+    ToolCall("c", "look", {}),
+    ToolCall("d", "watch", {}),
+    ToolCall("e", "watch", {"seconds": 0.5}),
+    ToolCall("f", "hang", {}),
+    ToolCall("g", "wait", {}),
+    ToolCall("h", "fail", {}),
+    ToolCall("i", "fail_reading", {}),
+    ToolCall("j", "cling", {}),
+    ToolCall("k", "steered", {}),
+    ToolCall("r", "steered", {}),
+    ToolCall("l", "steered", {}),
+    ToolCall("m", "plan_add_task", {"task": "from the model"}),
+    ToolCall("n", "plan_list", {}),
+    ToolCall("o", "nothing", {}),
+    ToolCall("p", "slow", {"bad": True}),
+    ToolCall("q", "look", {"bad": True}),
+    ToolCall("a", "", {}),
+    ToolCall("", "look", {}),
+    ToolCall("functions.look:0", "look", {}),
+    ToolCall("=used", "look", {}),
+    ToolCall("=call_1", "slow", {}),
+    ToolCall("=ä b", "nothing", {}),
+    Text("More."),
+    Text(" "),
+    Text("USER INTERRUPTION: stop"),
+    Thinking("Hm.", "signed"),
+]
+
+ENDS: list[dict[str, Any]] = [
+    *[{}] * 10,
+    {"failures": 1},
+    {"failures": 1, "breaks_at": 1},
+    {"failures": 3, "breaks_at": 0},
+    {"failures": 1, "retry_after": 2.0},
+    {"failures": 9},
+    {"failures": 1, "retryable": False},
+    {"failures": 1, "retryable": False, "breaks_at": 1},
+    {"refuses_overrides": True},
+    *[{"stop_reason": r} for r in ("stop_sequence", "max_tokens", "max_tokens", "refusal", "refusal")],
+    *[{"stop_reason": r} for r in ("model_context_window_exceeded", "pause_turn")],
+]
+
+steps = st.builds(
+    lambda blocks, end, delay_s: Step(tuple(blocks), delay_s=delay_s, **end),
+    st.lists(st.sampled_from(BLOCKS), max_size=5),
+    st.sampled_from(ENDS),
+    st.sampled_from([0.0, 0.0, 1.0]),
+)

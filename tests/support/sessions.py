@@ -1,0 +1,255 @@
+"""A chain in memory, a recording model, and everything that can be known of the two.
+
+Nothing here stands in for our own code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
+
+from chain import events
+from chain.app import open_chain
+from chain.chain import Chain
+from chain.config.load import Settings, load_settings
+from chain.model import Delta, Memory, Model, Reply, Request
+from chain.providers.scripted.model import ScriptedModel
+from chain.session.journal import Journal
+from chain.tools.tool import Tool
+
+from .disks import MemoryFile
+
+SKIPPED = "[Skipped: user interrupted]"
+INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that the journal does not hold, and where in it that happened: bytes written, bytes on the disk.
+
+    A request to the model, an event, or ``None`` for an interrupt.
+    """
+
+    written: int
+    synced: int
+    what: Request | events.Event | None
+
+
+@dataclass
+class Recorder:
+    """A model that hands every request on to another, and keeps it."""
+
+    inner: Model
+    requests: list[Request] = field(default_factory=list)
+    on_request: Callable[[Request], None] = lambda request: None
+    prepared: int = 0
+    closed: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        self.requests.append(request)
+        self.on_request(request)
+        return await self.inner.reply(request, on_delta)
+
+    async def prepare(self) -> None:
+        self.prepared += 1
+        await self.inner.prepare()
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        await self.inner.aclose()
+
+
+@dataclass
+class OneConversation:
+    """A model that is asked directly, without a chain: what it keeps of a conversation is kept between its requests."""
+
+    model: Model
+    memory: Memory = field(default_factory=dict)
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None] = lambda delta: None) -> Reply:
+        return await self.model.reply(replace(request, memory=self.memory), on_delta)
+
+
+@dataclass
+class Session:
+    """An open chain and everything that can be known of it."""
+
+    chain: Chain
+    model: Recorder
+    file: MemoryFile
+    interactive: bool = False
+    events: list[events.Event] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    is_closing: bool = False
+    interrupted_at: list[int] = field(default_factory=list)
+    """How many events there were at each interrupt."""
+    models: list[Recorder] = field(default_factory=list)
+    """The models that ``ask`` changed to."""
+
+    def mark(self, what: Request | events.Event | None) -> None:
+        """Note that this happens now."""
+        self.marks.append(Mark(len(self.file.data), len(self.file.synced), what))
+
+    def hear(self, event: events.Event) -> None:
+        """Keep an event."""
+        self.events.append(event)
+        if isinstance(event, events.LineQueued | events.IterationStarted | events.ToolCall | events.ToolProgress):
+            self.mark(event)
+
+    def interrupt(self) -> None:
+        """Press Esc."""
+        if self.chain.is_running:
+            self.interrupted_at.append(len(self.events))
+            self.mark(None)
+        self.chain.interrupt()
+
+    def ask(self, model: Model) -> None:
+        """Change to another model; it counts as the same one, whoever replies."""
+        other = Recorder(model, self.model.requests, self.mark)
+        self.chain.use_model(other)
+        self.models.append(other)
+
+    def of(self, *types: type[events.Event]) -> list[Any]:
+        """The events of these types so far."""
+        return [e for e in self.events if isinstance(e, types)]
+
+    @property
+    def result(self) -> events.Result:
+        """The last run's result."""
+        found: events.Result = self.of(events.Result)[-1]
+        return found
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The journal."""
+        return [json.loads(row) for row in self.file.data.splitlines()]
+
+    def state(self, id: str) -> str:
+        """What became of a line."""
+        return next(r.state for r in self.chain.receipts if r.id == id)
+
+    def sent(self, n: int = -1) -> str:
+        """The text of the conversation that request ``n`` carried, a message a line."""
+        return "\n".join(
+            f"{m.role}: {m.text or ', '.join(r.text for r in m.results) or [c.name for c in m.calls]}"
+            for m in self.model.requests[n].messages
+        )
+
+    async def run(self, query: str) -> events.Result:
+        """Start a run and wait until the chain is idle."""
+        assert self.chain.submit(query).what == "started"
+        await self.chain.wait_idle()
+        return self.result
+
+
+def at(session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any) -> None:
+    """Do something in the very step of the nth event of this kind that has these fields."""
+    seen = 0
+
+    def on_event(event: events.Event) -> None:
+        nonlocal seen
+        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+            seen += 1
+            if seen == nth:
+                action()
+
+    session.chain.listen(on_event)
+
+
+async def wait_quiet(session: Session) -> None:
+    """Wait until all is told, also of what a listener does on hearing of the end."""
+    heard = -1
+    while heard != len(session.events):
+        heard = len(session.events)
+        await session.chain.wait_idle()
+
+
+_FOLDERS = TemporaryDirectory(prefix="chain-test-")
+"""For the files of the tests' settings; gone with the process."""
+
+
+@cache
+def settings(
+    *,
+    max_iterations: int = 20,
+    inbox_size: int = 10,
+    handler: str = "",
+    timeout_s: float = 1800,
+    max_attempts: int = 4,
+    budget_tokens: int | None = None,
+    allow: str = "",
+) -> Settings:
+    """Settings read from a file, as a user's are; made once for each combination."""
+    folder = Path(mkdtemp(dir=_FOLDERS.name))
+    (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
+    (folder / "rules.yaml").write_text("rules: [{text: unused}]")
+    if handler:
+        (folder / "handler.yaml").write_text(handler)
+    raw = {
+        "models": {
+            "default": "test",
+            "definitions": {"test": {"provider": "scripted", "script": "rules.yaml", "max_attempts": max_attempts}},
+        },
+        "chains": {
+            "default": {
+                "model": "test",
+                "system_prompt": "system.yaml",
+                "interruption_prompt": "handler.yaml" if handler else None,
+                "tools": ["todo"],
+                "max_iterations": max_iterations,
+                "timeout_s": timeout_s,
+                "budget": {"max_tokens": budget_tokens},
+            }
+        },
+        "inbox": {"size": inbox_size},
+        "tools": {"allow": [allow] if allow else []},
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(raw))
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
+
+
+@asynccontextmanager
+async def open_session(
+    model: Model | str,
+    *,
+    tools: Iterable[Tool] = (),
+    use: Settings | None = None,
+    interactive: bool = False,
+    file: MemoryFile | None = None,
+    traces: Path | None = None,
+) -> AsyncIterator[Session]:
+    """A chain in memory; ``model`` may be the text of a rule file."""
+    inner = ScriptedModel.parse(model) if isinstance(model, str) else model
+    recorder, file = Recorder(inner), file or MemoryFile()
+    chosen = use or settings()
+    assert chosen.file is not None
+    async with open_chain(
+        chosen,
+        workspace=chosen.file.parent,
+        state=chosen.file.parent / "state",
+        tools=tools,
+        model=recorder,
+        journal=Journal(file, id="test"),
+        interactive=interactive,
+        traces=traces,
+    ) as chain:
+        session = Session(chain, recorder, file, interactive)
+        recorder.on_request = session.mark
+        chain.listen(session.hear)
+        try:
+            yield session
+        finally:
+            session.is_closing = True
+            if chain.is_running:
+                session.mark(None)  # closing is an interrupt

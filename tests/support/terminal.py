@@ -1,0 +1,207 @@
+"""The program at a terminal: how a test starts it, talks to it and leaves it.
+
+A test file names this module in ``pytest_plugins`` for the fixtures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .house import ROOT
+from .journals import journal_files, journals, receipts, receipts_of
+from .program import program
+from .screen import Screen
+
+CONFIG = f"""\
+models:
+  default: test
+  definitions:
+    test: {{provider: scripted, script: {ROOT / "tests/support/terminal_rules.yaml"}, max_attempts: 2}}
+    other: {{provider: scripted, script: other.yaml}}
+chains:
+  default: {{model: test, tools: [todo, files]}}
+"""
+
+OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
+
+ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_O, CTRL_R, UP = (
+    "\x1b",
+    "\x1b\r",
+    "\x03",
+    "\x04",
+    "\n",
+    "\x0c",
+    "\x0f",
+    "\x12",
+    "\x1b[A",
+)
+
+SHIFT_ENTER = ("\x1b[13;2u", "\x1b[27;2;13~")
+
+COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
+
+PASTE = "\x1b[200~{}\x1b[201~"
+
+SHOWN = 60
+"""Characters of a text that are surely on its row, whatever else stands there."""
+
+Start = Callable[..., Screen]
+
+
+def started(home: Path, *args: str, config: bool = True, under: Sequence[str] = (), **more: Any) -> Screen:
+    """The program in an empty folder, with a configuration of the test's own unless ``config`` is false.
+
+    ``under`` is what starts it, such as a shell; ``more`` is for the screen.
+    """
+    (home / "work").mkdir(exist_ok=True)
+    named = home / "test.yaml"
+    if not named.exists():
+        named.write_text(CONFIG)
+        (home / "other.yaml").write_text(OTHER)
+    argv = [*under, *program(*(["--config", str(named)] if config else []), *args)]
+    return Screen(argv, home=home, cwd=home / "work", **more)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start programs, which have their home in ``tmp_path``."""
+    with ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
+
+
+class Ahead:
+    """Starts the program for the next test while this one runs: a test takes little longer than a start."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._next = self._start()
+
+    def take(self) -> Screen:
+        taken, self._next = self._next, self._start()
+        return taken
+
+    def close(self) -> None:
+        self._next.close()
+
+    def _start(self) -> Screen:
+        return started(self._folders.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
+    with closing(Ahead(tmp_path_factory)) as ahead:
+        yield ahead
+
+
+@pytest.fixture
+def screen(ahead: Ahead) -> Iterator[Screen]:
+    """The program with its prompt up, and a home of its own."""
+    with ahead.take() as screen:
+        yield idle(screen)
+
+
+def idle(screen: Screen) -> Screen:
+    """Wait for an empty prompt with nothing to do."""
+    return screen.until(lambda s: s.editor == "" and "idle" in s.toolbar)
+
+
+def send(screen: Screen, *lines: str) -> Screen:
+    """Type lines, each with its Enter, in one go."""
+    screen.type("".join(f"{line}\r" for line in lines))
+    return screen
+
+
+def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
+    """Start a run, and wait until it is in the tool."""
+    count = screen.everything.count(f"→ {tool}(")
+    send(screen, query)
+    return screen.until(lambda s: s.everything.count(f"→ {tool}(") > count and tool in s.toolbar)
+
+
+def edits(text: str) -> Callable[[Screen], bool]:
+    """Whether this is what is in the editor."""
+    return lambda screen: screen.editor == text
+
+
+def journal(screen: Screen) -> Path:
+    """The journal of the latest session."""
+    return journal_files(screen.home)[-1]
+
+
+def left(screen: Screen, code: int = 0) -> None:
+    """The program ends with this code, names its session, and leaves no trace of itself in the terminal."""
+    assert screen.wait() == code, screen.everything
+    assert screen.left_behind == [], screen.everything
+    assert screen.editor is None, screen.everything
+    last = "".join(screen.rows[-6:])
+    assert journal(screen).stem in last
+    assert str(journal(screen)) in last
+    agree(screen)
+
+
+def quit(screen: Screen, code: int = 0) -> None:
+    """End the program by command."""
+    send(screen, "/quit")
+    left(screen, code)
+
+
+def agree(screen: Screen) -> None:
+    """What the screen said of each line is what its journal has."""
+    records = journals(screen.home)[journal(screen).stem]
+    lines = receipts_of(records)
+    rows = screen.rows
+    assert [id for id, line in lines.items() if line.state == "queued"] == []
+
+    begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
+    for id in begun:
+        query = lines[id].text.removeprefix("then:").strip()
+        assert _rows_with(rows, "▶ ", query), query
+    interrupted = [
+        line.text
+        for id, line in lines.items()
+        if (id not in begun and (line.point is not None or line.state in ("returned", "dropped")))
+        or line.kind == "follow-up"
+    ]
+    said = [row.removeprefix("📤 Interrupting: ") for row in rows if row.startswith("📤 Interrupting: ")]
+    assert [text[:SHOWN] for text in said] == [_flat(text)[:SHOWN] for text in interrupted]
+
+    groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
+    banners = [n for n, row in enumerate(rows) if row.startswith("[🔔 INTERRUPTION ")]
+    assert len(banners) == len(groups)
+    for n, ids in zip(banners, groups, strict=True):
+        iteration = lines[ids[0]].iteration
+        when = f"at iteration {iteration}" if iteration else "before iteration 1"
+        assert rows[n] == f"[🔔 INTERRUPTION {when}]"
+        below = "\n".join(rows[n + 1 :])
+        for id in ids:
+            assert lines[id].text.split("\n")[0].strip()[:SHOWN] in below
+        assert re.search(r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply), ", below, re.M)
+    for line in lines.values():
+        match line.state:
+            case "returned":
+                assert _rows_with(rows, "↩ Returned", line.text), line
+            case "dropped":
+                assert _rows_with(rows, "↩ Dropped", line.text), line
+            case "handled" if line.kind == "stop":
+                assert _rows_with(rows, "⏹ ", line.text), line
+            case _:
+                pass
+
+
+def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
+    return [row for row in rows if row.startswith(sign) and _flat(text)[:SHOWN] in row]
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def states(screen: Screen) -> dict[str, str]:
+    """What became of each line, by its text."""
+    return {line.text: line.state for line in receipts(screen.home).values()}

@@ -1,0 +1,129 @@
+"""A user who acts at given moments: sends lines, presses keys, gives commands."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import trio
+
+from chain import events
+from chain.errors import JournalError, UserError
+from chain.model import Model
+
+from .disks import SMALL, FullDisk
+from .sessions import Session
+
+INTERRUPT = "(interrupt)"
+DROP = "(drop)"
+DROP_FIRST = "(drop the first)"
+EDIT = "(edit)"
+NEW = "(new)"
+FULL = "(the disk is full)"
+NEARLY_FULL = "(the disk takes small records)"
+ROOM = "(the disk has room)"
+ANOTHER_MODEL = "(another model)"
+
+LINES = [
+    "use the other file ‹›",
+    "!use the other file at once ‹›",
+    "todo: add a task ‹›",
+    "todo: done 1",
+    "todo: fail 9",
+    "focus on prices ‹›",
+    "also check the other file ‹›",
+    "!skip docs ‹›",
+    "context: it is late ‹›",
+    "how is it going ‹›?",
+    "then: Do the next task ‹›",
+    " stop ‹›",
+    "stop",
+    "status",
+    "todo: add",
+    "/help",
+]
+"""Lines of all kinds. ``‹›`` becomes a number that no other line has, so that its text can be found again."""
+
+MARKED = re.compile("‹[0-9]+›")
+
+
+@dataclass
+class Acts:
+    """Does things in the very step of numbered events: sends lines, presses keys, gives commands.
+
+    Nothing is sent while no run is active unless ``also_idle``.
+    """
+
+    session: Session
+    at: Sequence[tuple[int, str]]
+    also_idle: bool = False
+    another: Callable[[], Model] | None = None
+    seen: int = 0
+    sent: int = 0
+
+    def __call__(self, event: events.Event) -> None:
+        self.seen += 1
+        for n, what in self.at:
+            if n == self.seen:
+                self.do(what)
+
+    def at_once(self) -> None:
+        """What is to be done before the first event."""
+        for n, what in self.at:
+            if n == 0:
+                self.do(what)
+
+    async def in_time(self, at: Iterable[tuple[float, str]]) -> None:
+        """The same at moments in seconds from now."""
+        begun = trio.current_time()
+        for seconds, what in sorted(at):
+            await trio.sleep_until(begun + seconds)
+            self.do(what)
+
+    def do(self, what: str) -> None:
+        """One thing, now."""
+        chain = self.session.chain
+        match what:
+            case "(interrupt)":
+                self.session.interrupt()
+            case "(drop)" | "(drop the first)" | "(edit)":
+                waiting = [a.id for a in chain.waiting]
+                id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.last_waiting() or "L1"
+                if what == DROP and waiting:
+                    id = waiting[-1]  # one that a tool has heard cannot be dropped any more
+                try:
+                    text = chain.drop(id)
+                except UserError:
+                    assert [a.id for a in chain.waiting] == waiting
+                else:
+                    assert id not in [a.id for a in chain.waiting]
+                    if what == EDIT:
+                        chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
+            case "(new)" if not self.session.is_closing:
+                try:
+                    chain.start_afresh()
+                except UserError:
+                    assert chain.is_running
+                except JournalError:
+                    pass  # the disk is full, and everything stays as it was
+                else:
+                    assert not chain.is_running
+            case "(another model)" if not self.session.is_closing and self.another is not None:
+                with suppress(JournalError):
+                    self.session.ask(self.another())
+            case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
+                assert isinstance(self.session.file, FullDisk)
+                self.session.file.room = {FULL: 0, NEARLY_FULL: SMALL, ROOM: math.inf}[what]
+            case _ if what in (NEW, ANOTHER_MODEL):
+                pass
+            case _ if chain.is_running or self.also_idle:
+                chain.submit(what.replace("‹›", self._number()))
+            case _:
+                pass
+
+    def _number(self) -> str:
+        self.sent += 1
+        return f"‹{self.sent}›"

@@ -1,0 +1,215 @@
+"""Each row of SPEC sections 3, 4 and 7, and each item of the test lists of the seeds, has a test with its marker.
+
+The markers are read from the source, so that the check holds however the tests are distributed and selected.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.house import ROOT
+
+SPEC = {
+    ("3", "states of a line"): """
+        queued
+        delivered
+        handled
+        returned, to the report
+        returned, to the editor
+        dropped
+        refused: full
+        refused: over-long, malformed, not writable
+        unsent
+        which state may follow which
+        delivered, then returned by a refusal
+    """,
+    ("3", "what a line can say while a run is active"): """
+        any text
+        !any text
+        Alt-Enter, Shift-Enter
+        stop and the other phrases
+        todo: ..., plan: ...
+        focus on, skip, also check, ignore, prefer
+        context: text
+        a line ending in ?, or status
+        then: text
+        /command
+        a line that begins with a space
+        case does not matter in keywords, and is kept after them
+        blank lines
+    """,
+    ("3", "with no run active"): """
+        a todo command
+        status
+        a stop
+        everything else
+        a query given as an argument
+        a line that races with the end of a run
+    """,
+    ("3", "plan commands"): """
+        add, complete, done, fail, list, show, clear
+        malformed
+        a number that does not exist
+        any other word after todo:
+    """,
+    ("4", "the safe points"): """
+        A: lines carried over
+        B: before going idle
+        C: before each tool, the first included
+        C acts only for urgent lines and stops
+        an urgent line takes the whole queue with it
+        a stop waits after the tools: the run ends
+        D: all waiting lines, after all results
+        all lines of one safe point are one message, each with its id
+        A and D come before a model call
+        the last iteration delivers nothing; todo lines are carried out
+        on the last iteration C still skips
+        max_iterations even if the reply was a final one
+        the limit's result is the last text, or a sentence of its own
+    """,
+    ("4", "tools and model errors"): """
+        an unknown tool, bad input, a timeout, an exception
+        killed while it ran, or never started
+        a stream that breaks
+        the last attempt
+        a reply that could not be sent back
+    """,
+    ("4", "stop reasons"): """
+        end_turn
+        stop_sequence
+        tool_use
+        max_tokens, under a handler's limit
+        max_tokens, text
+        max_tokens, a cut-off tool call
+        refusal
+        model_context_window_exceeded
+        pause_turn
+        a reply without content
+    """,
+    ("7", "ways to stop"): """
+        soft
+        urgent
+        stop, in a reply that streams
+        stop, in a tool
+        hard: Esc, Ctrl-C, SIGINT
+        exit: Ctrl-C twice
+        exit: Ctrl-D, SIGTERM, /quit
+        with no run active: Ctrl-C, Esc
+        text in the editor survives
+    """,
+    ("7", "what a stop shows"): """
+        thinking, none
+        tools, none
+        thinking, some
+        tools, some
+        answering, none
+        answering, some
+        the four fields
+        after an interrupt: the text, what is kept and what is dropped
+        the checks, at four places
+    """,
+    ("7", "endings"): """
+        each status: what becomes of waiting lines, with a follow-up among them and without
+        every status
+        each status: its exit code
+        done: none wait, follow-ups start the next run
+        max_iterations: carried over; headless with no run to follow: returned
+        limit_reached: time, tokens
+        limit_reached: cost
+        3: lines came back
+        3: a line was not sent
+        0: a line was dropped
+        143
+        2
+        several runs: the largest problem
+        text that goes back is placed above what is typed
+    """,
+}
+"""The rows by section and table, a row a line."""
+
+SEEDS = {
+    ("000", ""): """
+        an interjection after a tool completes
+        several rapid interjections
+        state transitions
+        metadata of an interjection
+        cleanup after an interjection
+    """,
+    ("002", ""): """
+        while text streams, no tools: B
+        while tools run: D, after all of them
+        urgent while several are queued: C
+        several messages rapidly: one injection
+        pairing of calls and results
+    """,
+    ("004", ""): """
+        rapid injections
+        a race at completion
+        each guidance kind
+        free text as guidance
+        redirect, results and count kept
+        add context, results and count kept
+        each phrase cancels
+        cancel while thinking
+        cancel before anything was done
+        cancel in the tools, no result yet
+        cancel in the tools, some results
+        cancel in the tools of a later round
+        cancel in the answer, no results
+        cancel in the answer, some results
+        cancel between two phases
+        cancel inside a long tool
+        cancel when nothing runs
+        a race of a stop at completion
+        cleanup after any ending
+    """,
+    ("003", ""): """
+        the check after the model's response
+        the check before each tool
+        the check after the tools
+        the check before the follow-up call
+        an interrupt while the reply streams
+        an interrupt while a tool runs
+        the states after an interrupt
+        an interrupt when nothing runs
+    """,
+}
+"""The same of the seeds, as far as they are about one agent."""
+
+
+def marked(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """The markers of a file: its kind, section and row, and the test that has it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                match decorator:
+                    case ast.Call(
+                        func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="spec" | "seed" as kind),
+                        args=[ast.Constant(value=str(section)), ast.Constant(value=str(row))],
+                    ):
+                        yield kind, section, row, node.name
+                    case _:
+                        pass
+
+
+MARKED = [mark for path in sorted(ROOT.glob("tests/**/test_*.py")) for mark in marked(path)]
+
+
+@pytest.mark.parametrize(("kind", "table"), [("spec", SPEC), ("seed", SEEDS)])
+def test_every_row_has_a_test_and_every_marker_a_row(kind: str, table: dict[tuple[str, str], str]) -> None:
+    rows = [(section, row.strip()) for (section, _), text in table.items() for row in text.strip().split("\n")]
+    assert len(rows) == len(set(rows)) > 10
+    assert set(rows) == {(section, row) for found, section, row, _ in MARKED if found == kind}
+
+
+def test_every_marker_is_on_a_test() -> None:
+    assert [name for *_, name in MARKED if not name.startswith("test_")] == []
+
+
+def test_every_test_of_the_contract_is_marked() -> None:
+    (path,) = ROOT.glob("tests/**/test_contract.py")
+    tests = {n.name for n in ast.parse(path.read_text()).body if getattr(n, "name", "").startswith("test_")}
+    assert tests == {name for kind, *_, name in marked(path) if kind == "spec"}
