@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES
 from chain.version import VERSION
+from chain.wording import MAIN
 from cli.show.text import clean, columns, flat
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class Commands:
         for accepted in self._chain.waiting:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
-            target = "" if accepted.agent == "main" else f" for {flat(accepted.agent)}"
+            target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
             rows.append((accepted.id, kind + target, _shortened(line.text)))
         return Answer("\n".join(_table(rows)) or "Nothing waits.")
 

@@ -157,11 +157,11 @@ def fires(moment: Moment, event: events.Event) -> bool:
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name
-        case AtIteration(n), events.IterationStarted(agent="main"):
+        case AtIteration(n), events.IterationStarted(agent=MAIN):
             return event.iteration == n
-        case AtAnswer(), events.Reply(agent="main"):
+        case AtAnswer(), events.Reply(agent=MAIN):
             return event.tool_calls == 0
-        case AtDone(), events.Result(agent="main"):
+        case AtDone(), events.Result(agent=MAIN):
             return True
         case _:
             return False

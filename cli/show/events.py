@@ -19,7 +19,7 @@ from typing import Any, assert_never
 from chain import events
 from chain.events import Event
 from chain.lines.parse import is_stop
-from chain.wording import STOPPED_BY_RULE, counted
+from chain.wording import MAIN, STOPPED_BY_RULE, counted
 from cli.show.text import Flow, clean, cut, flat
 
 MAX_ROWS = 20
@@ -93,7 +93,7 @@ class Renderer:
     def lines(self, event: Event) -> list[str]:
         """The rows to show for this event, without newlines; often none."""
         rows = [*self._finish_thinking(event), *self._release_held(event), *self._rows(event)]
-        if event.agent == "main":
+        if event.agent == MAIN:
             return rows
         return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
 
@@ -195,7 +195,7 @@ class Renderer:
         return self._line("✗", text, "red") if event.is_error else self._line("✓", text, "green")
 
     def _queued(self, event: events.LineQueued) -> list[str]:
-        target = "" if event.target_agent == "main" else f" {event.target_agent}"
+        target = "" if event.target_agent == MAIN else f" {event.target_agent}"
         rows = [self._line("📤", f"Interrupting{target}: {event.text}", "bold")]
         if (guidance := event.adjustment) is not None:
             rows.append(self._line("↪", f"{_GUIDANCE.get(guidance.type, guidance.type)}: {guidance.value}", "cyan"))
@@ -208,7 +208,7 @@ class Renderer:
         return rows
 
     def _interruption(self, event: events.UserInterruption) -> list[str]:
-        target = "" if event.target_agent == "main" else f" of {flat(event.target_agent)}"
+        target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
         when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
         banner = f"[{self._sign('🔔')} INTERRUPTION{target} {when}]"
         where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
@@ -323,7 +323,7 @@ class LiveRenderer(Renderer):
     @property
     def tail(self) -> str:
         """The unfinished row of the main agent's reply or thought."""
-        flow = self._flows.get("main") or self._thinking.get("main")
+        flow = self._flows.get(MAIN) or self._thinking.get(MAIN)
         return "" if flow is None else flow.tail
 
     def resize(self, width: int) -> list[str]:

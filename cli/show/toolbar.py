@@ -16,7 +16,7 @@ from math import ceil
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, parse_line
-from chain.wording import counted
+from chain.wording import MAIN, counted
 from cli.show.events import is_stop_receipt
 from cli.show.text import columns, flat
 
@@ -96,11 +96,11 @@ class Toolbar:
                 self._tools[event.agent, event.id] = _Tool(event.agent, event.name, event.time)
             case events.ToolResult():
                 self._tools.pop((event.agent, event.id), None)
-                if event.agent == "main" and not self._tools:
+                if event.agent == MAIN and not self._tools:
                     self._step = _Step("thinking", event.time)
-            case events.Result() if event.agent != "main":
+            case events.Result() if event.agent != MAIN:
                 self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.agent}
-            case _ if event.agent == "main":
+            case _ if event.agent == MAIN:
                 self._update_from_main(event)
             case _:
                 pass  # a child's steps are not shown, only its tools
@@ -137,7 +137,7 @@ class Toolbar:
             return f"{self._signs.stop}Stopping"
         return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); Esc kills it"
 
-    def row(self, *, width: int, now: float, waiting: int, typed: str, target: str = "main") -> str:
+    def row(self, *, width: int, now: float, waiting: int, typed: str, target: str = MAIN) -> str:
         """The row, at most ``width`` columns of it.
 
         ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``target`` the agent that the next line
@@ -200,7 +200,7 @@ class Toolbar:
     def _right(self, typed: str, waiting: int, target: str) -> str:
         """What Enter would do; with nothing typed, the agent that the next line goes to."""
         signs = self._signs
-        agent = self._name(target) or "main"
+        agent = self._name(target) or MAIN
         if not typed.strip():
             return f"{signs.to}{agent}" if self._is_running else ""
         if len(typed) > MAX_LINE:
