@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from chain import events
+from chain import events, wording
 from chain.errors import UserError
 
 
@@ -157,11 +157,11 @@ def fires(moment: Moment, event: events.Event) -> bool:
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name
-        case AtIteration(n), events.IterationStarted(agent=MAIN):
+        case AtIteration(n), events.IterationStarted(agent=wording.MAIN):
             return event.iteration == n
-        case AtAnswer(), events.Reply(agent=MAIN):
+        case AtAnswer(), events.Reply(agent=wording.MAIN):
             return event.tool_calls == 0
-        case AtDone(), events.Result(agent=MAIN):
+        case AtDone(), events.Result(agent=wording.MAIN):
             return True
         case _:
             return False
