@@ -677,6 +677,7 @@ async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_pat
         assert await stage.end() == 3
 
         (refused,) = [o for o in stage.objects if o["type"] == "line_refused"]
+        assert refused["origin"] == "json"
         assert refused["reason"].startswith(f"line 1 of the input was not understood ({MALFORMED[text]}); write ")
         assert '{"type":"interrupt"}' in refused["reason"]
         assert len(refused["text"]) <= 200

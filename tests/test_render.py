@@ -145,6 +145,14 @@ def test_a_verbatim_line_that_looks_like_guidance_is_none() -> None:
     assert "↪ focus: Docs" not in shown(queued(" focus on Docs"))
 
 
+def test_a_line_is_shown_as_its_event_describes_it_whatever_its_text_looks_like() -> None:
+    plain = events.LineQueued(
+        id="L1", text="!focus on Docs", kind="redirect", urgency="next", target_agent="main", waiting=1, origin="json"
+    )
+
+    assert shown(plain) == ["📤 Interrupting: !focus on Docs", "⏳ Will inject at next safe point"]
+
+
 def test_a_full_channel_is_told_with_the_line_that_was_refused() -> None:
     refused = events.LineRefused(
         id="", text="use\nB", kind="redirect", urgency="next", target_agent="main", waiting=10, origin="prompt",

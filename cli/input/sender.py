@@ -25,7 +25,7 @@ AHEAD = 1_000
 AHEAD_CHARS = 20 * MAX_LINE
 """Characters of the lines that may wait for room, and of those that may wait for their moments."""
 
-_GOES_ON = ("done", "cancelled")
+_COMPLETE = ("done", "cancelled")
 """The endings after which a held line may start the next run: the run was complete, or the line came after its stop."""
 
 OVERTAKEN = "a stop overtook it while it waited for room"
@@ -187,7 +187,7 @@ class Sender:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
         last = self._chain.last_status
-        if self._chain.is_running or last is None or last.startswith(_GOES_ON) or isinstance(line.moment, AtDone):
+        if self._chain.is_running or last is None or last.startswith(_COMPLETE) or isinstance(line.moment, AtDone):
             self._submit(line)
         else:
             self.report_unsent(line, RUN_ENDED)
