@@ -1,23 +1,25 @@
 """Esc at every place where it could go wrong, on trio's test clock: what is cancelled, kept, told and given back.
 
-The four places are those at which seed 003 found no check: after the model's response, before each tool, after the
-tools, before the follow-up call. Each test ends in ``check_aftermath``: nothing started after the interrupt, the
-conversation says what happened, every line has its receipt, and the next run works on the same session.
+The places are rows of a table, the first of them those at which seed 003 found no check: after the model's response,
+before each tool, after the tools, before the follow-up call. Each test ends in ``check_aftermath``: nothing started
+after the interrupt, the conversation says what happened, every line has its receipt, and the next run works on the same
+session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pytest
 import trio
-from support import MemoryFile, Session, at, check_invariants, open_session
+from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, check_invariants, open_session
 from support.gates import Gates
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.agent.conversation import INTERRUPTED, SKIPPED
 from chain.errors import ModelError
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted.model import ScriptedModel
@@ -39,14 +41,15 @@ UNWELL = """
 rules:
   - {text: The answer., error: {message: overloaded, retryable: true, retry_after: 500, times: 1, after: 3}}
 """
+ANSWER = "rules: [{text: The answer.}]"
 
 
 @dataclass
 class Mark:
     """An interrupt, and what had been called by then."""
 
-    session: Session
     gates: Gates
+    session: Session = field(init=False)
     requests: int = -1
     begun: int = -1
     started: int = -1
@@ -95,105 +98,270 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
     check_invariants(session)
 
 
-# ------------------------------------------------------------------------------------------ the four places of seed 003
+class Watched(MemoryFile):
+    """A disk that does something as a record with these words is written."""
+
+    words = b"(nothing)"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act: Callable[[], object] = lambda: None
+
+    def append(self, data: bytes) -> None:
+        super().append(data)
+        if self.words in data:
+            self.words = b"(nothing)"
+            self.act()
 
 
-async def test_after_the_models_response_its_tools_do_not_run() -> None:
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.Reply, mark.strike)
-        session.chain.submit("Do the task")
-        skipped = f"{SKIPPED} | {SKIPPED}"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", skipped], phase="answering")
+# ------------------------------------------------------------------------------------------------- tools that misbehave
 
 
-async def test_before_each_tool_the_first_the_tool_does_not_run() -> None:
-    """The start is on record by then, so the result says that there may be effects, though there are none."""
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.ToolCall, mark.strike)
-        session.chain.submit("Do the task")
-        results = f"{INTERRUPTED} | {SKIPPED}"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
-
-
-async def test_before_each_tool_the_one_after_another_does_not_start() -> None:
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.ToolResult, mark.strike)
-        session.chain.submit("Do the task")
-        results = f"waited a | {SKIPPED}"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
-        assert session.of(events.Result)[0].partial_results == ("waited a",)
-
-
-async def test_after_the_tools_no_line_is_delivered_and_no_call_is_made() -> None:
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        at(session, events.ToolResult, mark.strike, nth=2)
-        session.chain.submit("Do the task")
-        results = "waited a | waited b"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
-        assert session.state("L2") == "returned"
-
-
-async def test_before_the_follow_up_call_the_model_is_not_asked() -> None:
-    """Between two iterations: the second is counted and told of, and its call is not made."""
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.IterationStarted, mark.strike, nth=2)
-        session.chain.submit("Do the task")
-        results = "waited a | waited b"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="thinking")
-        assert session.of(events.Result)[0].iterations == 2
-
-
-# -------------------------------------------------------------------------------------------------- when and how often
-
-
-async def test_twice_in_a_row_is_as_once() -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        mark.strike()
-        mark.strike()
-        await check_aftermath(
-            mark, ["Do the task", "Looking. | wait | wait", f"{INTERRUPTED} | {SKIPPED}"], phase="tools"
-        )
-        assert len(session.of(events.Result)) == 2
-
-
-async def test_twice_the_second_time_as_the_tool_is_taken_down_is_as_once() -> None:
-    session: Session
-    struck: list[str] = []
-
+def shielding(mark: Mark, *, goes_on: bool) -> list[Tool]:
     @tool
     async def wait(ctx: ToolContext, at: str) -> str:
-        """Wait."""
-        try:
-            await trio.sleep_forever()
-        finally:
-            struck.append(at)
-            session.chain.interrupt()
+        """Wait, and let nobody interrupt."""
+        with trio.CancelScope(shield=True):
+            await mark.gates.work(at)
+        if goes_on:
+            await trio.lowlevel.checkpoint()
+        return f"waited {at}"
 
-    gates = Gates()
-    async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
+    return [wait]
+
+
+def shielding_one_of_two(mark: Mark) -> list[Tool]:
+    @tool(read_only=True)
+    async def wait(ctx: ToolContext, at: str) -> str:
+        """Wait, or not."""
+        if at == "a":
+            with trio.CancelScope(shield=True):
+                await mark.gates.work(at)
+            await trio.lowlevel.checkpoint()
+        return f"waited {at}"
+
+    return [wait]
+
+
+def striking_again(mark: Mark) -> list[Tool]:
+    @tool
+    async def wait(ctx: ToolContext, at: str) -> str:
+        """Interrupt once more on being taken down."""
+        try:
+            await mark.gates.work(at)
+        finally:
+            mark.gates.did.append(f"struck {at}")
+            mark.session.chain.interrupt()
+
+    return [wait]
+
+
+def striking(mark: Mark, *, fails: bool) -> list[Tool]:
+    @tool
+    async def wait(ctx: ToolContext, at: str) -> str:
+        """Interrupt as the last thing."""
+        if not fails:
+            await trio.lowlevel.checkpoint()
         mark.strike()
-        await check_aftermath(
-            mark, ["Do the task", "Looking. | wait | wait", f"{INTERRUPTED} | {SKIPPED}"], phase="tools"
-        )
-        assert struck == ["a"]
+        if fails:
+            raise ValueError("no")
+        return f"waited {at}"
+
+    return [wait]
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+AT_ONCE = "before the run's first step"
+QUIET = "when everything waits"
+
+ASKS = "Looking. | wait | wait"
+CUT = f"{INTERRUPTED} | {SKIPPED}"
+BOTH = "waited a | waited b"
+LINE = "use the other file"
+ENTERED = f"USER INTERRUPTION: {LINE}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """When the key is pressed, and the conversation and the phase that this leaves.
+
+    ``when`` is a moment above, an event and its number, the words of a record that is just written, or ``None`` where a
+    tool presses it. ``says`` are lines in the step of the first event of a kind, ``lines`` those that are typed before
+    the key. ``becomes`` are the states of all of them, and ``result`` fields of the run's result. ``holds``: a tool
+    keeps the run from ending until its gate is opened. ``jumps``: how often the clock is moved on.
+    """
+
+    when: str | bytes | tuple[type[events.Event], int] | None
+    conversation: Sequence[str]
+    phase: str
+    model: str = MODEL
+    tools: Callable[[Mark], list[Tool]] = lambda mark: mark.gates.tools
+    is_open: bool = True
+    says: Mapping[type[events.Event], str] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+    becomes: Sequence[str] = ()
+    times: int = 1
+    holds: bool = False
+    jumps: int = 0
+    retries: int = 0
+    did: Sequence[str] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    # The four places of seed 003. The start of a tool is on record when it is told of, so the result says that there
+    # may be effects, though there are none.
+    "after the model's response": Case((events.Reply, 1), [ASKS, f"{SKIPPED} | {SKIPPED}"], "answering"),
+    "before the first tool": Case((events.ToolCall, 1), [ASKS, CUT], "tools"),
+    "before another tool": Case((events.ToolResult, 1), [ASKS, f"waited a | {SKIPPED}"], "tools"),
+    "after the tools, where a line waits": Case(
+        (events.ToolResult, 2), [ASKS, BOTH], "tools", says={events.ToolCall: LINE}, becomes=["returned"]
+    ),
+    "before the follow-up call, which is counted and not made": Case(
+        (events.IterationStarted, 2), [ASKS, BOTH], "thinking", result={"iterations": 2}
+    ),
+    # When and how often.
+    "twice in a row": Case(QUIET, [ASKS, CUT], "tools", is_open=False, times=2),
+    "twice, the second time as the tool is taken down": Case(
+        QUIET, [ASKS, CUT], "tools", tools=striking_again, is_open=False, did=["+a", "!a", "struck a"]
+    ),
+    "before the first step": Case(AT_ONCE, [], "thinking"),
+    "before the first step, where a line waits": Case(
+        AT_ONCE, [], "thinking", lines=["context: it is late"], becomes=["returned"]
+    ),
+    "during the wait before another attempt": Case(QUIET, [], "thinking", model=UNWELL, retries=1),
+    "in the step in which a retry is told of": Case((events.Retry, 1), [], "thinking", model=UNWELL, retries=1),
+    "while text streams, which is kept, and the calls to come are not": Case(
+        (events.TextDelta, 2), ["Let me l"], "answering", model=STREAM, jumps=2, result={"replies": ("Let me l",)}
+    ),
+    # In the very step of something else.
+    "as a tool ends": Case(None, [ASKS, f"waited a | {SKIPPED}"], "tools", tools=partial(striking, fails=False)),
+    "as a tool fails": Case(
+        None, [ASKS, f"wait failed: ValueError: no | {SKIPPED}"], "tools", tools=partial(striking, fails=True)
+    ),
+    "as a line is told to be delivered, which no model reads": Case(
+        (events.UserInterruption, 1),
+        [ASKS, BOTH, ENTERED],
+        "thinking",
+        says={events.ToolCall: LINE},
+        becomes=["delivered"],
+    ),
+    "as a line is written into the conversation": Case(
+        b"USER INTERRUPTION", [ASKS, BOTH, ENTERED], "thinking", says={events.ToolCall: LINE}, becomes=["delivered"]
+    ),
+    # The event waits until the line is on the disk, and so does the model call; the answer is over by then.
+    "as a line is delivered after the answer": Case(
+        (events.UserInterruption, 1),
+        ["The answer.", ENTERED],
+        "thinking",
+        model=ANSWER,
+        says={events.Reply: LINE},
+        becomes=["delivered"],
+    ),
+    "in the step of the final reply, where a follow-up waits": Case(
+        (events.Reply, 1),
+        ["The answer."],
+        "answering",
+        model=ANSWER,
+        says={events.Reply: "then: Do the next task"},
+        becomes=["returned"],
+    ),
+    # Tools that are waited for.
+    "in a tool that shields itself": Case(
+        QUIET,
+        [ASKS, f"waited a | {SKIPPED}"],
+        "tools",
+        tools=partial(shielding, goes_on=False),
+        is_open=False,
+        holds=True,
+        becomes=["returned"],
+    ),
+    "in a tool that shields itself, and goes on": Case(
+        QUIET,
+        [ASKS, CUT],
+        "tools",
+        tools=partial(shielding, goes_on=True),
+        is_open=False,
+        holds=True,
+        becomes=["returned"],
+    ),
+    "in a batch of parallel tools, of which one has ended": Case(
+        QUIET,
+        [ASKS, f"{INTERRUPTED} | waited b"],
+        "tools",
+        tools=shielding_one_of_two,
+        is_open=False,
+        holds=True,
+        becomes=["returned"],
+    ),
+    # Lines that wait.
+    "where lines wait": Case(
+        QUIET,
+        [ASKS, CUT],
+        "tools",
+        is_open=False,
+        lines=[LINE, "!at once", "context: it is late"],
+        becomes=["returned"] * 3,
+    ),
+    "where a follow-up waits, which starts no run": Case(
+        QUIET, [ASKS, CUT], "tools", is_open=False, lines=["then: Do the next task"], becomes=["returned"]
+    ),
+}
+
+
+async def play(case: Case, session: Session, disk: Watched, press: Callable[[], object]) -> None:
+    """Begin the run of a case, and press the key when it is time."""
+    for kind, line in case.says.items():
+        at(session, kind, partial(session.chain.submit, line))
+    match case.when:
+        case bytes(words):
+            disk.words, disk.act = words, press
+        case (kind, nth):
+            at(session, kind, press, nth)
+        case _:
+            pass
+    session.chain.submit("Do the task")
+    if case.when == QUIET:
+        await wait_all_tasks_blocked()
+    for line in case.lines:
+        session.chain.submit(line)
+    if case.when in (QUIET, AT_ONCE):
+        for _ in range(case.times):
+            press()
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_an_interrupt(name: str, mock_clock: MockClock) -> None:
+    case = CASES[name]
+    mark, disk = Mark(Gates(is_open=case.is_open)), Watched()
+    async with open_session(case.model, tools=case.tools(mark), file=disk) as session:
+        mark.session = session
+        await play(case, session, disk, mark.strike)
+        for _ in range(case.jumps):
+            await wait_all_tasks_blocked()
+            mock_clock.jump(100)
+        if case.holds:
+            await wait_all_tasks_blocked()
+            assert session.chain.is_running
+            assert session.chain.submit("are you there?").what == "queued"
+            mark.gates.let_all()
+        await session.chain.wait_idle()
+        assert len(session.of(events.RunStarted)) == 1
+        await check_aftermath(mark, ["Do the task", *case.conversation], phase=case.phase)
+        assert len(session.of(events.RunStarted)) == len(session.of(events.Result)) == 2
+        interrupted = session.of(events.Result)[0]
+        found = [text for said in case.conversation for text in said.split(" | ") if text.startswith("waited")]
+        assert interrupted.partial_results == tuple(found)
+        assert {name: getattr(interrupted, name) for name in case.result} == case.result
+        became = [(r.state, r.reason) for r in session.chain.receipts[1:-1]]
+        assert became == [(state, "interrupted" if state == "returned" else "") for state in case.becomes]
+        assert len(session.of(events.Retry)) == case.retries
+        assert not case.did or mark.gates.did == case.did
+        assert trio.current_time() == 100 * case.jumps
+
+
+# ------------------------------------------------------------------------------------------------------ too late for it
 
 
 async def test_when_idle_it_leaves_nothing_behind() -> None:
@@ -220,99 +388,7 @@ async def test_in_the_step_of_a_runs_result_it_is_too_late_and_leaves_nothing_be
         check_invariants(session)
 
 
-async def test_before_the_runs_first_step_no_model_is_asked() -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        mark.strike()
-        await check_aftermath(mark, ["Do the task"], phase="thinking")
-
-
-async def test_before_the_runs_first_step_lines_that_wait_come_back_and_are_not_delivered() -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        session.chain.submit("context: it is late")
-        mark.strike()
-        await check_aftermath(mark, ["Do the task"], phase="thinking")
-        assert session.state("L2") == "returned"
-
-
-async def test_during_retry_backoff_the_wait_ends_at_once(mock_clock: MockClock) -> None:
-    gates = Gates()
-    async with open_session(UNWELL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.Retry)) == 1
-        mark.strike()
-        await check_aftermath(mark, ["Do the task"], phase="thinking")
-        assert trio.current_time() == 0
-
-
-async def test_in_the_step_in_which_a_retry_is_told_of_no_second_call_is_made(mock_clock: MockClock) -> None:
-    gates = Gates()
-    async with open_session(UNWELL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.Retry, mark.strike)
-        session.chain.submit("Do the task")
-        await check_aftermath(mark, ["Do the task"], phase="thinking")
-
-
-async def test_while_text_streams_it_is_cut_and_kept_and_the_calls_to_come_are_dropped(mock_clock: MockClock) -> None:
-    gates = Gates()
-    async with open_session(STREAM, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.TextDelta, mark.strike, nth=2)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        mock_clock.jump(100)
-        await wait_all_tasks_blocked()
-        mock_clock.jump(100)
-        await check_aftermath(mark, ["Do the task", "Let me l"], phase="answering")
-        assert session.of(events.Result)[0].replies == ("Let me l",)
-        assert trio.current_time() == 200
-
-
 # ------------------------------------------------------------------------------------------------- in the very step of
-
-
-async def test_in_the_step_in_which_a_tool_ends_its_result_is_kept() -> None:
-    session: Session
-    gates = Gates()
-    mark: Mark
-
-    @tool
-    async def wait(ctx: ToolContext, at: str) -> str:
-        """Interrupt as the last thing."""
-        await trio.lowlevel.checkpoint()
-        mark.strike()
-        return f"waited {at}"
-
-    async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", f"waited a | {SKIPPED}"], phase="tools")
-
-
-async def test_in_the_step_in_which_a_tool_fails_its_error_is_kept() -> None:
-    session: Session
-    gates = Gates()
-    mark: Mark
-
-    @tool
-    async def wait(ctx: ToolContext, at: str) -> str:
-        """Interrupt as the last thing."""
-        mark.strike()
-        raise ValueError("no")
-
-    async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        results = f"wait failed: ValueError: no | {SKIPPED}"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
 
 
 @dataclass
@@ -349,10 +425,10 @@ class Closing:
 async def test_in_the_step_in_which_a_reply_arrives_it_is_kept_and_nothing_comes_of_it(
     rule: str, conversation: list[str]
 ) -> None:
-    gates = Gates()
+    mark = Mark(gates := Gates())
     model = Closing(ScriptedModel.parse(f"rules:\n  - {rule}\n  - {{text: The answer.}}"))
     async with open_session(model, tools=gates.tools) as session:
-        mark = Mark(session, gates)
+        mark.session = session
 
         def once() -> None:
             model.act = lambda: None
@@ -374,9 +450,9 @@ async def test_a_model_that_fails_since_it_was_interrupted_is_no_error_of_the_ru
                     raise ModelError("the connection was cut", retryable=True)
             return await self.inner.reply(request, on_delta)
 
-    gates = Gates()
+    mark = Mark(Gates())
     async with open_session(Failing(ScriptedModel.parse("rules: [{text: The answer.}]"))) as session:
-        mark = Mark(session, gates)
+        mark.session = session
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mark.strike()
@@ -384,67 +460,14 @@ async def test_a_model_that_fails_since_it_was_interrupted_is_no_error_of_the_ru
         assert session.of(events.Error) == []
 
 
-async def test_while_a_line_is_delivered_it_stays_delivered_and_no_model_reads_it() -> None:
-    gates = Gates(is_open=True)
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        at(session, events.UserInterruption, mark.strike)
-        session.chain.submit("Do the task")
-        entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", *entered], phase="thinking")
-        assert session.state("L2") == "delivered"
-
-
-class Watched(MemoryFile):
-    """A disk that does something as a record with these words is written."""
-
-    words = b"(nothing)"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.act: Callable[[], object] = lambda: None
-
-    def append(self, data: bytes) -> None:
-        super().append(data)
-        if self.words in data:
-            self.words = b"(nothing)"
-            self.act()
-
-
-async def test_while_a_line_is_written_into_the_conversation_it_is_delivered_and_no_model_reads_it() -> None:
-    gates, disk = Gates(is_open=True), Watched()
-    async with open_session(MODEL, tools=gates.tools, file=disk) as session:
-        mark = Mark(session, gates)
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        disk.words, disk.act = b"USER INTERRUPTION", mark.strike
-        session.chain.submit("Do the task")
-        entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", *entered], phase="thinking")
-        assert session.state("L2") == "delivered"
-
-
-async def test_while_a_line_is_delivered_after_the_answer_it_stays_delivered() -> None:
-    gates = Gates()
-    async with open_session("rules: [{text: The answer.}]") as session:
-        mark = Mark(session, gates)
-        at(session, events.Reply, lambda: session.chain.submit("and more"))
-        at(session, events.UserInterruption, mark.strike)
-        session.chain.submit("Do the task")
-        # The event waits until the line is on the disk, and so does the model call; the answer is over by then.
-        entered = ["The answer.", "USER INTERRUPTION: and more"]
-        await check_aftermath(mark, ["Do the task", *entered], phase="thinking")
-        assert session.state("L2") == "delivered"
-
-
 # --------------------------------------------------------------------------------------------------------- slow things
 
 
 async def test_while_the_journal_is_flushed_the_run_ends_at_once_and_is_told_once_the_disk_is_done() -> None:
-    gates, disk = Gates(), MemoryFile()
+    mark, disk = Mark(gates := Gates()), MemoryFile()
     disk.hold()
     async with open_session(MODEL, tools=gates.tools, file=disk) as session:
-        mark = Mark(session, gates)
+        mark.session = session
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert session.model.requests == []
@@ -457,9 +480,9 @@ async def test_while_the_journal_is_flushed_the_run_ends_at_once_and_is_told_onc
 
 
 async def test_while_the_journal_is_flushed_before_a_follow_up_call_the_call_is_not_made() -> None:
-    gates, disk = Gates(), MemoryFile()
+    mark, disk = Mark(gates := Gates()), MemoryFile()
     async with open_session(MODEL, tools=gates.tools, file=disk) as session:
-        mark = Mark(session, gates)
+        mark.session = session
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         disk.hold()
@@ -475,110 +498,7 @@ async def test_while_the_journal_is_flushed_before_a_follow_up_call_the_call_is_
         assert session.state("L2") == "delivered"
 
 
-def shielding(gates: Gates, *, goes_on: bool) -> Tool:
-    @tool
-    async def wait(ctx: ToolContext, at: str) -> str:
-        """Wait, and let nobody interrupt."""
-        with trio.CancelScope(shield=True):
-            await gates.work(at)
-        if goes_on:
-            await trio.lowlevel.checkpoint()
-        return f"waited {at}"
-
-    return wait
-
-
-@pytest.mark.parametrize(("goes_on", "first"), [(False, "waited a"), (True, INTERRUPTED)])
-async def test_a_tool_that_shields_itself_is_waited_for_then_the_run_ends(goes_on: bool, first: str) -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=[shielding(gates, goes_on=goes_on)]) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        mark.strike()
-        await wait_all_tasks_blocked()
-        assert session.chain.is_running
-        assert session.chain.submit("are you there?").what == "queued"
-        gates.let_all()
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", f"{first} | {SKIPPED}"], phase="tools")
-        assert session.state("L2") == "returned"
-
-
-async def test_during_a_batch_of_parallel_tools_those_that_ended_keep_their_results(mock_clock: MockClock) -> None:
-    gates = Gates("b")
-
-    @tool(read_only=True)
-    async def wait(ctx: ToolContext, at: str) -> str:
-        """Wait, or not."""
-        with trio.CancelScope(shield=True):
-            await gates.work(at)
-        if at == "a":
-            await trio.lowlevel.checkpoint()
-        return f"waited {at}"
-
-    async with open_session(MODEL, tools=[wait]) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        mark.strike()
-        await wait_all_tasks_blocked()
-        assert session.chain.is_running
-        gates.let_all()
-        results = f"{INTERRUPTED} | waited b"
-        await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", results], phase="tools")
-        assert session.of(events.Result)[0].partial_results == ("waited b",)
-
-
 # --------------------------------------------------------------------------------------------------- lines, and stops
-
-
-async def test_lines_that_wait_come_back() -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        for line in ("use the other file", "!at once", "context: it is late"):
-            session.chain.submit(line)
-        mark.strike()
-        await check_aftermath(
-            mark, ["Do the task", "Looking. | wait | wait", f"{INTERRUPTED} | {SKIPPED}"], phase="tools"
-        )
-        for id in ("L2", "L3", "L4"):
-            [receipt] = [r for r in session.chain.receipts if r.id == id]
-            assert (receipt.state, receipt.reason) == ("returned", "interrupted")
-
-
-async def test_a_follow_up_that_waits_comes_back_and_starts_no_run() -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=gates.tools) as session:
-        mark = Mark(session, gates)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        session.chain.submit("then: Do the next task")
-        mark.strike()
-        await session.chain.wait_idle()
-        assert len(session.of(events.RunStarted)) == 1
-        await check_aftermath(
-            mark, ["Do the task", "Looking. | wait | wait", f"{INTERRUPTED} | {SKIPPED}"], phase="tools"
-        )
-        assert session.state("L2") == "returned"
-
-
-async def test_in_the_step_of_the_final_reply_a_follow_up_starts_no_run() -> None:
-    gates = Gates()
-    async with open_session("rules: [{text: The answer.}]") as session:
-        mark = Mark(session, gates)
-
-        def both() -> None:
-            session.chain.submit("then: Do the next task")
-            mark.strike()
-
-        at(session, events.Reply, both)
-        session.chain.submit("Do the task")
-        await check_aftermath(mark, ["Do the task", "The answer."], phase="answering")
-        assert session.state("L2") == "returned"
-        assert len(session.of(events.RunStarted)) == 2
 
 
 @pytest.mark.parametrize("is_at_once", [True, False])
@@ -586,9 +506,9 @@ async def test_in_the_step_of_the_final_reply_a_follow_up_starts_no_run() -> Non
 async def test_a_stop_and_an_interrupt_while_a_tool_runs_are_an_interrupt_in_either_order(
     first: str, is_at_once: bool
 ) -> None:
-    gates = Gates()
-    async with open_session(MODEL, tools=[shielding(gates, goes_on=True)]) as session:
-        mark = Mark(session, gates)
+    mark = Mark(gates := Gates())
+    async with open_session(MODEL, tools=shielding(mark, goes_on=True)) as session:
+        mark.session = session
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         for what in ("stop", "interrupt") if first == "stop" else ("interrupt", "stop"):
@@ -610,9 +530,9 @@ async def test_a_stop_and_an_interrupt_while_a_tool_runs_are_an_interrupt_in_eit
 async def test_a_stop_and_an_interrupt_while_text_streams_are_an_interrupt_in_either_order(
     first: str, mock_clock: MockClock
 ) -> None:
-    gates = Gates()
+    mark = Mark(gates := Gates())
     async with open_session(STREAM, tools=gates.tools) as session:
-        mark = Mark(session, gates)
+        mark.session = session
 
         def both() -> None:
             for what in ("stop", "interrupt") if first == "stop" else ("interrupt", "stop"):
@@ -630,8 +550,7 @@ async def test_a_stop_and_an_interrupt_while_text_streams_are_an_interrupt_in_ei
 
 
 async def test_an_interrupt_after_a_stop_that_has_ended_the_run_does_nothing(mock_clock: MockClock) -> None:
-    gates = Gates()
-    async with open_session(STREAM, tools=gates.tools) as session:
+    async with open_session(STREAM, tools=Gates().tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("stop")
@@ -646,8 +565,7 @@ async def test_an_interrupt_after_a_stop_that_has_ended_the_run_does_nothing(moc
 
 
 async def test_a_stop_cuts_a_reply_that_streams_without_waiting_for_its_next_piece(mock_clock: MockClock) -> None:
-    gates = Gates()
-    async with open_session(STREAM, tools=gates.tools) as session:
+    async with open_session(STREAM, tools=Gates().tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mock_clock.jump(100)
@@ -660,22 +578,6 @@ async def test_a_stop_cuts_a_reply_that_streams_without_waiting_for_its_next_pie
         assert (result.status, result.phase_reached) == ("cancelled", "answering")
         assert result.result == "Let\n\nWhat would you like to do instead?"
         assert told(session) == ["Do the task", "Let ", STOP_NOTE]
-        check_invariants(session)
-
-
-async def test_a_stop_during_retry_backoff_ends_the_wait_at_once(mock_clock: MockClock) -> None:
-    async with open_session(UNWELL) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.Retry)) == 1
-        session.chain.submit("stop")
-        await wait_all_tasks_blocked()
-        assert not session.chain.is_running
-        assert trio.current_time() == 0
-        assert (session.result.status, session.result.phase_reached) == ("cancelled", "thinking")
-        assert len(session.model.requests) == 1
-        assert told(session) == ["Do the task", STOP_NOTE]
-        assert (await session.run("Do another task")).status == "done"
         check_invariants(session)
 
 
@@ -701,34 +603,42 @@ async def test_a_model_that_fails_in_the_step_of_a_stop_is_no_error_of_the_run(r
         check_invariants(session)
 
 
-async def test_a_stop_before_the_runs_first_step_gives_back_what_waits() -> None:
-    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        session.chain.submit("Do the task")
-        session.chain.submit("use the other file")
-        session.chain.submit("stop")
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.phase_reached) == ("cancelled", "thinking")
-        assert session.model.requests == []
-        assert session.state("L2") == "returned"
-        assert told(session) == ["Do the task", STOP_NOTE]
+STOPS = {
+    "during the wait before another attempt": (Case(QUIET, [], "thinking", model=UNWELL, retries=1), 1),
+    "before the first step, which gives back what waits": (
+        Case(AT_ONCE, [], "thinking", lines=[LINE], becomes=["returned", "handled"]),
+        0,
+    ),
+    # The text beside the calls was shown long ago, and the reply to come has not begun.
+    "after the tools": (Case((events.IterationStarted, 2), [ASKS, BOTH], "thinking", becomes=["handled"]), 1),
+    "as a line is delivered after the tools": (
+        Case(
+            (events.UserInterruption, 1),
+            [ASKS, BOTH, ENTERED],
+            "thinking",
+            says={events.ToolCall: LINE},
+            becomes=["delivered", "handled"],
+        ),
+        1,
+    ),
+}
+"""And how many requests there were."""
+
+
+@pytest.mark.parametrize("name", STOPS)
+async def test_a_stop(name: str, mock_clock: MockClock) -> None:
+    case, requests = STOPS[name]
+    disk = Watched()
+    async with open_session(case.model, tools=Gates(is_open=True).tools, file=disk) as session:
+        await play(case, session, disk, partial(session.chain.submit, "stop"))
+        await wait_all_tasks_blocked()
+        assert not session.chain.is_running
+        assert session.result.status == ("cancelled_with_partial" if BOTH in case.conversation else "cancelled")
+        assert session.result.phase_reached == case.phase
+        assert len(session.model.requests) == requests
+        assert told(session) == ["Do the task", *case.conversation, STOP_NOTE]
+        assert [r.state for r in session.chain.receipts[1:]] == (case.becomes or ["handled"])
+        assert len(session.of(events.Retry)) == case.retries
         assert (await session.run("Do another task")).status == "done"
-        check_invariants(session)
-
-
-async def test_a_stop_after_the_tools_is_one_of_the_thinking_phase() -> None:
-    """The text beside the calls was shown long ago, and the reply to come has not begun."""
-    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, events.IterationStarted, lambda: session.chain.submit("stop"), nth=2)
-        result = await session.run("Do the task")
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        check_invariants(session)
-
-
-async def test_a_stop_as_a_line_is_delivered_after_the_tools_is_one_of_the_thinking_phase() -> None:
-    async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
-        at(session, events.UserInterruption, lambda: session.chain.submit("stop"))
-        result = await session.run("Do the task")
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        assert len(session.model.requests) == 1
+        assert trio.current_time() == 0
         check_invariants(session)
