@@ -5,8 +5,9 @@ What steers a run without stopping it is in ``test_steering.py``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -368,34 +369,103 @@ async def test_each_stop_phrase_ends_the_run(phrase: str) -> None:
         assert (result.status, session.state("L2")) == ("cancelled_with_partial", "handled")
 
 
-@pytest.mark.seed("004", "cancel before anything was done")
-async def test_a_stop_before_the_first_step_asks_nothing() -> None:
-    async with open_session("rules: [{text: The answer.}]") as session:
-        session.chain.submit("Do the task")
-        assert session.chain.submit("stop").what == "stopping"
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.iterations) == ("cancelled", 0)
-        assert session.result.result == f"Cancelled. {QUESTION}"
-        assert session.model.requests == []
-        await works_again(session)
-        check_invariants(session)
+FOUND = "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]"
+THINKS = "rules: [{thinking: 'Hm, hm, hm', text: The answer., pace: {chunk: 10, delay_s: 10}}]"
+AWAY = "rules: [{text: The answer., error: {message: away, retryable: true, retry_after: 20, times: 1, after: 5}}]"
 
 
-@pytest.mark.spec("7", "thinking, none")
-@pytest.mark.seed("004", "cancel while thinking")
-async def test_a_stop_while_the_model_thinks(mock_clock: MockClock) -> None:
-    model = "rules: [{thinking: 'Hm, hm, hm', text: The answer., pace: {chunk: 10, delay_s: 10}}]"
-    async with open_session(model) as session:
+@dataclass(frozen=True)
+class Stop:
+    """A stop after so many ticks of the clock (``None``: before the first step), and what it shows and leaves."""
+
+    model: str
+    ticks: int | None
+    status: str
+    phase: str
+    shows: Sequence[str]
+    partial: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
+    requests: int = 1
+    iterations: int = 1
+
+
+STOPS = [
+    pytest.param(
+        Stop(AWAY, None, "cancelled", "thinking", ["Cancelled."], requests=0, iterations=0),
+        id="before the first step",
+        marks=pytest.mark.seed("004", "cancel before anything was done"),
+    ),
+    pytest.param(
+        Stop(THINKS, 1, "cancelled", "thinking", ["Cancelled."]),
+        id="while the model thinks",
+        marks=[pytest.mark.spec("7", "thinking, none"), pytest.mark.seed("004", "cancel while thinking")],
+    ),
+    pytest.param(
+        # What failed is no result.
+        Stop(
+            SURVEY,
+            0,
+            "cancelled_with_partial",
+            "thinking",
+            [FOUND],
+            ("a is done",),
+            ["call", "results"],
+            2,
+            iterations=2,
+        ),
+        id="while the model thinks about results",
+        marks=pytest.mark.spec("7", "thinking, some"),
+    ),
+    pytest.param(
+        Stop(SLOW_ANSWER, 1, "cancelled", "answering", ["The whole"], texts=["The whole"]),
+        id="in an answer",
+        marks=[
+            pytest.mark.spec("7", "stop, in a reply that streams"),
+            pytest.mark.spec("7", "answering, none"),
+            pytest.mark.seed("004", "cancel in the answer, no results"),
+        ],
+    ),
+    pytest.param(
+        Stop(
+            SURVEY,
+            1,
+            "cancelled_during_synthesis",
+            "answering",
+            ["The whole", FOUND, "Results found but response generation was cancelled."],
+            ("a is done",),
+            ["call", "results", "The whole"],
+            requests=2,
+            iterations=2,
+        ),
+        id="in an answer, with results",
+        marks=[pytest.mark.spec("7", "answering, some"), pytest.mark.seed("004", "cancel in the answer, some results")],
+    ),
+    # The text is taken back.
+    pytest.param(Stop(AWAY, 0, "cancelled", "thinking", ["Cancelled."]), id="in the wait before another attempt"),
+]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_what_a_stop_shows(stop: Stop, mock_clock: MockClock) -> None:
+    async with open_session(stop.model, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
+        if stop.ticks is not None:
+            await wait_all_tasks_blocked()
+        for _ in range(stop.ticks or 0):
+            await tick(mock_clock)
         begun = trio.current_time()
+        assert session.chain.submit("stop").what == "stopping"
         await session.chain.wait_idle()
         assert trio.current_time() == begun, "the reply is cut at once"
         result = session.result
-        assert (result.status, result.phase_reached, result.partial_results) == ("cancelled", "thinking", ())
-        assert result.result == f"Cancelled. {QUESTION}"
-        assert texts(session) == ["Do the task", STOPPED]
+        assert (result.status, result.phase_reached, result.partial_results) == (stop.status, stop.phase, stop.partial)
+        separator = " " if list(stop.shows) == ["Cancelled."] else "\n\n"
+        assert result.result == separator.join([*stop.shows, QUESTION])
+        assert [t.strip() for t in texts(session)] == ["Do the task", *stop.texts, STOPPED]
+        assert (len(session.model.requests), result.iterations) == (stop.requests, stop.iterations)
+        check_invariants(session)
+        mock_clock.autojump_threshold = 0
+        await works_again(session)
         check_invariants(session)
 
 
@@ -455,59 +525,6 @@ async def test_a_stop_keeps_the_results_of_all_rounds() -> None:
         assert "[3 done, 0 skipped]" in result.result
 
 
-@pytest.mark.spec("7", "thinking, some")
-async def test_a_stop_while_the_model_thinks_about_results_shows_them(mock_clock: MockClock) -> None:
-    async with open_session(SURVEY, tools=Gates("a").tools) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.model.requests) == 2
-        session.chain.submit("stop")
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        assert result.result.startswith("Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 ")
-        assert result.partial_results == ("a is done",), "what failed is no result"
-        check_invariants(session)
-
-
-@pytest.mark.spec("7", "stop, in a reply that streams")
-@pytest.mark.spec("7", "answering, none")
-@pytest.mark.seed("004", "cancel in the answer, no results")
-async def test_a_stop_in_an_answer_keeps_its_text(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
-        begun = trio.current_time()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled", "answering")
-        assert result.result == f"The whole\n\n{QUESTION}"
-        assert [t.strip() for t in texts(session)] == ["Do the task", "The whole", STOPPED]
-        check_invariants(session)
-
-
-@pytest.mark.spec("7", "answering, some")
-@pytest.mark.seed("004", "cancel in the answer, some results")
-async def test_a_stop_in_an_answer_with_results_shows_both(mock_clock: MockClock) -> None:
-    async with open_session(SURVEY, tools=Gates("a").tools) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled_during_synthesis", "answering")
-        assert result.result.split("\n\n") == [
-            "The whole",
-            "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]",
-            "Results found but response generation was cancelled.",
-            QUESTION,
-        ]
-        assert texts(session)[-2:] == ["The whole ", STOPPED]
-        check_invariants(session)
-
-
 @pytest.mark.seed("004", "cancel between two phases")
 async def test_a_stop_between_two_iterations_makes_no_call() -> None:
     gates, disk = Gates(), MemoryFile()
@@ -535,22 +552,6 @@ async def test_a_stop_in_the_step_in_which_an_iteration_begins_makes_no_call() -
         result = await session.run("Do the task")
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert len(session.model.requests) == 1
-        check_invariants(session)
-
-
-async def test_a_stop_in_the_wait_before_another_attempt(mock_clock: MockClock) -> None:
-    model = "rules: [{text: The answer., error: {message: away, retryable: true, retry_after: 20, times: 1, after: 5}}]"
-    async with open_session(model) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        session.chain.submit("stop")
-        begun = trio.current_time()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        assert (session.result.status, session.result.phase_reached) == ("cancelled", "thinking")
-        assert session.result.result == f"Cancelled. {QUESTION}", "the text was taken back"
-        assert len(session.model.requests) == 1
-        await works_again(session)
         check_invariants(session)
 
 
