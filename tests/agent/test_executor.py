@@ -574,37 +574,6 @@ async def test_a_stop_phrase_while_a_tool_runs_lets_it_finish_and_shows_what_was
         check_invariants(session)
 
 
-@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
-@pytest.mark.seed("003", "an interrupt while a tool runs")
-async def test_an_interrupt_cancels_the_tool_and_the_next_run_works() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("one more thing")
-        assert session.chain.interrupt()
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.exit_code) == ("interrupted", 130)
-        assert result.result == "Interrupted. Tell the chain what to do instead."
-        assert session.state("L2") == "returned"
-        assert not session.chain.interrupt()
-        gate.open.set()
-        assert (await session.run("Do another task")).status == "done"
-        assert "[Interrupted: stopped while running, it may have had effects]" in session.sent()
-        check_invariants(session)
-
-
-async def test_an_interrupt_before_the_first_step_ends_the_run_without_a_model_call() -> None:
-    async with open_session("rules: [{text: Answer.}]") as session:
-        session.chain.submit("Do the task")
-        session.chain.interrupt()
-        await session.chain.wait_idle()
-        assert session.result.status == "interrupted"
-        assert session.model.requests == []
-        check_invariants(session)
-
-
 async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:

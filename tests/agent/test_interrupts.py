@@ -42,6 +42,7 @@ rules:
   - {text: The answer., error: {message: overloaded, retryable: true, retry_after: 500, times: 1, after: 3}}
 """
 ANSWER = "rules: [{text: The answer.}]"
+THREE_TOOLS = MODEL.replace("{at: b}}]", "{at: b}}, {name: wait, input: {at: c}}]")
 
 
 @dataclass
@@ -82,6 +83,7 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
     """The run ended as interrupted, with this conversation, and the next one works."""
     session = mark.session
     await session.chain.wait_idle()
+    assert not session.chain.interrupt()
     mark.check_silence()
     result = session.result
     assert (result.status, result.result) == ("interrupted", INTERRUPTED_TEXT)
@@ -93,7 +95,9 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
     assert not session.chain.waiting
     check_invariants(session)
     mark.gates.is_open = True
+    count = len(session.events)
     assert (await session.run("Do another task")).status == "done"
+    assert not {e.text for e in session.events[count:] if isinstance(e, events.ToolResult)} & {SKIPPED, INTERRUPTED}
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
     check_invariants(session)
 
@@ -178,6 +182,7 @@ QUIET = "when everything waits"
 ASKS = "Looking. | wait | wait"
 CUT = f"{INTERRUPTED} | {SKIPPED}"
 BOTH = "waited a | waited b"
+NEXT = "then: Do the next task"
 LINE = "use the other file"
 ENTERED = f"USER INTERRUPTION: {LINE}"
 
@@ -198,7 +203,7 @@ class Case:
     model: str = MODEL
     tools: Callable[[Mark], list[Tool]] = lambda mark: mark.gates.tools
     is_open: bool = True
-    says: Mapping[type[events.Event], str] = field(default_factory=dict)
+    says: Sequence[tuple[type[events.Event], str]] = ()
     lines: Sequence[str] = ()
     becomes: Sequence[str] = ()
     times: int = 1
@@ -212,17 +217,21 @@ class Case:
 CASES = {
     # The four places of seed 003. The start of a tool is on record when it is told of, so the result says that there
     # may be effects, though there are none.
+    "in the step of the model's response": Case((events.UsageReport, 1), [ASKS, f"{SKIPPED} | {SKIPPED}"], "answering"),
     "after the model's response": Case((events.Reply, 1), [ASKS, f"{SKIPPED} | {SKIPPED}"], "answering"),
     "before the first tool": Case((events.ToolCall, 1), [ASKS, CUT], "tools"),
     "before another tool": Case((events.ToolResult, 1), [ASKS, f"waited a | {SKIPPED}"], "tools"),
+    "before the last tool": Case(
+        (events.ToolResult, 2), [f"{ASKS} | wait", f"{BOTH} | {SKIPPED}"], "tools", model=THREE_TOOLS
+    ),
     "after the tools, where a line waits": Case(
-        (events.ToolResult, 2), [ASKS, BOTH], "tools", says={events.ToolCall: LINE}, becomes=["returned"]
+        (events.ToolResult, 2), [ASKS, BOTH], "tools", says=[(events.ToolCall, LINE)], becomes=["returned"]
     ),
     "before the follow-up call, which is counted and not made": Case(
         (events.IterationStarted, 2), [ASKS, BOTH], "thinking", result={"iterations": 2}
     ),
     # When and how often.
-    "twice in a row": Case(QUIET, [ASKS, CUT], "tools", is_open=False, times=2),
+    "three times in a row": Case(QUIET, [ASKS, CUT], "tools", is_open=False, times=3),
     "twice, the second time as the tool is taken down": Case(
         QUIET, [ASKS, CUT], "tools", tools=striking_again, is_open=False, did=["+a", "!a", "struck a"]
     ),
@@ -244,11 +253,18 @@ CASES = {
         (events.UserInterruption, 1),
         [ASKS, BOTH, ENTERED],
         "thinking",
-        says={events.ToolCall: LINE},
+        says=[(events.ToolCall, LINE)],
+        becomes=["delivered"],
+    ),
+    "as an urgent line is told to be delivered": Case(
+        (events.UserInterruption, 1),
+        [ASKS, f"waited a | {SKIPPED}", ENTERED],
+        "thinking",
+        says=[(events.ToolCall, f"!{LINE}")],
         becomes=["delivered"],
     ),
     "as a line is written into the conversation": Case(
-        b"USER INTERRUPTION", [ASKS, BOTH, ENTERED], "thinking", says={events.ToolCall: LINE}, becomes=["delivered"]
+        b"USER INTERRUPTION", [ASKS, BOTH, ENTERED], "thinking", says=[(events.ToolCall, LINE)], becomes=["delivered"]
     ),
     # The event waits until the line is on the disk, and so does the model call; the answer is over by then.
     "as a line is delivered after the answer": Case(
@@ -256,16 +272,17 @@ CASES = {
         ["The answer.", ENTERED],
         "thinking",
         model=ANSWER,
-        says={events.Reply: LINE},
+        says=[(events.Reply, LINE)],
         becomes=["delivered"],
     ),
-    "in the step of the final reply, where a follow-up waits": Case(
+    "in the step of the final reply, where lines wait": Case(
         (events.Reply, 1),
         ["The answer."],
         "answering",
         model=ANSWER,
-        says={events.Reply: "then: Do the next task"},
-        becomes=["returned"],
+        says=[(events.TextDelta, LINE), (events.Reply, NEXT)],
+        becomes=["returned"] * 2,
+        result={"replies": ("The answer.",)},
     ),
     # Tools that are waited for.
     "in a tool that shields itself": Case(
@@ -305,14 +322,14 @@ CASES = {
         becomes=["returned"] * 3,
     ),
     "where a follow-up waits, which starts no run": Case(
-        QUIET, [ASKS, CUT], "tools", is_open=False, lines=["then: Do the next task"], becomes=["returned"]
+        QUIET, [ASKS, CUT], "tools", is_open=False, lines=[NEXT], becomes=["returned"]
     ),
 }
 
 
 async def play(case: Case, session: Session, disk: Watched, press: Callable[[], object]) -> None:
     """Begin the run of a case, and press the key when it is time."""
-    for kind, line in case.says.items():
+    for kind, line in case.says:
         at(session, kind, partial(session.chain.submit, line))
     match case.when:
         case bytes(words):
@@ -331,6 +348,13 @@ async def play(case: Case, session: Session, disk: Watched, press: Callable[[], 
             press()
 
 
+@pytest.mark.spec("7", "the checks, at four places")
+@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
+@pytest.mark.seed("003", "the check after the model's response")
+@pytest.mark.seed("003", "the check before each tool")
+@pytest.mark.seed("003", "the check after the tools")
+@pytest.mark.seed("003", "the check before the follow-up call")
+@pytest.mark.seed("003", "an interrupt while a tool runs")
 @pytest.mark.parametrize("name", CASES)
 async def test_an_interrupt(name: str, mock_clock: MockClock) -> None:
     case = CASES[name]
@@ -364,9 +388,12 @@ async def test_an_interrupt(name: str, mock_clock: MockClock) -> None:
 # ------------------------------------------------------------------------------------------------------ too late for it
 
 
+@pytest.mark.seed("003", "an interrupt when nothing runs")
 async def test_when_idle_it_leaves_nothing_behind() -> None:
     gates = Gates(is_open=True)
     async with open_session(MODEL, tools=gates.tools) as session:
+        assert not session.chain.interrupt()
+        assert (session.events, len(session.records)) == ([], 1), "no more than the record of the session"
         for query in ("Do the task", "Do another task"):
             assert not session.chain.interrupt()
             assert not session.chain.interrupt()
@@ -485,6 +512,8 @@ async def test_while_the_journal_is_flushed_before_a_follow_up_call_the_call_is_
         mark.session = session
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
+        session.chain.submit("shorter")
+        await wait_all_tasks_blocked()
         disk.hold()
         session.chain.submit("use the other file")
         gates.let_all()
@@ -493,9 +522,9 @@ async def test_while_the_journal_is_flushed_before_a_follow_up_call_the_call_is_
         mark.strike()
         await wait_all_tasks_blocked()
         disk.release()
-        entered = ["waited a | waited b", "USER INTERRUPTION: use the other file"]
+        entered = ["waited a | waited b", "USER INTERRUPTION: shorter\n\nUSER INTERRUPTION: use the other file"]
         await check_aftermath(mark, ["Do the task", "Looking. | wait | wait", *entered], phase="thinking")
-        assert session.state("L2") == "delivered"
+        assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered"), "they were in already"
 
 
 # --------------------------------------------------------------------------------------------------- lines, and stops
@@ -604,7 +633,6 @@ async def test_a_model_that_fails_in_the_step_of_a_stop_is_no_error_of_the_run(r
 
 
 STOPS = {
-    "during the wait before another attempt": (Case(QUIET, [], "thinking", model=UNWELL, retries=1), 1),
     "before the first step, which gives back what waits": (
         Case(AT_ONCE, [], "thinking", lines=[LINE], becomes=["returned", "handled"]),
         0,
@@ -616,7 +644,7 @@ STOPS = {
             (events.UserInterruption, 1),
             [ASKS, BOTH, ENTERED],
             "thinking",
-            says={events.ToolCall: LINE},
+            says=[(events.ToolCall, LINE)],
             becomes=["delivered", "handled"],
         ),
         1,

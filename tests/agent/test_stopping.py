@@ -86,47 +86,6 @@ async def works_again(session: Session) -> None:
 # --------------------------------------------------------------------------------------- the four checks, and between
 
 
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check after the model's response")
-async def test_an_interrupt_in_the_step_of_a_reply_starts_no_tool() -> None:
-    for kind in (events.UsageReport, events.Reply):
-        async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-            at(session, kind, key.press)
-            result = await session.run("Do the task")
-            assert (result.status, len(session.model.requests)) == ("interrupted", 1)
-            assert started(session) == []
-            assert [e.text for e in session.of(events.ToolResult)] == [SKIPPED] * 3
-            assert texts(session) == ["Do the task", "Looking.", "results", INTERRUPTED_HERE]
-            await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check before each tool")
-@pytest.mark.parametrize("n", [1, 2])
-async def test_an_interrupt_between_two_tools_starts_no_other(n: int) -> None:
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.ToolResult, key.press, n)
-        result = await session.run("Do the task")
-        done = [f"{name} is done" for name in "abc"[:n]]
-        assert started(session) == list("abc"[:n])
-        assert [e.text for e in session.of(events.ToolResult)] == [*done, *[SKIPPED] * (3 - n)]
-        assert (result.status, result.partial_results) == ("interrupted", tuple(done))
-        await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check after the tools")
-async def test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing() -> None:
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.ToolCall, lambda: session.chain.submit("shorter"))
-        at(session, events.ToolResult, key.press, 3)
-        result = await session.run("Do the task")
-        assert (result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert session.state("L2") == "returned", "point D is not reached"
-        await works_again(session)
-        assert results(session)[:3] == ["a is done", "b is done", "c is done"]
-
-
 @pytest.mark.parametrize("first", ["the key", "the end"])
 async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_true(first: str) -> None:
     gates = Gates()
@@ -141,58 +100,6 @@ async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_
         ended = INTERRUPTED if first == "the key" else "a is done"
         assert [e.text for e in session.of(events.ToolResult)] == [ended, SKIPPED, SKIPPED]
         assert started(session) == ["a"]
-        await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check before the follow-up call")
-async def test_an_interrupt_between_two_iterations_makes_no_call() -> None:
-    """While the safe point waits for the disk, and in the step in which the next iteration begins."""
-    gates, disk = Gates(), MemoryFile()
-    async with interrupting(THREE_TOOLS, tools=gates.tools, file=disk) as (session, key):
-        await begin(session, gates, "a", "shorter")
-        disk.hold()
-        session.chain.submit("and slower")
-        gates.let("a", "b", "c")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.ToolResult)) == 3
-        key.press()
-        await wait_all_tasks_blocked()
-        disk.release()
-        await session.chain.wait_idle()
-        assert (session.result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered"), "they were in already"
-        await works_again(session)
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.IterationStarted, key.press, 2)
-        result = await session.run("Do the task")
-        assert (result.status, result.iterations, len(session.model.requests)) == ("interrupted", 2, 1)
-        await works_again(session)
-
-
-async def test_an_interrupt_in_the_step_in_which_lines_are_delivered_makes_no_call() -> None:
-    gates = Gates()
-    async with interrupting(THREE_TOOLS, tools=gates.tools) as (session, key):
-        at(session, events.UserInterruption, key.press)
-        await begin(session, gates, "a", "!shorter")
-        gates.let("a", "b", "c")
-        await session.chain.wait_idle()
-        assert (session.result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert started(session) == ["a"]
-        assert session.state("L2") == "delivered"
-        await works_again(session)
-        assert "user: USER INTERRUPTION: shorter" in session.sent()
-
-
-async def test_an_interrupt_in_the_step_of_the_last_reply_lets_nothing_follow() -> None:
-    async with interrupting("rules: [{text: The answer.}]") as (session, key):
-        at(session, events.TextDelta, lambda: session.chain.submit("shorter"))
-        at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
-        at(session, events.Reply, key.press)
-        result = await session.run("Do the task")
-        assert (result.status, result.replies) == ("interrupted", ("The answer.",))
-        assert (session.state("L2"), session.state("L3")) == ("returned", "returned")
-        assert texts(session) == ["Do the task", "The answer.", INTERRUPTED_HERE]
         await works_again(session)
 
 
@@ -254,25 +161,6 @@ async def test_what_is_blank_is_not_kept(shown: str, mock_clock: MockClock) -> N
         await works_again(session)
 
 
-async def test_an_interrupt_in_the_wait_before_another_attempt(mock_clock: MockClock) -> None:
-    model = """
-rules:
-  - text: The whole answer.
-    error: {message: the line broke, retryable: true, retry_after: 20, times: 1, after: 5}
-"""
-    async with interrupting(model) as (session, key):
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.Retry)) == 1
-        begun = trio.current_time()
-        key.press()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        assert (session.result.status, session.result.phase_reached) == ("interrupted", "thinking")
-        assert texts(session) == ["Do the task", INTERRUPTED_HERE], "the text was taken back"
-        await works_again(session)
-
-
 @pytest.mark.seed("003", "the states after an interrupt")
 @pytest.mark.seed("004", "cleanup after any ending")
 async def test_an_interrupted_run_is_over_and_the_next_one_works() -> None:
@@ -292,49 +180,6 @@ async def test_an_interrupted_run_is_over_and_the_next_one_works() -> None:
         gates.let("a", "b", "c")
         await works_again(session)
         assert results(session)[-3:] == ["a is done", "b is done", "c is done"], "the urgent line is forgotten"
-
-
-async def test_interrupts_in_quick_succession_are_one() -> None:
-    gates = Gates()
-    async with interrupting(THREE_TOOLS, tools=gates.tools) as (session, key):
-        await begin(session, gates, "a")
-        assert [key.press(), key.press(), key.press()] == [True, True, True]
-        await session.chain.wait_idle()
-        assert not key.press()
-        assert len(session.of(events.Result)) == 1
-        assert texts(session).count(INTERRUPTED_HERE) == 1
-        gates.let("a", "b", "c")
-        await works_again(session)
-
-
-@pytest.mark.seed("003", "an interrupt when nothing runs")
-async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind() -> None:
-    async with interrupting("rules: [{text: The answer.}]") as (session, key):
-        assert not key.press()
-        assert (session.events, len(session.records)) == ([], 1), "no more than the record of the session"
-        assert (await session.run("Do the task")).status == "done"
-        assert not key.press()
-        await works_again(session)
-        assert INTERRUPTED_HERE not in texts(session)
-
-
-async def test_a_tool_that_does_not_let_go_ends_with_its_own_result(autojump_clock: MockClock) -> None:
-    @tool(timeout_s=10_000)
-    async def deaf(ctx: ToolContext) -> str:
-        """Hear nothing for a while."""
-        with trio.CancelScope(shield=True):
-            await trio.sleep(30)
-        return "heard nothing"
-
-    model = "rules:\n  - {when: {step: 1}, tools: [{name: deaf, input: {}}, {name: deaf, input: {}}]}\n  - {text: On.}"
-    async with interrupting(model, tools=[deaf]) as (session, key):
-        session.chain.submit("Do the task")
-        await trio.sleep(1)
-        key.press()
-        await session.chain.wait_idle()
-        assert trio.current_time() == pytest.approx(30, abs=2)
-        assert [e.text for e in session.of(events.ToolResult)] == ["heard nothing", SKIPPED]
-        assert session.result.status == "interrupted"
 
 
 async def test_an_interrupt_kills_the_tool_that_a_stop_waits_for() -> None:
@@ -542,16 +387,6 @@ async def test_a_stop_between_two_iterations_makes_no_call() -> None:
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert (result.iterations, len(session.model.requests)) == (1, 1)
         assert session.state("L2") == "delivered", "it was in already"
-        check_invariants(session)
-
-
-async def test_a_stop_in_the_step_in_which_an_iteration_begins_makes_no_call() -> None:
-    """As `@iteration 2 stop` does."""
-    async with open_session(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as session:
-        at(session, events.IterationStarted, lambda: session.chain.submit("stop"), 2)
-        result = await session.run("Do the task")
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        assert len(session.model.requests) == 1
         check_invariants(session)
 
 
