@@ -212,23 +212,45 @@ class Case:
     retries: int = 0
     did: Sequence[str] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
+    marks: Sequence[pytest.MarkDecorator] = ()
 
 
 CASES = {
     # The four places of seed 003. The start of a tool is on record when it is told of, so the result says that there
     # may be effects, though there are none.
     "in the step of the model's response": Case((events.UsageReport, 1), [ASKS, f"{SKIPPED} | {SKIPPED}"], "answering"),
-    "after the model's response": Case((events.Reply, 1), [ASKS, f"{SKIPPED} | {SKIPPED}"], "answering"),
-    "before the first tool": Case((events.ToolCall, 1), [ASKS, CUT], "tools"),
-    "before another tool": Case((events.ToolResult, 1), [ASKS, f"waited a | {SKIPPED}"], "tools"),
+    "after the model's response": Case(
+        (events.Reply, 1),
+        [ASKS, f"{SKIPPED} | {SKIPPED}"],
+        "answering",
+        marks=[pytest.mark.seed("003", "the check after the model's response")],
+    ),
+    "before the first tool": Case(
+        (events.ToolCall, 1), [ASKS, CUT], "tools", marks=[pytest.mark.seed("003", "the check before each tool")]
+    ),
+    "before another tool": Case(
+        (events.ToolResult, 1),
+        [ASKS, f"waited a | {SKIPPED}"],
+        "tools",
+        marks=[pytest.mark.seed("003", "the check before each tool")],
+    ),
     "before the last tool": Case(
         (events.ToolResult, 2), [f"{ASKS} | wait", f"{BOTH} | {SKIPPED}"], "tools", model=THREE_TOOLS
     ),
     "after the tools, where a line waits": Case(
-        (events.ToolResult, 2), [ASKS, BOTH], "tools", says=[(events.ToolCall, LINE)], becomes=["returned"]
+        (events.ToolResult, 2),
+        [ASKS, BOTH],
+        "tools",
+        says=[(events.ToolCall, LINE)],
+        becomes=["returned"],
+        marks=[pytest.mark.seed("003", "the check after the tools")],
     ),
     "before the follow-up call, which is counted and not made": Case(
-        (events.IterationStarted, 2), [ASKS, BOTH], "thinking", result={"iterations": 2}
+        (events.IterationStarted, 2),
+        [ASKS, BOTH],
+        "thinking",
+        result={"iterations": 2},
+        marks=[pytest.mark.seed("003", "the check before the follow-up call")],
     ),
     # When and how often.
     "three times in a row": Case(QUIET, [ASKS, CUT], "tools", is_open=False, times=3),
@@ -320,6 +342,7 @@ CASES = {
         is_open=False,
         lines=[LINE, "!at once", "context: it is late"],
         becomes=["returned"] * 3,
+        marks=[pytest.mark.seed("003", "an interrupt while a tool runs")],
     ),
     "where a follow-up waits, which starts no run": Case(
         QUIET, [ASKS, CUT], "tools", is_open=False, lines=[NEXT], becomes=["returned"]
@@ -350,14 +373,8 @@ async def play(case: Case, session: Session, disk: Watched, press: Callable[[], 
 
 @pytest.mark.spec("7", "the checks, at four places")
 @pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
-@pytest.mark.seed("003", "the check after the model's response")
-@pytest.mark.seed("003", "the check before each tool")
-@pytest.mark.seed("003", "the check after the tools")
-@pytest.mark.seed("003", "the check before the follow-up call")
-@pytest.mark.seed("003", "an interrupt while a tool runs")
-@pytest.mark.parametrize("name", CASES)
-async def test_an_interrupt(name: str, mock_clock: MockClock) -> None:
-    case = CASES[name]
+@pytest.mark.parametrize("case", [pytest.param(case, id=name, marks=case.marks) for name, case in CASES.items()])
+async def test_an_interrupt(case: Case, mock_clock: MockClock) -> None:
     mark, disk = Mark(Gates(is_open=case.is_open)), Watched()
     async with open_session(case.model, tools=case.tools(mark), file=disk) as session:
         mark.session = session
