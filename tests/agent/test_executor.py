@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 import trio
-from support import FullDisk, Session, check_invariants, open_session, settings
+from support import FullDisk, Session, at, check_invariants, open_session, settings
 from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -90,12 +90,7 @@ async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
 async def test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run() -> None:
     model = "rules:\n  - {when: {interruption: .}, text: More of it.}\n  - {text: The answer.}"
     async with open_session(model) as session:
-
-        def on_event(event: events.Event) -> None:
-            if isinstance(event, events.TextDelta) and event.iteration == 1:
-                session.chain.submit("tell me more")
-
-        session.chain.listen(on_event)
+        at(session, events.TextDelta, lambda: session.chain.submit("tell me more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("done", "More of it.")
         [entered] = session.of(events.UserInterruption)
@@ -132,12 +127,7 @@ async def test_a_handler_with_resume_false_does_not_come_back() -> None:
 async def test_a_question_after_the_answer_leaves_the_answer_the_result() -> None:
     model = "rules:\n  - {when: {interruption: .}, text: Because.}\n  - {text: The answer.}"
     async with open_session(model) as session:
-
-        def on_event(event: events.Event) -> None:
-            if isinstance(event, events.Reply) and event.iteration == 1:
-                session.chain.submit("why is that?")
-
-        session.chain.listen(on_event)
+        at(session, events.Reply, lambda: session.chain.submit("why is that?"))
         result = await session.run("Do the task")
         assert (result.result, result.replies) == ("The answer.", ("The answer.", "Because."))
         check_invariants(session)
@@ -234,14 +224,11 @@ async def test_then_starts_the_next_run_and_the_first_ends_done() -> None:
 @pytest.mark.seed("004", "a race at completion")
 async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
     async with open_session("rules: [{text: Answer.}]") as session:
-
-        def on_event(event: events.Event) -> None:
-            if isinstance(event, events.Result) and len(session.of(events.Result)) == 1:
-                assert session.chain.submit("and again").what == "started"
-
-        session.chain.listen(on_event)
+        again: list[str] = []
+        at(session, events.Result, lambda: again.append(session.chain.submit("and again").what))
         await session.run("Do the task")
         await session.chain.wait_idle()
+        assert again == ["started"]
         assert len(session.of(events.Result)) == 2
         check_invariants(session)
 
@@ -296,7 +283,7 @@ async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_s
 @pytest.mark.spec("4", "max_iterations even if the reply was a final one")
 async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations() -> None:
     async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
-        session.chain.listen(lambda e: session.chain.submit("more") and None if isinstance(e, events.Reply) else None)
+        at(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Answer.")
         assert session.state("L2") == "returned"
@@ -587,37 +574,6 @@ async def test_a_stop_phrase_while_a_tool_runs_lets_it_finish_and_shows_what_was
         check_invariants(session)
 
 
-@pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
-@pytest.mark.seed("003", "an interrupt while a tool runs")
-async def test_an_interrupt_cancels_the_tool_and_the_next_run_works() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("one more thing")
-        assert session.chain.interrupt()
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.exit_code) == ("interrupted", 130)
-        assert result.result == "Interrupted. Tell the chain what to do instead."
-        assert session.state("L2") == "returned"
-        assert not session.chain.interrupt()
-        gate.open.set()
-        assert (await session.run("Do another task")).status == "done"
-        assert "[Interrupted: stopped while running, it may have had effects]" in session.sent()
-        check_invariants(session)
-
-
-async def test_an_interrupt_before_the_first_step_ends_the_run_without_a_model_call() -> None:
-    async with open_session("rules: [{text: Answer.}]") as session:
-        session.chain.submit("Do the task")
-        session.chain.interrupt()
-        await session.chain.wait_idle()
-        assert session.result.status == "interrupted"
-        assert session.model.requests == []
-        check_invariants(session)
-
-
 async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -640,15 +596,7 @@ rules:
 
 def at_reply(session: Session, n: int, line: str) -> None:
     """Send a line as the n-th reply without tool calls has come."""
-    seen: list[events.Event] = []
-
-    def on_event(event: events.Event) -> None:
-        if isinstance(event, events.Reply) and event.tool_calls == 0:
-            seen.append(event)
-            if len(seen) == n:
-                session.chain.submit(line)
-
-    session.chain.listen(on_event)
+    at(session, events.Reply, lambda: session.chain.submit(line), n, tool_calls=0)
 
 
 async def test_an_aside_at_b_does_not_lose_the_way_back_to_the_task() -> None:
@@ -695,13 +643,7 @@ rules:
 """
     async with open_session(model, tools=[gate.tool]) as session:
         at_reply(session, 1, "why is that?")
-        session.chain.listen(
-            lambda e: (
-                session.chain.submit("context: known") and None
-                if isinstance(e, events.ToolCall) and e.name == "wait"
-                else None
-            )
-        )
+        at(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
         result = await session.run("Do the task")
         assert result.replies[-1] == "Because."
         assert result.result == "The answer."
@@ -731,13 +673,7 @@ async def test_a_plan_change_while_the_model_answers_is_news_to_the_next_call() 
         return "seen"
 
     async with open_session(model, tools=[look]) as session:
-        session.chain.listen(
-            lambda e: (
-                session.chain.plan.add("new", "user") and None
-                if isinstance(e, events.TextDelta) and e.iteration == 1
-                else None
-            )
-        )
+        at(session, events.TextDelta, lambda: session.chain.plan.add("new", "user"), iteration=1)
         await session.run("Do the task")
         assert "new" in session.model.requests[1].tail[0]
 
@@ -829,12 +765,7 @@ async def test_a_closing_chain_takes_no_line_and_starts_no_run() -> None:
 async def test_a_run_that_a_receipt_sets_off_is_announced_after_the_result_of_the_last() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-
-        def on_event(event: events.Event) -> None:
-            if isinstance(event, events.Receipt) and event.state == "returned":
-                session.chain.submit("Do it again")
-
-        session.chain.listen(on_event)
+        at(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
         session.chain.submit("Do the task")
         await gate.started.wait()
         session.chain.submit("use B")

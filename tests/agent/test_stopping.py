@@ -5,8 +5,9 @@ What steers a run without stopping it is in ``test_steering.py``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -85,47 +86,6 @@ async def works_again(session: Session) -> None:
 # --------------------------------------------------------------------------------------- the four checks, and between
 
 
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check after the model's response")
-async def test_an_interrupt_in_the_step_of_a_reply_starts_no_tool() -> None:
-    for kind in (events.UsageReport, events.Reply):
-        async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-            at(session, kind, key.press)
-            result = await session.run("Do the task")
-            assert (result.status, len(session.model.requests)) == ("interrupted", 1)
-            assert started(session) == []
-            assert [e.text for e in session.of(events.ToolResult)] == [SKIPPED] * 3
-            assert texts(session) == ["Do the task", "Looking.", "results", INTERRUPTED_HERE]
-            await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check before each tool")
-@pytest.mark.parametrize("n", [1, 2])
-async def test_an_interrupt_between_two_tools_starts_no_other(n: int) -> None:
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.ToolResult, key.press, n)
-        result = await session.run("Do the task")
-        done = [f"{name} is done" for name in "abc"[:n]]
-        assert started(session) == list("abc"[:n])
-        assert [e.text for e in session.of(events.ToolResult)] == [*done, *[SKIPPED] * (3 - n)]
-        assert (result.status, result.partial_results) == ("interrupted", tuple(done))
-        await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check after the tools")
-async def test_an_interrupt_in_the_step_in_which_the_last_tool_ends_asks_the_model_nothing() -> None:
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.ToolCall, lambda: session.chain.submit("shorter"))
-        at(session, events.ToolResult, key.press, 3)
-        result = await session.run("Do the task")
-        assert (result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert session.state("L2") == "returned", "point D is not reached"
-        await works_again(session)
-        assert results(session)[:3] == ["a is done", "b is done", "c is done"]
-
-
 @pytest.mark.parametrize("first", ["the key", "the end"])
 async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_true(first: str) -> None:
     gates = Gates()
@@ -140,58 +100,6 @@ async def test_an_interrupt_in_the_very_step_in_which_a_tool_ends_keeps_what_is_
         ended = INTERRUPTED if first == "the key" else "a is done"
         assert [e.text for e in session.of(events.ToolResult)] == [ended, SKIPPED, SKIPPED]
         assert started(session) == ["a"]
-        await works_again(session)
-
-
-@pytest.mark.spec("7", "the checks, at four places")
-@pytest.mark.seed("003", "the check before the follow-up call")
-async def test_an_interrupt_between_two_iterations_makes_no_call() -> None:
-    """While the safe point waits for the disk, and in the step in which the next iteration begins."""
-    gates, disk = Gates(), MemoryFile()
-    async with interrupting(THREE_TOOLS, tools=gates.tools, file=disk) as (session, key):
-        await begin(session, gates, "a", "shorter")
-        disk.hold()
-        session.chain.submit("and slower")
-        gates.let("a", "b", "c")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.ToolResult)) == 3
-        key.press()
-        await wait_all_tasks_blocked()
-        disk.release()
-        await session.chain.wait_idle()
-        assert (session.result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered"), "they were in already"
-        await works_again(session)
-    async with interrupting(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as (session, key):
-        at(session, events.IterationStarted, key.press, 2)
-        result = await session.run("Do the task")
-        assert (result.status, result.iterations, len(session.model.requests)) == ("interrupted", 2, 1)
-        await works_again(session)
-
-
-async def test_an_interrupt_in_the_step_in_which_lines_are_delivered_makes_no_call() -> None:
-    gates = Gates()
-    async with interrupting(THREE_TOOLS, tools=gates.tools) as (session, key):
-        at(session, events.UserInterruption, key.press)
-        await begin(session, gates, "a", "!shorter")
-        gates.let("a", "b", "c")
-        await session.chain.wait_idle()
-        assert (session.result.status, len(session.model.requests)) == ("interrupted", 1)
-        assert started(session) == ["a"]
-        assert session.state("L2") == "delivered"
-        await works_again(session)
-        assert "user: USER INTERRUPTION: shorter" in session.sent()
-
-
-async def test_an_interrupt_in_the_step_of_the_last_reply_lets_nothing_follow() -> None:
-    async with interrupting("rules: [{text: The answer.}]") as (session, key):
-        at(session, events.TextDelta, lambda: session.chain.submit("shorter"))
-        at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
-        at(session, events.Reply, key.press)
-        result = await session.run("Do the task")
-        assert (result.status, result.replies) == ("interrupted", ("The answer.",))
-        assert (session.state("L2"), session.state("L3")) == ("returned", "returned")
-        assert texts(session) == ["Do the task", "The answer.", INTERRUPTED_HERE]
         await works_again(session)
 
 
@@ -253,25 +161,6 @@ async def test_what_is_blank_is_not_kept(shown: str, mock_clock: MockClock) -> N
         await works_again(session)
 
 
-async def test_an_interrupt_in_the_wait_before_another_attempt(mock_clock: MockClock) -> None:
-    model = """
-rules:
-  - text: The whole answer.
-    error: {message: the line broke, retryable: true, retry_after: 20, times: 1, after: 5}
-"""
-    async with interrupting(model) as (session, key):
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.of(events.Retry)) == 1
-        begun = trio.current_time()
-        key.press()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        assert (session.result.status, session.result.phase_reached) == ("interrupted", "thinking")
-        assert texts(session) == ["Do the task", INTERRUPTED_HERE], "the text was taken back"
-        await works_again(session)
-
-
 @pytest.mark.seed("003", "the states after an interrupt")
 @pytest.mark.seed("004", "cleanup after any ending")
 async def test_an_interrupted_run_is_over_and_the_next_one_works() -> None:
@@ -291,49 +180,6 @@ async def test_an_interrupted_run_is_over_and_the_next_one_works() -> None:
         gates.let("a", "b", "c")
         await works_again(session)
         assert results(session)[-3:] == ["a is done", "b is done", "c is done"], "the urgent line is forgotten"
-
-
-async def test_interrupts_in_quick_succession_are_one() -> None:
-    gates = Gates()
-    async with interrupting(THREE_TOOLS, tools=gates.tools) as (session, key):
-        await begin(session, gates, "a")
-        assert [key.press(), key.press(), key.press()] == [True, True, True]
-        await session.chain.wait_idle()
-        assert not key.press()
-        assert len(session.of(events.Result)) == 1
-        assert texts(session).count(INTERRUPTED_HERE) == 1
-        gates.let("a", "b", "c")
-        await works_again(session)
-
-
-@pytest.mark.seed("003", "an interrupt when nothing runs")
-async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind() -> None:
-    async with interrupting("rules: [{text: The answer.}]") as (session, key):
-        assert not key.press()
-        assert (session.events, len(session.records)) == ([], 1), "no more than the record of the session"
-        assert (await session.run("Do the task")).status == "done"
-        assert not key.press()
-        await works_again(session)
-        assert INTERRUPTED_HERE not in texts(session)
-
-
-async def test_a_tool_that_does_not_let_go_ends_with_its_own_result(autojump_clock: MockClock) -> None:
-    @tool(timeout_s=10_000)
-    async def deaf(ctx: ToolContext) -> str:
-        """Hear nothing for a while."""
-        with trio.CancelScope(shield=True):
-            await trio.sleep(30)
-        return "heard nothing"
-
-    model = "rules:\n  - {when: {step: 1}, tools: [{name: deaf, input: {}}, {name: deaf, input: {}}]}\n  - {text: On.}"
-    async with interrupting(model, tools=[deaf]) as (session, key):
-        session.chain.submit("Do the task")
-        await trio.sleep(1)
-        key.press()
-        await session.chain.wait_idle()
-        assert trio.current_time() == pytest.approx(30, abs=2)
-        assert [e.text for e in session.of(events.ToolResult)] == ["heard nothing", SKIPPED]
-        assert session.result.status == "interrupted"
 
 
 async def test_an_interrupt_kills_the_tool_that_a_stop_waits_for() -> None:
@@ -368,34 +214,103 @@ async def test_each_stop_phrase_ends_the_run(phrase: str) -> None:
         assert (result.status, session.state("L2")) == ("cancelled_with_partial", "handled")
 
 
-@pytest.mark.seed("004", "cancel before anything was done")
-async def test_a_stop_before_the_first_step_asks_nothing() -> None:
-    async with open_session("rules: [{text: The answer.}]") as session:
-        session.chain.submit("Do the task")
-        assert session.chain.submit("stop").what == "stopping"
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.iterations) == ("cancelled", 0)
-        assert session.result.result == f"Cancelled. {QUESTION}"
-        assert session.model.requests == []
-        await works_again(session)
-        check_invariants(session)
+FOUND = "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]"
+THINKS = "rules: [{thinking: 'Hm, hm, hm', text: The answer., pace: {chunk: 10, delay_s: 10}}]"
+AWAY = "rules: [{text: The answer., error: {message: away, retryable: true, retry_after: 20, times: 1, after: 5}}]"
 
 
-@pytest.mark.spec("7", "thinking, none")
-@pytest.mark.seed("004", "cancel while thinking")
-async def test_a_stop_while_the_model_thinks(mock_clock: MockClock) -> None:
-    model = "rules: [{thinking: 'Hm, hm, hm', text: The answer., pace: {chunk: 10, delay_s: 10}}]"
-    async with open_session(model) as session:
+@dataclass(frozen=True)
+class Stop:
+    """A stop after so many ticks of the clock (``None``: before the first step), and what it shows and leaves."""
+
+    model: str
+    ticks: int | None
+    status: str
+    phase: str
+    shows: Sequence[str]
+    partial: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
+    requests: int = 1
+    iterations: int = 1
+
+
+STOPS = [
+    pytest.param(
+        Stop(AWAY, None, "cancelled", "thinking", ["Cancelled."], requests=0, iterations=0),
+        id="before the first step",
+        marks=pytest.mark.seed("004", "cancel before anything was done"),
+    ),
+    pytest.param(
+        Stop(THINKS, 1, "cancelled", "thinking", ["Cancelled."]),
+        id="while the model thinks",
+        marks=[pytest.mark.spec("7", "thinking, none"), pytest.mark.seed("004", "cancel while thinking")],
+    ),
+    pytest.param(
+        # What failed is no result.
+        Stop(
+            SURVEY,
+            0,
+            "cancelled_with_partial",
+            "thinking",
+            [FOUND],
+            ("a is done",),
+            ["call", "results"],
+            2,
+            iterations=2,
+        ),
+        id="while the model thinks about results",
+        marks=pytest.mark.spec("7", "thinking, some"),
+    ),
+    pytest.param(
+        Stop(SLOW_ANSWER, 1, "cancelled", "answering", ["The whole"], texts=["The whole"]),
+        id="in an answer",
+        marks=[
+            pytest.mark.spec("7", "stop, in a reply that streams"),
+            pytest.mark.spec("7", "answering, none"),
+            pytest.mark.seed("004", "cancel in the answer, no results"),
+        ],
+    ),
+    pytest.param(
+        Stop(
+            SURVEY,
+            1,
+            "cancelled_during_synthesis",
+            "answering",
+            ["The whole", FOUND, "Results found but response generation was cancelled."],
+            ("a is done",),
+            ["call", "results", "The whole"],
+            requests=2,
+            iterations=2,
+        ),
+        id="in an answer, with results",
+        marks=[pytest.mark.spec("7", "answering, some"), pytest.mark.seed("004", "cancel in the answer, some results")],
+    ),
+    # The text is taken back.
+    pytest.param(Stop(AWAY, 0, "cancelled", "thinking", ["Cancelled."]), id="in the wait before another attempt"),
+]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_what_a_stop_shows(stop: Stop, mock_clock: MockClock) -> None:
+    async with open_session(stop.model, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
+        if stop.ticks is not None:
+            await wait_all_tasks_blocked()
+        for _ in range(stop.ticks or 0):
+            await tick(mock_clock)
         begun = trio.current_time()
+        assert session.chain.submit("stop").what == "stopping"
         await session.chain.wait_idle()
         assert trio.current_time() == begun, "the reply is cut at once"
         result = session.result
-        assert (result.status, result.phase_reached, result.partial_results) == ("cancelled", "thinking", ())
-        assert result.result == f"Cancelled. {QUESTION}"
-        assert texts(session) == ["Do the task", STOPPED]
+        assert (result.status, result.phase_reached, result.partial_results) == (stop.status, stop.phase, stop.partial)
+        separator = " " if list(stop.shows) == ["Cancelled."] else "\n\n"
+        assert result.result == separator.join([*stop.shows, QUESTION])
+        assert [t.strip() for t in texts(session)] == ["Do the task", *stop.texts, STOPPED]
+        assert (len(session.model.requests), result.iterations) == (stop.requests, stop.iterations)
+        check_invariants(session)
+        mock_clock.autojump_threshold = 0
+        await works_again(session)
         check_invariants(session)
 
 
@@ -455,59 +370,6 @@ async def test_a_stop_keeps_the_results_of_all_rounds() -> None:
         assert "[3 done, 0 skipped]" in result.result
 
 
-@pytest.mark.spec("7", "thinking, some")
-async def test_a_stop_while_the_model_thinks_about_results_shows_them(mock_clock: MockClock) -> None:
-    async with open_session(SURVEY, tools=Gates("a").tools) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        assert len(session.model.requests) == 2
-        session.chain.submit("stop")
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        assert result.result.startswith("Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 ")
-        assert result.partial_results == ("a is done",), "what failed is no result"
-        check_invariants(session)
-
-
-@pytest.mark.spec("7", "stop, in a reply that streams")
-@pytest.mark.spec("7", "answering, none")
-@pytest.mark.seed("004", "cancel in the answer, no results")
-async def test_a_stop_in_an_answer_keeps_its_text(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
-        begun = trio.current_time()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled", "answering")
-        assert result.result == f"The whole\n\n{QUESTION}"
-        assert [t.strip() for t in texts(session)] == ["Do the task", "The whole", STOPPED]
-        check_invariants(session)
-
-
-@pytest.mark.spec("7", "answering, some")
-@pytest.mark.seed("004", "cancel in the answer, some results")
-async def test_a_stop_in_an_answer_with_results_shows_both(mock_clock: MockClock) -> None:
-    async with open_session(SURVEY, tools=Gates("a").tools) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("stop")
-        await session.chain.wait_idle()
-        result = session.result
-        assert (result.status, result.phase_reached) == ("cancelled_during_synthesis", "answering")
-        assert result.result.split("\n\n") == [
-            "The whole",
-            "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]",
-            "Results found but response generation was cancelled.",
-            QUESTION,
-        ]
-        assert texts(session)[-2:] == ["The whole ", STOPPED]
-        check_invariants(session)
-
-
 @pytest.mark.seed("004", "cancel between two phases")
 async def test_a_stop_between_two_iterations_makes_no_call() -> None:
     gates, disk = Gates(), MemoryFile()
@@ -525,32 +387,6 @@ async def test_a_stop_between_two_iterations_makes_no_call() -> None:
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert (result.iterations, len(session.model.requests)) == (1, 1)
         assert session.state("L2") == "delivered", "it was in already"
-        check_invariants(session)
-
-
-async def test_a_stop_in_the_step_in_which_an_iteration_begins_makes_no_call() -> None:
-    """As `@iteration 2 stop` does."""
-    async with open_session(THREE_TOOLS, tools=Gates("a", "b", "c").tools) as session:
-        at(session, events.IterationStarted, lambda: session.chain.submit("stop"), 2)
-        result = await session.run("Do the task")
-        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
-        assert len(session.model.requests) == 1
-        check_invariants(session)
-
-
-async def test_a_stop_in_the_wait_before_another_attempt(mock_clock: MockClock) -> None:
-    model = "rules: [{text: The answer., error: {message: away, retryable: true, retry_after: 20, times: 1, after: 5}}]"
-    async with open_session(model) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        session.chain.submit("stop")
-        begun = trio.current_time()
-        await session.chain.wait_idle()
-        assert trio.current_time() == begun
-        assert (session.result.status, session.result.phase_reached) == ("cancelled", "thinking")
-        assert session.result.result == f"Cancelled. {QUESTION}", "the text was taken back"
-        assert len(session.model.requests) == 1
-        await works_again(session)
         check_invariants(session)
 
 

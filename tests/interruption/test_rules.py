@@ -1,7 +1,7 @@
 """The rules of a handler prompt: what they make of a line as it is accepted, and how it is put to the model.
 
 ``compose`` and ``by_rule`` alone first, then in running chains; what is wrong with a rules section is in
-``test_interruption``.
+``test_prompt``.
 """
 
 from __future__ import annotations
