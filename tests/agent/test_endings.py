@@ -84,7 +84,7 @@ def test_without_any_run_all_is_well() -> None:
 def test_a_stop_before_any_result_says_so(phase: Phase, text: str) -> None:
     ending = stopped(phase, [], 3, "")
 
-    assert (ending.status, ending.text) == ("cancelled", text)
+    assert (ending.status, ending.result) == ("cancelled", text)
 
 
 @pytest.mark.parametrize("phase", ["thinking", "tools"])
@@ -92,39 +92,39 @@ def test_a_stop_shows_what_was_found_so_far(phase: Phase) -> None:
     ending = stopped(phase, FOUND, 3, "Let me look.")
 
     assert ending.status == "cancelled_with_partial"
-    assert ending.text == f"{LIST}\n\n{QUESTION}"
+    assert ending.result == f"{LIST}\n\n{QUESTION}"
 
 
 def test_a_stop_in_the_answer_keeps_the_text_so_far() -> None:
     ending = stopped("answering", [], 0, "The answer is\n")
 
-    assert (ending.status, ending.text) == ("cancelled", f"The answer is\n\n{QUESTION}")
+    assert (ending.status, ending.result) == ("cancelled", f"The answer is\n\n{QUESTION}")
 
 
 def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() -> None:
     ending = stopped("answering", FOUND, 3, "The answer is")
 
     assert ending.status == "cancelled_during_synthesis"
-    assert ending.text.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
-    assert QUESTION in ending.text
+    assert ending.result.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
+    assert QUESTION in ending.result
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
 def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
-    assert stopped("answering", [], 0, blank).text == f"Cancelled. {QUESTION}"
-    assert stopped("answering", FOUND, 3, blank).text.startswith(LIST)
+    assert stopped("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
+    assert stopped("answering", FOUND, 3, blank).result.startswith(LIST)
 
 
 @pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
 def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
-    rows = stopped("tools", [Found("shell", f"result {n}") for n in range(done)], skipped, "").text.splitlines()
+    rows = stopped("tools", [Found("shell", f"result {n}") for n in range(done)], skipped, "").result.splitlines()
 
     assert rows[1 : done + 1] == [f"• shell: result {n}" for n in range(done)]
     assert rows[done + 1] == f"[{done} done, {skipped} skipped]"
 
 
 def test_a_long_result_is_recognised_by_its_beginning() -> None:
-    row = stopped("tools", [Found("shell", "x" * 5000)], 0, "").text.splitlines()[1]
+    row = stopped("tools", [Found("shell", "x" * 5000)], 0, "").result.splitlines()[1]
 
     assert row.startswith("• shell: xxxx")
     assert row.endswith("…")
@@ -132,6 +132,6 @@ def test_a_long_result_is_recognised_by_its_beginning() -> None:
 
 
 def test_a_result_without_text_still_has_its_row() -> None:
-    rows = stopped("tools", [Found("shell", " \n")], 0, "").text.splitlines()
+    rows = stopped("tools", [Found("shell", " \n")], 0, "").result.splitlines()
 
     assert rows[1].strip() == "• shell:"
