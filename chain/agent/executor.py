@@ -15,9 +15,9 @@
 What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
 the journal.
 
-``Run`` (chain.run) is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt
-that comes before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the
-cancelled scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+``Run`` is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt that comes
+before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the cancelled
+scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
 """
 
 from __future__ import annotations

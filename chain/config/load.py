@@ -1,7 +1,7 @@
 """The configuration: found, put over what is shipped, and read into frozen settings.
 
 A value is the first that is given by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file
-(``overlay`` has the rules for these two).
+(``layers`` has the rules for these two).
 
 A ``./config.yaml`` that was merely found may come from anybody. ``trust`` decides what it may not set before the user
 trusted it, and ``Settings.model`` gives nothing out until then.
