@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chain.messages import Message
     from chain.model import Model, Reply, Request
     from chain.session.feed import Feed
-    from chain.tools.tool import Guidance, Tool, ToolContext, tool
+    from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
 __all__ = [
     "Chain",
@@ -35,6 +35,7 @@ __all__ = [
     "ConfigError",
     "Event",
     "Feed",
+    "FunctionTool",
     "Guidance",
     "Message",
     "Model",
@@ -62,7 +63,7 @@ _HOMES = {
     "messages": ("Message",),
     "model": ("Model", "Reply", "Request"),
     "session.feed": ("Feed",),
-    "tools.tool": ("Guidance", "Tool", "ToolContext", "tool"),
+    "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "tool"),
 }
 """The imports above once more, as they are made when the program runs."""
 

@@ -69,7 +69,7 @@ async def open_chain(
         inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, rules, trace=trace)
         session = Session(spec, shared, inbox, journal, trace, interactive=interactive)
-        chain = Chain(spec, shared, journal, audience, session, inbox)
+        chain = Chain(session, shared, journal, audience, inbox)
         try:
             journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace)))
         except JournalError as error:

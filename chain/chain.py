@@ -14,8 +14,9 @@ from typing import Literal
 import trio
 
 from chain import events
+from chain.agent.handler import current_prompt
 from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared, current_prompt
+from chain.agent.spec import Shared
 from chain.errors import JournalError, ModelError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
@@ -53,16 +54,14 @@ class Submitted:
 class Chain:
     """A session that accepts lines and runs chains. Made by ``open_chain``."""
 
-    def __init__(
-        self, spec: AgentSpec, shared: Shared, journal: Journal, audience: Audience, session: Session, inbox: Inbox
-    ) -> None:
+    def __init__(self, session: Session, shared: Shared, journal: Journal, audience: Audience, inbox: Inbox) -> None:
+        spec = session.spec
         self.session_id = journal.id
         self.journal_path = journal.path
         self.workspace = shared.workspace
         self.tools = tuple(spec.registry)
         self.max_iterations = spec.limits.max_iterations
         self.plan = shared.plan
-        self._spec = spec
         self._shared = shared
         self._journal = journal
         self._audience = audience
@@ -116,7 +115,7 @@ class Chain:
 
         ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
         """
-        self._ledger.never_sent(written, reason, id=id, iteration=self._session.iteration)
+        self._ledger.never_sent(written, reason, self._session.spec.name, id=id, iteration=self._session.iteration)
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
@@ -195,14 +194,14 @@ class Chain:
         A failure is nothing yet: the first call meets it again, and its run says so.
         """
         with suppress(ModelError):
-            await self._session.model.prepare()
+            await self._session.spec.model.prepare()
 
     # ------------------------------------------------------------------------------------------------- facts out
 
     @property
     def model_name(self) -> str:
         """The model that the next run asks."""
-        return self._session.model.name
+        return self._session.spec.model.name
 
     @property
     def inbox_size(self) -> int:
@@ -272,7 +271,7 @@ class Chain:
         if accepted is None:
             why = f"{problem}; the run stops all the same"
             self._ledger.refuse(
-                line, self._spec.name, len(self._inbox), why, id=id, origin=origin, iteration=run.iteration
+                line, self._session.spec.name, len(self._inbox), why, id=id, origin=origin, iteration=run.iteration
             )
         else:
             self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
@@ -286,7 +285,7 @@ class Chain:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not self._spec.prompts.is_configured or self._ledger.problem(line, id):
+        if not self._session.spec.prompts.is_configured or self._ledger.problem(line, id):
             return line
         prompt = self._prompt()
         line = by_rule(prompt, line)
@@ -331,23 +330,18 @@ class Chain:
 
     def _accept_at_once(self, line: Line, id: str, origin: Origin) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(line, self._spec.name, id=id, origin=origin)
+        accepted = self._ledger.accept(line, self._session.spec.name, id=id, origin=origin)
         self._journal.acknowledge(lambda: None)
         return accepted
 
     def _refuse(self, line: Line, reason: str, id: str, origin: Origin) -> Submitted:
-        self._ledger.refuse(line, self._spec.name, len(self._inbox), reason, id=id, origin=origin)
+        self._ledger.refuse(line, self._session.spec.name, len(self._inbox), reason, id=id, origin=origin)
         return Submitted("refused", message=reason)
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
-        self._session.is_closing = True
         with trio.move_on_after(CLOSING_S, shield=True):
-            if not self._session.has_ended:
-                self.interrupt()
-                await self.wait_idle()
-            await self._journal.sync()
-            await self._session.aclose()
+            await self._session.close()
         self._audience.close()
 
     def _check_open(self) -> None:
@@ -359,4 +353,4 @@ class Chain:
         return self._session.active
 
     def _prompt(self) -> InterruptionPrompt:
-        return current_prompt(self._spec, self._shared.emit, self._session.iteration)
+        return current_prompt(self._session.spec, self._shared.emit, self._session.iteration)

@@ -58,11 +58,13 @@ class Watcher(Protocol):
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` hears of each change before it is made.
+    ``watcher`` hears of each change before it is made. ``revision`` counts the changes, and ``last_by`` made the last.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
         self.watcher = watcher
+        self.revision = 0
+        self.last_by: Author | None = None
         self._tasks: tuple[Task, ...] = ()
 
     @property
@@ -144,6 +146,8 @@ class Plan:
         if self.watcher is not None:
             self.watcher.plan_changes(change, tasks)
         self._tasks = tasks
+        self.revision += 1
+        self.last_by = change.by
 
 
 def _one_line(text: str, what: str) -> str:

@@ -4,8 +4,8 @@ A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (fro
 epoch), then the fields of its type. This module is the only one that knows their form. Records of other types are kept
 as they are (``Unknown``), so that a journal of a newer version loses nothing.
 
-What version 0.1.0 wrote is still read: there a ``plan`` record held all tasks, and a line was ``urgent`` or not, and if
-it was nothing else, of the kind ``urgent``.
+Earlier forms are still read: a ``plan`` record without ``change`` holds all tasks, and a ``line`` record without
+``urgency`` was ``urgent`` or not, and if it was nothing else, of the kind ``urgent``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origi
 from chain import messages
 from chain.events import Author, Point, State, Status, TaskView
 from chain.messages import JsonObject, Usage
+
+MAX_TIME = 1e12
+"""Seconds since the epoch: thirty thousand years, and far from where a float ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class PlanReplaced:
 
 @dataclass(frozen=True, slots=True)
 class PlanRestored:
-    """The plan is these tasks now, each in its state: how version 0.1.0 recorded every change."""
+    """The plan is these tasks now, each in its state: how every change was recorded once."""
 
     type: ClassVar[str] = "plan"
     change: ClassVar[str] = "restored"
@@ -210,7 +213,9 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
     seq, time = raw.get("seq"), raw.get("time")
     if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
         raise ValueError("a record needs a type, a seq and a time")
-    if type not in _KINDS:
+    if not 0 <= time < MAX_TIME:
+        raise ValueError("the time of a record is in seconds since the epoch")
+    if type not in _KINDS or (type == "plan" and raw.get("change", "restored") not in list(_CHANGES)):
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
         return Entry(seq, float(time), Unknown(type, rest))
     try:
@@ -224,7 +229,7 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
             case _:
                 record = _read_fields(_KINDS[type], raw)
         return Entry(seq, float(time), record)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 
 

@@ -84,7 +84,7 @@ class SearchBudget:
         return self._timed(pattern, lambda seconds: list(pattern.finditer(text, 0, max_chars, timeout=seconds)))
 
     def fullmatch(self, pattern: Pattern, text: str, max_chars: int) -> bool:
-        """Whether the pattern find_all all of the first ``max_chars`` characters."""
+        """Whether the pattern matches all of the first ``max_chars`` characters."""
         return self._timed(pattern, lambda seconds: pattern.fullmatch(text, 0, max_chars, timeout=seconds)) is not None
 
     def _timed(self, pattern: Pattern, search: Callable[[float], T]) -> T:
@@ -112,7 +112,7 @@ _COMMENT = re.compile(r"#[^\n]*|\s")
 
 
 def expanded_size(text: str) -> int:
-    """How many items a pattern has at max_chars when its counted repeats are expanded.
+    """How many items a pattern has at most when its counted repeats are expanded.
 
     The bound holds whatever in the text is escaped, a comment or in a set: a repeat after a bracket (or after a space,
     which means nothing in a verbose pattern) is taken to repeat a group that contains all other such repeats; any other

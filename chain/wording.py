@@ -1,4 +1,4 @@
-"""Fixed texts and names that the model or the user reads and that more than one module needs."""
+"""Fixed texts and names that the model or the user reads, in one place."""
 
 MAIN = "main"
 """The agent that a session begins with."""

@@ -90,6 +90,20 @@ def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.D
             from_json(broken)
 
 
+@pytest.mark.parametrize("number", [10**400, -1, 1e13])
+def test_a_time_that_cannot_be_is_no_record(number: float) -> None:
+    with pytest.raises(ValueError, match="the time of a record is in seconds"):
+        from_json({"type": "model", "seq": 1, "time": number, "name": "x"})
+    row = {"type": "receipt", "seq": 1, "time": 0, "id": "L1", "state": "queued", "agent": "main", "iteration": 0}
+    with pytest.raises(ValueError, match="record 1: "):
+        from_json({**row, "waited_s": 10**400})
+
+
+def test_a_change_of_the_future_is_kept_whole() -> None:
+    row = {"type": "plan", "seq": 1, "time": 0.0, "change": "sorted", "by": "user"}
+    assert from_json(row).record == Unknown("plan", {"change": "sorted", "by": "user"})
+
+
 # As version 0.1.0 wrote them, copied from a session of it.
 OLD = """
 {"type":"session","seq":1,"time":1.5,"id":"20260101-120000-abcdef","version":"0.1.0","model":"offline","workspace":"/w"}

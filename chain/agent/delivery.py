@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import trio
 
 from chain import events
+from chain.agent.handler import current_prompt
 from chain.agent.history import History
 from chain.agent.run import Asked, Run
-from chain.agent.spec import AgentSpec, Shared, current_prompt
+from chain.agent.spec import AgentSpec, Shared
 from chain.errors import PlanError
 from chain.events import Point
 from chain.interruption.prompt import Arrival, Composed, Situation, compose

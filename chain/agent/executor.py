@@ -40,7 +40,7 @@ from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.lines.inbox import Inbox
 from chain.messages import Message, Text, ToolCall, assistant, user_text
-from chain.model import Model, Reply
+from chain.model import Reply
 from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
@@ -62,19 +62,18 @@ class Executor:
         self._journal = shared.journal
         self._emit = shared.emit
         self._plan = shared.plan
-        # A conversation that begins does not know the plan that is there already.
-        self._plan_is_news = bool(self._plan.tasks) and conversation.state == "EMPTY"
-        self._plan_sent: object = None
+        self._plan_known = self._plan.revision
+        """The revision of the plan that the model knows; -1 when it knows none, as a conversation that begins."""
+        self._plan_sent = self._plan_forgotten = self._plan.revision
+        if conversation.state == "EMPTY":
+            self._plan_known = -1
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 
-    def plan_changed(self, by: events.Author) -> None:
-        """Take note of a change of the plan: the model reads its own in the tool's result, all others in the tail."""
-        self._plan_is_news = by != "model"
-
-    def use_model(self, model: Model, max_attempts: int) -> None:
-        """Ask another model from now on; for the time between two runs."""
-        self._model.use(model, max_attempts)
+    def use(self, spec: AgentSpec) -> None:
+        """Use another model and its limits from now on; for the time between two runs."""
+        self._limits = spec.limits
+        self._model.use(spec)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
@@ -201,14 +200,20 @@ class Executor:
     def _tail(self, run: Run) -> tuple[str, ...]:
         """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
         plan = self._plan.render() if self._plan_is_news else ""
-        self._plan_sent = self._plan.tasks
+        self._plan_sent = self._plan.revision
         return tuple(text for text in (run.asked.post_prompt, plan) if text)
+
+    @property
+    def _plan_is_news(self) -> bool:
+        """Whether the model has to read the plan: it knows its own last change from the tool's result."""
+        if self._plan.revision == self._plan_forgotten:
+            return self._plan_known < 0 and bool(self._plan.tasks)
+        return self._plan.revision != self._plan_known and self._plan.last_by != "model"
 
     def _append_reply(self, run: Run, message: Message) -> None:
         self._history.append(message)
         run.step.appended = True
-        # A change that came while the model was answering is still news.
-        self._plan_is_news = self._plan_is_news and self._plan.tasks != self._plan_sent
+        self._plan_known = self._plan_sent  # a change that came while the model was answering is still news
         text = message.text.strip()
         if text:
             run.replies.append(text)
@@ -263,7 +268,8 @@ class Executor:
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
         self._history.withdraw()
-        self._plan_is_news = bool(self._plan.tasks)  # the message that carried it may be gone
+        # The message that carried the plan may be gone.
+        self._plan_known, self._plan_forgotten = -1, self._plan.revision
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 

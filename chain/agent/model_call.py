@@ -17,7 +17,7 @@ from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.messages import Overrides, Text, Usage, assistant
-from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.model import Delta, Reply, Request, ToolSpec
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
@@ -33,12 +33,10 @@ class ModelCalls:
         self._shared = shared
         self._conversation = conversation
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
-        self.use(spec.model, spec.limits.max_attempts)
 
-    def use(self, model: Model, max_attempts: int) -> None:
-        """Ask this model from the next call on."""
-        self._model = model
-        self._max_attempts = max_attempts
+    def use(self, spec: AgentSpec) -> None:
+        """Ask the model of this spec from the next call on."""
+        self._spec = spec
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop cut it.
@@ -53,7 +51,7 @@ class ModelCalls:
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
-                    reply = await self._model.reply(request, lambda delta: self._show(run, delta))
+                    reply = await self._spec.model.reply(request, lambda delta: self._show(run, delta))
                     self._account(run, reply.usage)
                     if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
@@ -71,7 +69,7 @@ class ModelCalls:
                     if run.stop_asked:
                         break
                     delay = _delay(attempt, error.retry_after)
-                    if not error.retryable or attempt >= self._max_attempts:
+                    if not error.retryable or attempt >= self._spec.limits.max_attempts:
                         raise
                     if trio.current_time() + delay >= run.scope.deadline:
                         why = f"{error}; it asks to wait {delay:g} s, longer than the run has left"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from chain import events
 from chain.agent.conversation import CallIds
 from chain.errors import ConfigError
 from chain.interruption.prompt import InterruptionPrompt
@@ -98,12 +96,3 @@ class Shared:
     def trace_path(self) -> str | None:
         """The file of the debug trace, if there is one."""
         return None if self.trace is None else self.trace.path
-
-
-def current_prompt(spec: AgentSpec, emit: Callable[[events.Event], None], iteration: int) -> InterruptionPrompt:
-    """The handler prompt of an agent as it is now. A fault of its file is reported."""
-    prompt, error = spec.prompts.current()
-    if error is not None:
-        why = f"{error.sentence}; the built-in handler prompt is used"
-        emit(events.Notice(agent=spec.name, iteration=iteration, message=why, file=error.file, line=error.line))
-    return prompt

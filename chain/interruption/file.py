@@ -55,7 +55,7 @@ class PromptFile:
 
     def _read_state(self) -> _State:
         if self._path is None:
-            return "no file is configured for the handler prompt, so the built-in one is used"
+            return "no file is configured for the handler prompt"
         try:
             found = self._path.stat()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path

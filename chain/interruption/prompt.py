@@ -167,7 +167,7 @@ def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
         case "deliver":
             return line
         case "urgent":
-            return replace(line, urgency="urgent")
+            return line if line.skips_tools else replace(line, urgency="urgent")
         case "stop":
             return replace(line, kind="stop", urgency="next", command=None, adjustment=None)
 

@@ -71,7 +71,7 @@ class Inbox:
         except JournalError as error:
             return refuse(str(error))
         self._send.send_nowait(accepted)
-        self._urgent += line.urgency == "urgent"
+        self._urgent += line.skips_tools
         queued = events.LineQueued(
             agent=self.agent,
             iteration=iteration,
@@ -157,7 +157,7 @@ class Inbox:
         self._send_back(a for a, leaves in zip(every, chosen, strict=True) if not leaves)
         drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
         if drained:
-            self._urgent -= sum(a.line.urgency == "urgent" for a in drained)
+            self._urgent -= sum(a.line.skips_tools for a in drained)
             self.wake()
         return drained
 

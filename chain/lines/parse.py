@@ -115,6 +115,11 @@ class Line:
     problem: str = ""
 
     @property
+    def skips_tools(self) -> bool:
+        """Whether tools that have not started are skipped for it."""
+        return self.urgency != "next"
+
+    @property
     def is_aside(self) -> bool:
         """Whether the task is to go on after the answer to this line."""
         return self.kind in ASIDES

@@ -202,11 +202,11 @@ class Ledger:
         self._emit(receipt)
         return Refused(reason, is_full=reason == FULL)
 
-    def never_sent(self, written: str, reason: str, *, id: str = "", iteration: int = 0) -> None:
+    def never_sent(self, written: str, reason: str, agent: str, *, id: str = "", iteration: int = 0) -> None:
         """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
         self.unsent += 1
         self._unsent.append(written)
-        self._emit(Receipt(iteration=iteration, id=id, text=written, state="unsent", reason=reason))
+        self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

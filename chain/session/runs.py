@@ -17,8 +17,9 @@ from chain.agent import endings
 from chain.agent.conversation import Conversation
 from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
+from chain.agent.handler import current_prompt
 from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Limits, Shared, current_prompt
+from chain.agent.spec import AgentSpec, Shared
 from chain.errors import JournalError, UserError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.lines.inbox import Inbox
@@ -46,7 +47,7 @@ class Session:
         self.has_ended = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
-        self._spec = spec
+        self.spec = spec
         self._shared = shared
         self._models = [spec.model]
         self._trace = trace
@@ -85,9 +86,9 @@ class Session:
                 self._wake = trio.Event()
                 while self.active is not None:
                     run = self.active
-                    if self._spec.prompts.is_configured:
+                    if self.spec.prompts.is_configured:
                         # A fault of its file is reported at once, not at the first interruption.
-                        current_prompt(self._spec, self._shared.emit, run.iteration)
+                        current_prompt(self.spec, self._shared.emit, run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
             self.has_ended = self.is_closing = True
@@ -116,7 +117,8 @@ class Session:
 
     def _announce(self, run: Run) -> None:
         query = run.query
-        started = events.RunStarted(id=query.id if query else "", query=query.line.message if query else "")
+        id, text = (query.id, query.line.message) if query else ("", "")
+        started = events.RunStarted(agent=self.spec.name, id=id, query=text)
         self._journal.in_order(lambda: self._shared.emit(started))
 
     def _end(self, run: Run, outcome: Outcome) -> None:
@@ -129,7 +131,7 @@ class Session:
         kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
         query = self._inbox.next_follow_up() if kept else None
-        self._hand_over_model()
+        self._executor.use(self._traced_spec())
         self.active = Run(query) if query is not None or len(self._inbox) else None
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
@@ -169,6 +171,7 @@ class Session:
     def _result(self, run: Run, outcome: Outcome) -> events.Result:
         settled = self._shared.ledger.settled()
         return events.Result(
+            agent=self.spec.name,
             iteration=run.iteration,
             status=outcome.status,
             result=outcome.result,
@@ -187,24 +190,16 @@ class Session:
 
     # ------------------------------------------------------------------------------------------- with which model
 
-    @property
-    def model(self) -> Model:
-        """The model that the next run asks."""
-        return self._models[-1]
-
-    @property
-    def limits(self) -> Limits:
-        """What bounds the next run."""
-        return self._spec.limits
-
     def use_model(self, model: Model, max_attempts: int | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
         self._journal.record(records.Model(model.name))
         self._models = [*(held for held in self._models if held is not model), model]
+        limits = self.spec.limits
         if max_attempts is not None:
-            self._spec = replace(self._spec, limits=replace(self._spec.limits, max_attempts=max_attempts))
+            limits = replace(limits, max_attempts=max_attempts)
+        self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
-            self._hand_over_model()
+            self._executor.use(self._traced_spec())
 
     def start_afresh(self) -> None:
         """Begin a new conversation. Raises ``UserError`` while a run is active, and ``JournalError``."""
@@ -218,22 +213,25 @@ class Session:
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
-        changed = events.PlanChanged(iteration=self.iteration, tasks=views, by=change.by)
+        changed = events.PlanChanged(agent=self.spec.name, iteration=self.iteration, tasks=views, by=change.by)
         self._journal.record(change)
-        self._executor.plan_changed(change.by)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
-    async def aclose(self) -> None:
-        """Close all models that were in use."""
+    async def close(self) -> None:
+        """Interrupt what runs, wait for its ending, and close all models that were in use."""
+        self.is_closing = True
+        if self.active is not None and not self.has_ended:
+            self.active.interrupt()
+        if not self.has_ended:
+            await self.wait_idle()
+        await self._journal.sync()
         # One that is no longer asked holds idle connections at most, which may wait until here.
         for model in self._models:
             await model.aclose()
 
     def _new_executor(self) -> Executor:
-        return Executor(replace(self._spec, model=self._traced_model()), self._shared, Conversation(), self._inbox)
+        return Executor(self._traced_spec(), self._shared, Conversation(), self._inbox)
 
-    def _hand_over_model(self) -> None:
-        self._executor.use_model(self._traced_model(), self.limits.max_attempts)
-
-    def _traced_model(self) -> Model:
-        return self.model if self._trace is None else TracedModel(self.model, self._trace)
+    def _traced_spec(self) -> AgentSpec:
+        model = self.spec.model
+        return self.spec if self._trace is None else replace(self.spec, model=TracedModel(model, self._trace))

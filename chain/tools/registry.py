@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from chain.errors import ConfigError, ToolError
-from chain.tools.tool import Tool
+from chain.tools.tool import Tool, mistakes
+
+_PARTS = ("name", "description", "timeout_s", "read_only", "needs_approval", "check", "run")
 
 
-def _check_schema(tool: Tool) -> None:
-    """Raise ``ConfigError`` for types that have no schema.
+def _check(tool: object) -> None:
+    """Raise ``ConfigError`` for what cannot be a tool.
 
-    Not where the function is decorated: pydantic takes 50 ms to import, and a type may be defined further down.
+    The schema is not checked where a function is decorated: pydantic takes 50 ms to import, and a type may be defined
+    further down.
     """
+    name = getattr(tool, "__qualname__", repr(tool))
+    if isinstance(tool, type) or not callable(getattr(tool, "run", None)):
+        raise ConfigError(f"{name} is no tool: decorate it with @tool")
+    missing = [part for part in _PARTS if not hasattr(tool, part)]
+    if missing:
+        raise ConfigError(f"{type(tool).__qualname__} is no tool: it has no {', '.join(missing)}")
+    found = cast("Tool", tool)
+    if mistake := next(mistakes(found), None):
+        raise ConfigError(f"{type(tool).__qualname__} cannot be a tool: {mistake}")
     from pydantic import PydanticUserError
 
     try:
-        _ = tool.input_schema
-    except (NameError, PydanticUserError) as error:
+        schema = found.input_schema
+    except (AttributeError, NameError, PydanticUserError) as error:
         why = str(error).partition("\n")[0]
-        raise ConfigError(f"{tool.name} cannot be a tool, since its input has no schema: {why}") from error
+        raise ConfigError(f"{found.name} cannot be a tool, since its input has no schema: {why}") from error
+    if schema.get("type") != "object":
+        raise ConfigError(f"{found.name} cannot be a tool: the type of its input_schema must be object")
 
 
 @dataclass
@@ -35,11 +49,9 @@ class Registry:
         """A registry of these tools. Raises ``ConfigError`` for what cannot be a tool, and if two have one name."""
         registry = cls()
         for each in tools:
-            if not inspect.iscoroutinefunction(getattr(each, "run", None)):
-                raise ConfigError(f"{getattr(each, '__qualname__', repr(each))} is no tool: decorate it with @tool")
+            _check(each)
             if each.name in registry.tools:
                 raise ConfigError(f"two tools are called {each.name}; give one of them another name")
-            _check_schema(each)
             registry.tools[each.name] = each
         return registry
 

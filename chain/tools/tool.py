@@ -230,13 +230,20 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
         if each.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
             yield f"its parameter {each.name} cannot be given by name, as a model gives it"
         if each.annotation is Parameter.empty:
-            yield f"its parameter {each.name} needs a type, which the model is told"
+            yield f"its parameter {each.name} needs a type, which the model reads"
     if not made.description:
-        yield "it needs a docstring, which is what the model is told of it"
-    if not _NAME.fullmatch(made.name):
-        yield f"its name {made.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
-    if made.timeout_s is not None and not _is_positive(made.timeout_s):
-        yield f"its timeout_s must be a positive number or None, not {made.timeout_s!r}"
+        yield "it needs a docstring, which is what the model reads about it"
+    yield from mistakes(made)
+
+
+def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool
+    """What the Messages API or the agent would not accept of a tool, and how to put it right."""
+    if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
+        yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    if not isinstance(tool.description, str) or not tool.description.strip():
+        yield "it needs a description, which is what the model reads about it"
+    if tool.timeout_s is not None and not _is_positive(tool.timeout_s):
+        yield f"its timeout_s must be a positive number or None, not {tool.timeout_s!r}"
 
 
 def _is_positive(number: object) -> bool:

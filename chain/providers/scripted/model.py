@@ -23,7 +23,7 @@ from chain.model import Delta, Reply, Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.answer import Answer, Part, assemble, render
 from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
-from chain.providers.scripted.scene import MAX_SEARCH_S, Event, Fit, Moment, Scene
+from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent
 from chain.search import SearchBudget, TooSlow
 
 
@@ -139,7 +139,7 @@ class _Dialogue:
             goes_on = fit.rule.go_on != "no"
 
     def _first(
-        self, request: Request, lines: Sequence[str], event: Sequence[Event], *, only_interruptions: bool = False
+        self, request: Request, lines: Sequence[str], event: Sequence[TaskEvent], *, only_interruptions: bool = False
     ) -> Fit | None:
         """The first rule that fits the event, if there is one, or one of the lines."""
         for rule in self._script.rules:

@@ -24,7 +24,7 @@ runs meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """A tool result beside the call that it answers."""
 
     tool: str
@@ -34,13 +34,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TaskEvent:
     """Something that the task has to answer: the results of one reply's calls, or, without any, the query.
 
     ``aside``: the calls were made in answer to an interruption.
     """
 
-    results: tuple[Outcome, ...] = ()
+    results: tuple[ToolOutcome, ...] = ()
     aside: bool = False
 
     @property
@@ -74,12 +74,12 @@ class Scene:
         self.calls = 0
         self.chars = 0
         self.query = ""
-        self.events: list[Event] = []
+        self.events: list[TaskEvent] = []
         self.lines: list[str] = []
         self.used: Counter[str] = Counter()
 
     @property
-    def open_events(self) -> list[Event]:
+    def open_events(self) -> list[TaskEvent]:
         """What is still to be answered, the latest first; empty after an answer, unless a message asks to go on."""
         return [] if self._answered and not self._nudged else self.events[::-1]
 
@@ -121,8 +121,8 @@ class Scene:
             results = []
             for result in message.results:
                 call = self._asked.get(result.id, ToolCall(result.id, "", {}))
-                results.append(Outcome(call.name, call.input, result.text, result.is_error))
-            self.events.append(Event(tuple(results), self._aside))
+                results.append(ToolOutcome(call.name, call.input, result.text, result.is_error))
+            self.events.append(TaskEvent(tuple(results), self._aside))
             self._answered = False
         for block in message.blocks:
             if isinstance(block, Text):
@@ -146,7 +146,7 @@ class Scene:
             self._begin(text)
 
     def _begin(self, query: str) -> None:
-        self.query, self.events = query, [Event()]
+        self.query, self.events = query, [TaskEvent()]
         self.step, self.used = 1, Counter()
         self._answered = self._nudged = False
 
@@ -159,7 +159,7 @@ class Moment:
     request: Request
     scene: Scene
     line: str
-    event: Event | None
+    event: TaskEvent | None
 
     def fit(self, rule: Rule) -> Fit | None:
         """The rule with what it captured, if all its conditions hold."""
@@ -194,7 +194,7 @@ class Moment:
             names |= _captured(match, numbers=n == 0)
         return Fit(rule, self, names)
 
-    def _result_fits(self, rule: Rule, event: Event, outcome: Outcome) -> bool:
+    def _result_fits(self, rule: Rule, event: TaskEvent, outcome: ToolOutcome) -> bool:
         """Whether the conditions on a tool result hold for this one."""
         when = rule.when
         return (
@@ -240,7 +240,7 @@ class Moment:
             case _:
                 assert_never(collection.source)
 
-    def _names(self, outcome: Outcome | None) -> dict[str, str]:
+    def _names(self, outcome: ToolOutcome | None) -> dict[str, str]:
         scene = self.scene
         return {
             "query": scene.query,
