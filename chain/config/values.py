@@ -112,7 +112,7 @@ class Values:
     def chain(self, name: str, node: Node, default_model: str) -> ChainSettings:
         """A chain, all keys of which are there but perhaps ``model``."""
         keys = node.mapping(_CHAIN_KEYS)
-        limits = keys["budget"].mapping(("max_tokens", "max_cost_usd"))
+        limits = keys["budget"].mapping([f.name for f in fields(Budget)])
         budget = {key: limit for key, limit in limits.items() if limit.value is not None}
         return ChainSettings(
             name=name,

@@ -1,9 +1,10 @@
-"""Looking at the files of the workspace: list, read, search.
+"""The tools that read files of the workspace: list, read and search.
 
-No path leads out of the workspace: ``..`` and absolute paths are refused as they stand, a link by where it really ends,
-and a link that is put in the way after that is not followed: whatever is opened, a folder to be listed too, is opened
-part by part from the workspace down. Rows have one form, ``PATH: N lines, N words, N bytes``
-and ``PATH:LINE: text``, for models and rule files alike.
+No path leads out of the workspace. ``..`` and absolute paths are refused as they stand, a link by where it really ends.
+A link that is put in the way after that is not followed: files and folders are opened part by part from the workspace
+down. Rows have one form, ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text``, for models and rule files alike.
+
+One module, though a long one: the three tools share how a path is opened and how a tree is walked.
 
 Files are read in worker threads, which are left behind when the run is interrupted, and end when they next check it.
 The threads are these tools' own: a file system that does not answer makes nobody else wait.

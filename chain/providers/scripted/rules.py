@@ -1,4 +1,6 @@
-r"""The language of rule files: YAML read into frozen rules, for ``chain.providers.scripted``.
+r"""The language of rule files: YAML read into frozen rules.
+
+One module, though a long one: the types, the reader and this manual of the language change together or not at all.
 
 ::
 
