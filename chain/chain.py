@@ -104,11 +104,17 @@ class Chain:
             return self._handle_idle(line, id, origin)
         return self._start(line, id, origin)
 
-    def would_stop(self, text: str, *, local: bool = True) -> bool:
-        """Whether a line would end the run that is active, by its words or by a rule; it then needs no room."""
+    def needs_no_room(
+        self, text: str, *, urgency: Urgency = "next", local: bool = True
+    ) -> Literal["stop", "now"] | None:
+        """Whether a line would be accepted by the run that is active also if the channel is full, and as what.
+
+        ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
+        """
         if self._run is None:
-            return False
-        return self._by_rule(parse_line(text, local=local), "").kind == "stop"
+            return None
+        line = self._by_rule(parse_line(text, urgency=urgency, local=local), "")
+        return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more; the next result lists it.
@@ -257,6 +263,8 @@ class Chain:
         if line.kind == "stop":
             return self._stop(run, line, id, origin, "" if typed.kind == "stop" else STOPPED_BY_RULE)
         put = self._inbox.put(line, id=id, origin=origin, iteration=run.iteration)
+        if isinstance(put, Accepted) and line.urgency == "now":
+            run.cut()
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
 
     def _stop(self, run: Run, line: Line, id: str, origin: Origin, reason: str) -> Submitted:

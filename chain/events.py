@@ -16,7 +16,7 @@ from chain.wording import MAIN, ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Point: TypeAlias = Literal["start", "A", "B", "C", "D"]
+Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
 """Where a line entered the conversation: as a run's query, or at one of the safe points."""
 
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]

@@ -30,7 +30,8 @@ UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
 """Characters that are shown of a row that is not a line."""
-AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false} or {"type":"interrupt"}'
+_MARKS = ("urgent", "now")
+AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false,"now":false} or {"type":"interrupt"}'
 
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 """Finds the id in an object that was cut off."""
@@ -171,7 +172,7 @@ class _Headless:
                 return "interrupt"
             case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
                 line = parse_moment(text, strict=False)
-                urgency: Urgency = "urgent" if rest.get("urgent") else "next"
+                urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
                 return Outgoing(line.moment, line.text, text, urgency, str(rest.get("id", "")), "json")
             case _:
                 return _malformed(raw, found)
@@ -234,8 +235,8 @@ def _malformed(raw: RawLine, found: Mapping[str, Any]) -> _Malformed:
 def _mistake(found: Mapping[str, Any]) -> str:
     """What is wrong with an object that is neither a line nor an interrupt."""
     match found:
-        case {"type": "line", "text": str(), "urgent": urgent} if not isinstance(urgent, bool):
-            return "urgent must be true or false"
+        case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
+            return f"{' and '.join(_MARKS)} must be true or false"
         case {"type": "line", "text": str()}:
             return "its id must be a string"
         case {"type": "line"}:
@@ -248,4 +249,4 @@ def _mistake(found: Mapping[str, Any]) -> str:
 
 def _has_right_types(rest: Mapping[str, Any]) -> bool:
     """Whether the optional keys of a line have the right types; unknown keys are allowed."""
-    return isinstance(rest.get("id", ""), str) and isinstance(rest.get("urgent", False), bool)
+    return isinstance(rest.get("id", ""), str) and all(isinstance(rest.get(key, False), bool) for key in _MARKS)

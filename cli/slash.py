@@ -29,6 +29,7 @@ TAKEN_BACK = "taken back to edit"
 _LINES = (
     ("any text", "given to the model at the next safe point"),
     ("!text", "the same, and tools that have not started are skipped"),
+    ("!!text", "at once: the reply that streams or the tools that run are cut"),
     ("stop", "ends the run; so do cancel, abort, never mind, forget it"),
     ("todo: add TEXT", "the plan; also complete N, fail N WHY, list, clear"),
     ("focus on X", "guidance, for running tools too; also skip, also check, ignore, prefer"),

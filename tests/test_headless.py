@@ -570,6 +570,20 @@ async def test_urgent_lines_are_marked(tmp_path: Path) -> None:
         assert (entered["ids"], entered["point"], entered["tools_skipped"]) == (["u"], "C", ["quick"])
 
 
+async def test_a_now_line_passes_by_what_waits_for_room_and_cuts_the_tool(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "q"))
+        await stage.until("tool_call")
+        stage.send(*(line(f"line {n}", f"l{n}") for n in range(12)), line("use B", "now", now=True))
+        await stage.until("user_interruption", point="N")
+        assert await stage.end() == 0
+
+        (entered,) = [o for o in stage.objects if o["type"] == "user_interruption" and o["point"] == "N"]
+        assert entered["ids"] == [*(f"l{n}" for n in range(10)), "now"]
+        states = {o["id"]: o["state"] for o in stage.objects if o["type"] == "receipt"}
+        assert set(states.values()) == {"delivered"}
+
+
 async def test_several_runs_in_one_process(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         for n in range(1, 4):
@@ -663,7 +677,8 @@ MALFORMED = {
     '{"type":"line"}': "its text is missing or is not a string",
     '{"type":"line","text":5}': "its text is missing or is not a string",
     '{"type":"line","text":null}': "its text is missing or is not a string",
-    '{"type":"line","text":"x","urgent":"yes"}': "urgent must be true or false",
+    '{"type":"line","text":"x","urgent":"yes"}': "urgent and now must be true or false",
+    '{"type":"line","text":"x","now":1}': "urgent and now must be true or false",
     '{"type":"line","text":"x","id":5}': "its id must be a string",
     '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
     '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",

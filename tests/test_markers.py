@@ -29,6 +29,7 @@ SPEC = {
     "3: what a line can say while a run is active": """
         any text
         !any text
+        !!any text
         Alt-Enter, Shift-Enter
         stop and the other phrases
         todo: ..., plan: ...
@@ -69,6 +70,11 @@ SPEC = {
         on the last iteration C still skips
         max_iterations even if the reply was a final one
         the limit's result is the last text, or a sentence of its own
+        N: a now line cuts the reply
+        N: a now line cancels the tools
+        N: a now line during a retry pause
+        N: a now line on the last iteration
+        N: a now line needs no room
     """,
     "4: tools and model errors": """
         an unknown tool, bad input, a timeout, an exception

@@ -44,14 +44,17 @@ class Delivery:
         run.stranded.remove(query)
         self._entered(run, [query], "start")
 
-    def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> bool:
-        """Put all waiting lines into the conversation as one message. Whether there were any."""
+    def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
+        """Put all waiting lines into the conversation as one message. Whether there were any.
+
+        ``calls_left``: the model calls that the run has left, if not those of the iterations to come.
+        """
         lines = self._inbox.drain()
         if not lines:
             return False
         run.stranded.extend(lines)
         prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
-        remaining = self._spec.limits.max_iterations - run.iteration
+        remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         query = run.query.line.message if run.query else ""
         composed = compose(
@@ -124,7 +127,7 @@ class Delivery:
 def _wanted(run: Run, point: Point, asides_only: bool, composed: Composed, source: str) -> Asked:
     """What a delivery asks of the reply to it, and what that reply goes back to."""
     before = run.asked
-    in_mid_task = point in ("C", "D") or before.resume is not None
+    in_mid_task = point in ("C", "D", "N") or before.resume is not None
     if point == "A" and run.query is not None:
         asides_only = False  # the reply answers the query too
     return Asked(

@@ -11,6 +11,7 @@
           for each batch:       C    an urgent line or a stop waits: skip the rest
           append the results
                                 D    deliver what waits
+    N     wherever a now line finds it: cut the reply or the tools, deliver what waits, go on
 
 What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
 the journal.
@@ -38,6 +39,7 @@ from chain.agent.run import Run, Step
 from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
+from chain.events import Point
 from chain.lines.inbox import Inbox
 from chain.messages import Message, Text, ToolCall, assistant, user_text
 from chain.model import Reply
@@ -123,6 +125,11 @@ class Executor:
             run.step = Step()
             await self._journal.flush()
             await trio.lowlevel.checkpoint_if_cancelled()
+            while self._finds_now(run):
+                # A now line came while the disk was waited for. The call that is next answers it.
+                self._delivery.deliver(run, "N")
+                await self._journal.flush()
+                await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)
             if spent := self._limits.spent(run.usage):
@@ -131,13 +138,55 @@ class Executor:
             most = self._limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
-                reply = await self._model.reply(run, self._tail(run))
+                reply = await self._ask(run)
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
-            outcome = self._stopped(run) if reply is None else await self._apply(run, reply)
+            outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
         return self._at_limit(run)
+
+    async def _ask(self, run: Run) -> Reply | None:
+        """The reply of this iteration; ``None`` when a stop or a now line cut it.
+
+        A now line that comes while the model is to be asked again ends the pause, and the call is made with it.
+        """
+        while True:
+            reply = await self._model.reply(run, self._tail(run))
+            if reply is not None or run.stop_asked or not run.step.pauses:
+                return reply
+            run.step = Step()
+            self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
+            await self._journal.flush()
+
+    def _after_cut(self, run: Run) -> Outcome | None:
+        """What follows a reply that was cut: a stop ends the run. A now line is delivered, at point N.
+
+        What was shown of the reply is kept as the assistant's, and is no answer.
+        """
+        if run.stop_asked:
+            return self._stopped(run)
+        shown = "".join(run.step.shown)
+        if shown.strip():
+            self._history.append(assistant([Text(shown)]))
+            self._delivery.answered()
+            self._plan_known = self._plan_sent
+            run.step.appended = True
+            self._emit(events.Reply(agent=self.agent, iteration=run.iteration, text=shown, tool_calls=0))
+        run.asked = run.asked.after_reply()
+        return self._deliver_midway(run, "N")
+
+    def _finds_now(self, run: Run) -> bool:
+        return self.inbox.has_now and not run.stop_asked
+
+    def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
+        """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""
+        if run.iteration == self._limits.max_iterations or self._limits.spent(run.usage):
+            self._delivery.settle_todos(run)
+        elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
+            # The line that cut the reply was dropped in the same step.
+            self._history.append(user_text(PLEASE_CONTINUE))
+        return None
 
     async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
@@ -187,15 +236,13 @@ class Executor:
         return None
 
     def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
-        """Point D, reported as C when an urgent line skipped tools."""
+        """Point D, reported as C when an urgent line skipped tools, and as N when a now line cut some."""
         if run.stop_asked:
             return self._stopped(run)
         run.asked = run.asked.after_reply()
-        if run.iteration == self._limits.max_iterations or self._limits.spent(run.usage):
-            self._delivery.settle_todos(run)
-        else:
-            self._delivery.deliver(run, "C" if skipped else "D", tuple(c.name for c in skipped))
-        return None
+        point: Point = "N" if run.step.was_cut else "C" if skipped else "D"
+        unstarted = tuple(c.name for c in skipped if c.id not in run.step.started)
+        return self._deliver_midway(run, point, unstarted)
 
     def _tail(self, run: Run) -> tuple[str, ...]:
         """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""

@@ -39,7 +39,7 @@ class ModelCalls:
         self._spec = spec
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One whole reply; ``None`` when a stop cut it.
+        """One whole reply; ``None`` when a stop or a now line cut it.
 
         Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
@@ -58,7 +58,7 @@ class ModelCalls:
                     reply = self._sound(reply)
                 except (ParameterRefused, _HandlerLimit) as error:
                     reply = None
-                    if run.stop_asked:
+                    if _is_cut(run):
                         break  # whatever is wrong with the reply, the user wants no other
                     overrides = self._without(run, overrides, error)
                     await self._again(run, attempt, 0.0, str(error))
@@ -66,7 +66,7 @@ class ModelCalls:
                     reply = None
                     if error.usage is not None and any(error.usage[:4]):
                         self._account(run, Usage(*error.usage))
-                    if run.stop_asked:
+                    if _is_cut(run):
                         break
                     delay = _delay(attempt, error.retry_after)
                     if not error.retryable or attempt >= self._spec.limits.max_attempts:
@@ -118,7 +118,9 @@ class ModelCalls:
                 agent=self._spec.name, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason
             )
         )
+        run.step.pauses = True
         await trio.sleep(delay_s)
+        run.step.pauses = False
 
     def _show(self, run: Run, delta: Delta) -> None:
         if delta.kind == "thinking":
@@ -153,6 +155,10 @@ class _HandlerLimit(Exception):
 def _goes_on(run: Run) -> bool:
     # In a function of its own, since a type checker assumes that an attribute does not change across an await.
     return not run.stop_asked
+
+
+def _is_cut(run: Run) -> bool:
+    return run.stop_asked or (run.call_scope is not None and run.call_scope.cancel_called)
 
 
 def _delay(attempt: int, retry_after: float | None) -> float:

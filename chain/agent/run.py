@@ -19,6 +19,10 @@ class Step:
 
     shown: list[str] = field(default_factory=list)
     appended: bool = False
+    pauses: bool = False
+    """Whether the step waits to ask the model again."""
+    was_cut: bool = False
+    """Whether a now line cut tools of the step."""
     tools: Literal["not begun", "running", "over"] = "not begun"
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
@@ -65,6 +69,7 @@ class Run:
     interrupted: bool = False
     phase_reached: Phase | None = None
     call_scope: trio.CancelScope | None = None
+    tools_scope: trio.CancelScope | None = None
     step: Step = field(default_factory=Step)
     asked: Asked = field(default_factory=Asked)
     answer: str = ""
@@ -86,6 +91,12 @@ class Run:
             self.phase_reached = self.step.phase
         if self.call_scope is not None:
             self.call_scope.cancel()
+
+    def cut(self) -> None:
+        """Cut the work in hand for a now line: the reply that streams, or the tools that run. The run goes on."""
+        for scope in (self.call_scope, self.tools_scope):
+            if scope is not None:
+                scope.cancel()
 
     @property
     def result(self) -> str:

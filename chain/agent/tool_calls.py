@@ -73,11 +73,14 @@ class ToolCalls:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
         planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]
         for batch in batches(planned, lambda p: p.goes_along):
-            if self._is_held_up(run):
+            if self._is_held_up(run) or run.step.was_cut:
                 break
             try:
-                await self._run_batch(run, batch)
+                with trio.CancelScope() as run.tools_scope:
+                    await self._run_batch(run, batch)
             finally:
+                run.step.was_cut = run.tools_scope is not None and run.tools_scope.cancelled_caught
+                run.tools_scope = None
                 # What was found keeps the order of the calls, whichever ended first.
                 answers = ((p.call.name, run.step.answered.get(p.call.id)) for p in batch)
                 run.found.extend(Found(name, a.text) for name, a in answers if a is not None and not a.is_error)

@@ -31,8 +31,8 @@ class Inbox:
         self._ledger = ledger
         self._journal = journal
         self._emit = emit
-        self._send, self._receive = trio.open_memory_channel[Accepted](size)
-        self._urgent = 0
+        self._send, self._receive = trio.open_memory_channel[Accepted](2 * size)
+        self._urgent = self._now = 0
         self._adjusted: set[str] = set()
         self._room = trio.Event()
 
@@ -46,8 +46,13 @@ class Inbox:
 
     @property
     def has_urgent(self) -> bool:
-        """Whether an urgent line waits."""
+        """Whether a line waits that skips tools: an urgent or a now line."""
         return self._urgent > 0
+
+    @property
+    def has_now(self) -> bool:
+        """Whether a now line waits."""
+        return self._now > 0
 
     async def wait_for_change(self) -> None:
         """Wait until lines have left the channel, or ``wake`` is called; never for nothing."""
@@ -64,7 +69,8 @@ class Inbox:
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
             return refuse(problem)
-        if self.is_full:
+        # A now line empties the queue, so it needs no room of its own; still there is an end to how many may wait.
+        if len(self) >= (2 * self.size if line.urgency == "now" else self.size):
             return refuse(FULL)
         try:
             accepted = self._ledger.accept(line, self.agent, id=id, origin=origin)
@@ -72,6 +78,7 @@ class Inbox:
             return refuse(str(error))
         self._send.send_nowait(accepted)
         self._urgent += line.skips_tools
+        self._now += line.urgency == "now"
         queued = events.LineQueued(
             agent=self.agent,
             iteration=iteration,
@@ -158,6 +165,7 @@ class Inbox:
         drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
         if drained:
             self._urgent -= sum(a.line.skips_tools for a in drained)
+            self._now -= sum(a.line.urgency == "now" for a in drained)
             self.wake()
         return drained
 

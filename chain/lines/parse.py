@@ -1,8 +1,8 @@
 """What a submitted line says: pure, no I/O and no state.
 
 The grammar is SPEC section 3. ``parse_line`` tries the marks in the order of the table below, and the first that fits
-decides; a line that fits none is a redirect. A ``!`` before a line is no kind: it makes the line urgent, and what
-follows it is read by the rows below it.
+decides; a line that fits none is a redirect. A ``!`` or ``!!`` before a line is no kind: it makes the line urgent or
+a now line, and what follows it is read by the rows below it.
 
 ======================  ===========  ======================================================
 the line                kind         meaning
@@ -11,6 +11,7 @@ begins with a space     verbatim     a redirect, whatever it looks like
 ``/command``            local        for the program, never for the model
 a stop phrase           stop         the run ends
 ``!text``               (urgent)     tools that have not started are skipped
+``!!text``              (now)        the work in hand is cut
 ``todo:`` ``plan:``     todo         a plan command that code carries out
 ``then: text``          follow-up    the query of the next run
 ``context: text``       context      something to know, not a change of course
@@ -24,7 +25,7 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 MAX_LINE = 100_000
 """Characters in a line. A pasted file of 25,000 tokens fits; what is longer belongs in a file that a tool reads."""
@@ -35,7 +36,7 @@ Kind: TypeAlias = Literal[
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered: at the next safe point; there too, with the tools skipped that have not started; at once,
-by cutting the work in hand (nothing marks a line so yet)."""
+by cutting the work in hand. The later in this list, the stronger."""
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
 """Kinds that ask for no change of course: after the answer the task goes on (SPEC section 5)."""
@@ -125,6 +126,8 @@ class Line:
         return self.kind in ASIDES
 
 
+_URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
+
 _TODO = re.compile(r"(?:todo|plan):\s*(.*)", re.I | re.S)
 _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
@@ -154,20 +157,22 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
         return Line(text, "local", text.strip())
     if is_stop(text):
         return Line(text, "stop", text.strip())
-    marked = text.startswith("!")
-    inner = text.lstrip("! \t\r\n") if marked else text
+    marker: Urgency = "now" if text.startswith("!!") else "urgent" if text.startswith("!") else "next"
+    inner = text if marker == "next" else text.lstrip("! \t\r\n")
     if not inner:
-        problem = "write the message after the !, for example: !use the other file"
-        return Line(text, "redirect", "", "urgent", problem=problem)
+        mark = "!!" if marker == "now" else "!"
+        problem = f"write the message after the {mark}, for example: {mark}use the other file"
+        return Line(text, "redirect", "", marker, problem=problem)
     line = replace(_parse_marked(inner), text=text)
     if line.kind == "follow-up":
         return line
-    return replace(line, urgency="urgent" if marked and urgency == "next" else urgency)
+    return replace(line, urgency=max(marker, urgency, key=_URGENCIES.index))
 
 
 def is_stop(text: str) -> bool:
-    """Whether the whole line is a stop phrase; a ``!`` before it changes nothing, since a stop is stronger."""
-    folded = text.casefold().replace("’", "'").replace(", ", " ").strip().removeprefix("!").strip()
+    """Whether the whole line is a stop phrase; ``!`` or ``!!`` before it changes nothing, since a stop is stronger."""
+    folded = text.casefold().replace("’", "'").replace(", ", " ").strip()
+    folded = folded.removeprefix("!").removeprefix("!").strip()
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 

@@ -1,8 +1,8 @@
 """Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
 
-Held lines keep their order. A stop overtakes them, as it does when a person types it. The lines that it overtakes were
-meant for the run that it stops, and are never sent. A line that can no longer be sent is reported with the reason in
-the step in which that becomes certain.
+Held lines keep their order. A now line passes by them. A stop overtakes them, as it does when a person types it. The
+lines that it overtakes were meant for the run that it stops, and are never sent. A line that can no longer be sent is
+reported with the reason in the step in which that becomes certain.
 """
 
 from __future__ import annotations
@@ -171,7 +171,10 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: Outgoing) -> None:
-        if self._chain.would_stop(line.text, local=False):
+        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False)
+        if passes == "now":
+            self._submit(line)
+        elif passes == "stop":
             held, self._held, self._held_chars = self._held, deque(), 0
             for overtaken in held:
                 self.report_unsent(overtaken, OVERTAKEN)

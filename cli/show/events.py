@@ -199,7 +199,9 @@ class Renderer:
         rows = [self._line("📤", f"Interrupting{target}: {event.text}", "bold")]
         if (guidance := event.adjustment) is not None:
             rows.append(self._line("↪", f"{_GUIDANCE.get(guidance.type, guidance.type)}: {guidance.value}", "cyan"))
-        if event.urgency == "urgent":
+        if event.urgency == "now":
+            rows.append(self._line("⚡", "Injecting now", "yellow"))
+        elif event.urgency == "urgent":
             rows.append(self._line("⚡", "Will inject ASAP (may skip tools)", "yellow"))
         elif event.kind == "follow-up":
             rows.append(self._line("⏳", "Will start when this run has ended", "dim"))
@@ -211,7 +213,9 @@ class Renderer:
         target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
         when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
         banner = f"[{self._sign('🔔')} INTERRUPTION{target} {when}]"
-        where = {"start": "at the start", "A": "at the start", "B": "after the reply"}.get(event.point, "before a tool")
+        where = {"start": "at the start", "A": "at the start", "B": "after the reply", "N": "at once"}.get(
+            event.point, "before a tool"
+        )
         if event.point in ("C", "D") and event.agent in self._last_tool:
             where = f"after {self._last_tool[event.agent]}"
         rows = [self._paint("bold", banner), *self._first_rows(event.message)]

@@ -215,7 +215,7 @@ class Toolbar:
         if not self._is_running:
             at_once = line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status")
             return f"{signs.enter}answers at once" if at_once else f"{signs.enter}starts a run"
-        if waiting >= self._inbox_size:
+        if waiting >= self._inbox_size and line.urgency != "now":
             return "queue full"
         if self._is_stopping:
             return "comes back after the stop"
@@ -223,6 +223,8 @@ class Toolbar:
             return "after this run"
         is_todo = line.kind == "todo"
         goes_to = "plan" if is_todo else agent
+        if line.urgency == "now":
+            return f"{signs.urgent}{goes_to}, at once"
         if line.urgency == "urgent":
             return f"{signs.urgent}{goes_to}, skips tools"
         return f"{'' if is_todo else signs.wait}{goes_to}, next safe point"

@@ -40,6 +40,7 @@ from chain.lines.parse import (
         ("/help", "local", "/help"),
         ("/to explore look there", "local", "/to explore look there"),
         ("!use B", "redirect", "use B"),
+        ("!!use B", "redirect", "use B"),
         ("!  use B ", "redirect", "use B"),
         ("!/etc/hosts is wrong", "redirect", "/etc/hosts is wrong"),
         ("stop using grep", "redirect", "stop using grep"),
@@ -71,7 +72,9 @@ def test_the_kind_of_a_line_and_what_the_model_reads_of_it(text: str, kind: Kind
 
 @pytest.mark.spec("3", "stop and the other phrases")
 @pytest.mark.parametrize("phrase", STOP_PHRASES)
-@pytest.mark.parametrize("written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !"])
+@pytest.mark.parametrize(
+    "written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !", "!!{}", "!! {}"]
+)
 def test_a_stop_phrase_is_the_whole_line(phrase: str, written: str) -> None:
     for text in (phrase, phrase.upper(), phrase.replace("'", "’")):
         assert parse_line(written.format(text)).kind == "stop"
@@ -116,7 +119,7 @@ def test_a_plan_command(text: str, command: PlanCommand) -> None:
 
     assert (line.kind, line.command, line.problem) == ("todo", command, "")
     assert line.message == text.removeprefix("!").strip()
-    assert line.urgency == ("urgent" if text.startswith("!") else "next")
+    assert line.urgency == ("now" if text.startswith("!!") else "urgent" if text.startswith("!") else "next")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ RESULT = events.Result(
         (queued("!use B"), ["📤 Interrupting: !use B", "⚡ Will inject ASAP (may skip tools)"]),
         (queued("!todo: add x"), ["📤 Interrupting: !todo: add x", "⚡ Will inject ASAP (may skip tools)"]),
         (queued("use B", urgency="urgent"), ["📤 Interrupting: use B", "⚡ Will inject ASAP (may skip tools)"]),
+        (queued("!!use B", urgency="now"), ["📤 Interrupting: !!use B", "⚡ Injecting now"]),
         (queued("then: use B"), ["📤 Interrupting: then: use B", "⏳ Will start when this run has ended"]),
         (queued("use B", "explore"),
          ["📤 Interrupting explore: use B", "⏳ Will inject at next safe point"]),

@@ -146,7 +146,8 @@ def _check_counts(session: Session, max_iterations: int) -> None:
                 assert event.iteration == count <= max_iterations
             case events.UserInterruption():
                 assert event.iteration == count
-                assert event.remaining == session.chain.max_iterations - count > 0
+                is_asked_again = event.point == "N" and event.remaining == session.chain.max_iterations - count + 1
+                assert is_asked_again or event.remaining == session.chain.max_iterations - count > 0
             case events.Result():
                 assert event.iterations == count
             case _:

@@ -36,6 +36,8 @@ LINES = [
     "focus on prices ‹›",
     "also check the other file ‹›",
     "!skip docs ‹›",
+    "!!use this file now ‹›",
+    "!!how far is it ‹›?",
     "context: it is late ‹›",
     "how is it going ‹›?",
     "then: Do the next task ‹›",

@@ -75,6 +75,8 @@ class Walk:
         self._was_held = False
         """Whether that came since the reply."""
         self._was_cut = self._is_refusing = False
+        self._has_now = False
+        """Whether a now line came since the reply, which cuts its tools; it may have been dropped in the same step."""
         self._may_have_tail = False
         self._plan_changed = self._plan_is_news = False
 
@@ -135,12 +137,13 @@ class Walk:
             return
         if record["kind"] == "stop":
             self._ended = self._ended or "stop"
+        self._has_now = self._has_now or record["urgency"] == "now"
         if record["kind"] == "stop" or self._is_urgent(record):
             self._hold()
 
     @staticmethod
     def _is_urgent(record: dict[str, Any]) -> bool:
-        return bool(record["urgency"] == "urgent")
+        return bool(record["urgency"] != "next")
 
     def _is_follow_up(self, id: str) -> bool:
         return bool(self._lines[id]["kind"] == "follow-up")
@@ -192,6 +195,9 @@ class Walk:
                     assert ids == waiting, "I9: not all that waits, or in another order"
                     stubs = [b for b in before["content"] if b["content"] == SKIPPED] if before else []
                     assert (point == "C") == bool(stubs)
+                case "N":
+                    assert ids == waiting, "I9: not all that waits, or in another order"
+                    assert "tool_use" not in kinds
                 case _:
                     raise AssertionError(f"I3: lines came in at {point}")
             assert point == "start" or not self._went_on, "I3: lines came in after the run was told to end"
@@ -215,6 +221,7 @@ class Walk:
             found -= {m for text in tasks for m in MARKED.findall(text)} - said
         assert found == said, "I3: a line's text is elsewhere"
         if message["role"] == "assistant":
+            self._has_now = False
             self._calls = [b for b in message["content"] if b["type"] == "tool_use"]
             self._started, self._begun, self._late, self._finished = [], [], [], set()
             self._held_since = 0 if self._must_hold() else None
@@ -236,7 +243,8 @@ class Walk:
                 assert (id in self._started) >= (text == INTERRUPTED)
                 assert id in self._started or block["is_error"]
                 assert (id in self._started) == (id in self._finished)
-                self._was_cut |= text == INTERRUPTED or (text == SKIPPED and not self._was_held)
+                self._was_cut |= text == INTERRUPTED and not self._has_now
+                self._was_cut |= text == SKIPPED and not self._was_held
 
     def _withdraw(self, record: dict[str, Any]) -> None:
         keep = len(self.history) - record["messages"]
