@@ -15,8 +15,9 @@ from support.steered import Steered
 
 from chain.errors import ToolError
 from chain.plan import Plan
-from chain.tools import files, grep
-from chain.tools.files import TOOLS, inside, list_files, read_file, search_files
+from chain.tools import files, grep, paths
+from chain.tools.files import TOOLS, list_files, read_file, search_files
+from chain.tools.paths import inside
 from chain.tools.tool import ToolContext
 
 
@@ -121,22 +122,22 @@ def spring(trap: Path, folder: Path) -> None:
 def test_a_folder_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, trap: Path, path: str) -> None:
     real = inside(workspace, path)
     parts = real.relative_to(workspace.resolve()).parts
-    with files._open(workspace, parts, path) as file:
+    with paths.open_file(workspace, parts, path) as file:
         assert file.read() == real.read_bytes()
     spring(trap, real.parent)
     assert real.read_text() == "outside\n"
     with pytest.raises(ToolError, match=f"{path} cannot be read: Not a directory"):
-        files._open(workspace, parts, path)
+        paths.open_file(workspace, parts, path)
 
 
 def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, trap: Path) -> None:
     real = inside(workspace, "readme.md")
     spring(trap / "a.txt", real)
     with pytest.raises(ToolError, match=r"readme\.md cannot be read"):
-        files._open(workspace, ("readme.md",), "readme.md")
+        paths.open_file(workspace, ("readme.md",), "readme.md")
 
 
-@pytest.mark.parametrize("look", [files._scan, files._names])
+@pytest.mark.parametrize("look", [files._scan, paths.some_names])
 async def test_a_folder_that_becomes_a_link_after_the_check_is_not_listed(
     workspace: Path, trap: Path, look: Callable[..., object]
 ) -> None:
