@@ -18,7 +18,7 @@ from chain.errors import ToolError
 from chain.tools import grep
 
 MAX_WHOLE = 5 * 1024 * 1024
-"""Bytes of a file that is read whole, to count its lines and words. Of a larger one a part can be asked for."""
+"""Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
 
 MAX_NAMES = 2_000
 """Names of a folder that are compared with one that does not exist."""
@@ -64,15 +64,23 @@ def existing(workspace: Path, path: str) -> Path:
     return real
 
 
+def broken_link(workspace: Path, path: PurePath) -> str:
+    """A sentence about the link that keeps a path from leading anywhere; empty if none does."""
+    for here in reversed([path, *path.parents]):
+        if (workspace / here).is_symlink() and not (workspace / here).exists():
+            return f"{as_text(here)} is a broken link: there is nothing where it points."
+    return ""
+
+
 def why_missing(workspace: Path, path: PurePath) -> str:
     """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
+    if link := broken_link(workspace, path):
+        return link
     missing, here = f"There is no {as_text(path)}.", PurePath()
     for n, part in enumerate(path.parts):
         if (workspace / here / part).exists():
             here /= part
             continue
-        if (workspace / here / part).is_symlink():
-            return f"{as_text(here / part)} is a broken link: there is nothing where it points."
         try:
             names = some_names(workspace, str(here))
         except (OSError, ToolError):
