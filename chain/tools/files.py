@@ -28,6 +28,7 @@ from chain.messages import JsonObject
 from chain.threads import Threads
 from chain.tools import grep
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
+from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
 
 LEFT_OUT = frozenset(
@@ -94,7 +95,11 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
-    return await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    found = await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    if found.digest:
+        # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
+        ctx.seen.note(found.path, found.digest)
+    return found.text
 
 
 @tool(read_only=True)
@@ -199,7 +204,16 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The text of a result; the digest of the file, if all of it went through our hands."""
+
+    text: str
+    path: Path
+    digest: str = ""
+
+
+def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -213,7 +227,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
                     f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
                     "offset (the first line, from 1) and limit (the number of lines)."
                 )
-            return _part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit)
+            return _Found(_part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit), real)
         raw = file.read(MAX_WHOLE)
     if b"\0" in raw:
         raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -221,7 +235,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
     head = f"{shown}: {_counts(raw, text)}"
     if "\ufffd" in text and "\ufffd".encode() not in raw:
         head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _part(head, iter(_lines(text)[offset - 1 :]), offset, limit)
+    return _Found(_part(head, iter(_lines(text)[offset - 1 :]), offset, limit), real, digest(raw))
 
 
 def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
