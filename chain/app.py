@@ -142,9 +142,9 @@ def _check_allowed(allow: Iterable[str], registry: Registry) -> None:
 
 
 def _groups() -> dict[str, tuple[Tool, ...]]:
-    from chain.tools import files, plan
+    from chain.tools import edit, files, plan
 
-    return {"todo": plan.TOOLS, "files": files.TOOLS}
+    return {"todo": plan.TOOLS, "files": files.TOOLS, "edit": edit.TOOLS}
 
 
 def build_model(settings: ModelSettings) -> Model:

@@ -45,6 +45,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
+    "chain.tools.grep": set(),  # also runs as a program of its own
+    "chain.tools.paths": {"chain.errors", "chain.tools.grep"},
+    "chain.tools.diff": PURE,
+    "chain.tools.replace": {"chain.tools.grep"},
+    "chain.tools.seen": set(),
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,

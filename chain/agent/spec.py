@@ -15,6 +15,7 @@ from chain.model import Model
 from chain.plan import Plan
 from chain.tools.calling import Rules
 from chain.tools.registry import Registry
+from chain.tools.seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Shared:
     tool_rules: Rules = field(default_factory=Rules)
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
+    seen: Seen = field(default_factory=Seen)
 
     @property
     def trace_path(self) -> str | None:

@@ -198,7 +198,8 @@ class ToolCalls:
                 )
             )
 
-        return ToolContext(self._shared.workspace, self._shared.plan, call.id, _Steering(run, self._inbox), report)
+        shared = self._shared
+        return ToolContext(shared.workspace, shared.plan, call.id, _Steering(run, self._inbox), report, shared.seen)
 
 
 def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -14,7 +14,7 @@ import trio
 from chain.errors import ToolError
 from chain.messages import ToolCall, ToolResult
 from chain.tools.registry import Registry
-from chain.tools.tool import Tool, ToolContext
+from chain.tools.tool import Preview, Previewing, Tool, ToolContext
 
 NO_OUTPUT = "(no output)"
 
@@ -40,6 +40,21 @@ def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
     if tool.needs_approval and tool.name not in rules.allow:
         raise ToolError(f"{tool.name} needs approval, and nobody can be asked here; allow it with --allow {tool.name}.")
     return tool
+
+
+async def preview(tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
+    """What a call that was found would do; ``None`` if its tool cannot say, or it needs no approval.
+
+    Raises ``ToolError`` where the call would fail.
+    """
+    if not isinstance(tool, Previewing):
+        return None
+    try:
+        return await tool.preview(context, call.input)
+    except ToolError:
+        raise
+    except Exception as error:
+        raise ToolError(_message(tool, error)) from error
 
 
 async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> ToolResult:
@@ -71,10 +86,15 @@ def failed(call: ToolCall, why: str) -> ToolResult:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, cut to ``limit`` characters with a marker that says how much was left out."""
+    """The head and the tail of the text, ``limit`` characters together, and between them how much was left out.
+
+    The tail is kept since that is where a command's output says how it ended.
+    """
     if len(text) <= limit:
         return text
-    return f"{text[:limit]}\n[{len(text) - limit:,} of {len(text):,} characters left out]"
+    tail = limit // 2
+    marker = f"\n[{len(text) - limit:,} of {len(text):,} characters left out]\n"
+    return f"{text[: limit - tail]}{marker}{text[len(text) - tail :]}"
 
 
 def _plain(text: object) -> object:

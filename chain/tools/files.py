@@ -1,10 +1,7 @@
 """The tools that read files of the workspace: list, read and search.
 
-No path leads out of the workspace. ``..`` and absolute paths are refused as they stand, a link by where it really ends.
-A link that is put in the way after that is not followed: files and folders are opened part by part from the workspace
-down. Rows have one form, ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text``, for models and rule files alike.
-
-One module, though a long one: the three tools share how a path is opened and how a tree is walked.
+What they may open is said in ``paths``. Rows have one form, ``PATH: N lines, N words, N bytes`` and
+``PATH:LINE: text``, for models and rule files alike.
 
 Files are read in worker threads, which are left behind when the run is interrupted, and end when they next check it.
 The threads are these tools' own: a file system that does not answer makes nobody else wait.
@@ -12,12 +9,10 @@ The threads are these tools' own: a file system that does not answer makes nobod
 
 from __future__ import annotations
 
-import difflib
 import heapq
 import itertools
 import json
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,6 +27,8 @@ from chain.errors import ToolError
 from chain.messages import JsonObject
 from chain.threads import Threads
 from chain.tools import grep
+from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
+from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
 
 LEFT_OUT = frozenset(
@@ -60,9 +57,6 @@ MAX_ROWS = 300
 MAX_MATCHES = 200
 """Rows of a search; who needs more needs a better pattern."""
 
-MAX_WHOLE = 5 * 1024 * 1024
-"""Bytes of a file that is read whole, to count its lines and words. Of a larger one a part can be asked for."""
-
 MAX_COUNTED = 64 * 1024 * 1024
 """Bytes of all the files that one list counts lines and words of; it takes about a second."""
 
@@ -75,9 +69,6 @@ _THREADS = Threads("files")
 
 LOOK_UP = 1_000
 """Names of a folder between two checks whether the run goes on."""
-
-MAX_NAMES = 2_000
-"""Names of a folder that are compared with one that does not exist."""
 
 BATCH = 1_000
 """Files that one search process gets; progress is reported between them."""
@@ -104,7 +95,11 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
-    return await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    found = await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    if found.digest:
+        # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
+        ctx.seen.note(found.path, found.digest)
+    return found.text
 
 
 @tool(read_only=True)
@@ -123,32 +118,6 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     raise ToolError(
         f"The search took longer than {SEARCH_S} s and was ended: make the pattern simpler, or search a smaller folder."
     )
-
-
-def inside(workspace: Path, path: str) -> Path:
-    """The real path of a file or folder in the workspace, whether it exists or not.
-
-    Raises ``ToolError`` for a path that leads out of it. It reads the disk, so it belongs in a worker thread.
-    """
-    given = PurePath(path)
-    if "\0" in path or not path.strip():
-        raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
-    if given.is_absolute() or path.startswith("~"):
-        raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
-    if ".." in given.parts:
-        raise ToolError(f"{path} is refused: a path must not contain .. and stays inside the workspace.")
-    root = workspace.resolve()
-    try:
-        real = (root / given).resolve()
-        # Up to Python 3.12 a circle is an error; later ones leave its links in what is otherwise without any.
-        is_circle = any(os.path.islink(p) for p in (real, *real.parents) if p != root and p.is_relative_to(root))
-    except (OSError, RuntimeError):
-        is_circle = True
-    if is_circle:
-        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.")
-    if not real.is_relative_to(root):
-        raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
-    return real
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +164,7 @@ def _list(workspace: Path, path: str) -> str:
         row, used = _row(tree.root, entry, budget)
         budget -= used
         rows.append(row)
-    shown = _shown(PurePath(path))
+    shown = as_text(PurePath(path))
     more = len(tree.entries) - len(rows)
     if more:
         rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
@@ -209,7 +178,7 @@ def _row(root: Path, entry: _Entry, budget: int) -> tuple[str, int]:
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
-        with _open(root, entry.parts, entry.shown) as file:
+        with open_file(root, entry.parts, entry.shown) as file:
             size = os.fstat(file.fileno()).st_size
             if size > min(MAX_WHOLE, budget):
                 return f"{entry.shown}: {size} bytes, not counted", 0
@@ -235,11 +204,20 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
-    real, shown, root = _existing(workspace, path), _shown(PurePath(path)), workspace.resolve()
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The text of a result; the digest of the file, if all of it went through our hands."""
+
+    text: str
+    path: Path
+    digest: str = ""
+
+
+def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
+    real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
-    with _open(root, real.relative_to(root).parts, shown) as file:
+    with open_file(root, real.relative_to(root).parts, shown) as file:
         size = os.fstat(file.fileno()).st_size
         if b"\0" in file.peek():
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -249,7 +227,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
                     f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
                     "offset (the first line, from 1) and limit (the number of lines)."
                 )
-            return _part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit)
+            return _Found(_part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit), real)
         raw = file.read(MAX_WHOLE)
     if b"\0" in raw:
         raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -257,7 +235,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> str:
     head = f"{shown}: {_counts(raw, text)}"
     if "\ufffd" in text and "\ufffd".encode() not in raw:
         head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _part(head, iter(_lines(text)[offset - 1 :]), offset, limit)
+    return _Found(_part(head, iter(_lines(text)[offset - 1 :]), offset, limit), real, digest(raw))
 
 
 def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
@@ -294,25 +272,25 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
 
 
 def _tree(workspace: Path, path: str) -> _Tree:
-    base, given, root = _existing(workspace, path), PurePath(path), workspace.resolve()
+    base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
-        return _Tree(root, [_Entry(_shown(given), parts)])
+        return _Tree(root, [_Entry(as_text(given), parts)])
     tree, waiting, seen = _Tree(root), [(given, parts)], 1
     while waiting:
         here, parts = waiting.pop()
         try:
             names, folders, links = _scan(root, parts)
         except OSError:
-            tree.unreadable.append(_shown(here))
+            tree.unreadable.append(as_text(here))
             continue
         tree.folders += here != given
-        tree.left_out += sorted(f"{_shown(here / name)}/" for name in folders if name in LEFT_OUT)
+        tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
         inner = _first([name for name in folders if name not in LEFT_OUT], MAX_FOUND - seen)
         seen += len(inner)
         found = _first(names, MAX_FOUND - len(tree.entries))
         for name in found:
-            shown = _shown(here / name)
+            shown = as_text(here / name)
             tree.entries.append(_link(root, parts, name, shown) if name in links else _Entry(shown, (*parts, name)))
         left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
         tree.complete = tree.complete and not left and len(found) == len(names)
@@ -399,71 +377,6 @@ async def _grep(pattern: str, root: Path, files: list[tuple[str, tuple[str, ...]
     if "error" in answer:
         raise ToolError(f"{pattern!r} is not a regular expression: {answer['error']}.")
     return answer
-
-
-def _existing(workspace: Path, path: str) -> Path:
-    """The real path of something that exists; else a ``ToolError`` that says what is there instead."""
-    real = inside(workspace, path)
-    try:
-        real.stat()
-    except FileNotFoundError:
-        raise ToolError(_missing(workspace, PurePath(path))) from None
-    except NotADirectoryError:
-        raise ToolError(f"There is no {_shown(PurePath(path))}: a part of this path is a file.") from None
-    except OSError as error:
-        raise ToolError(f"{_shown(PurePath(path))} cannot be read: {error.strerror}.") from None
-    return real
-
-
-def _missing(workspace: Path, path: PurePath) -> str:
-    """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
-    missing, here = f"There is no {_shown(path)}.", PurePath()
-    for n, part in enumerate(path.parts):
-        if (workspace / here / part).exists():
-            here /= part
-            continue
-        if (workspace / here / part).is_symlink():
-            return f"{_shown(here / part)} is a broken link: there is nothing where it points."
-        try:
-            names = _names(workspace, str(here))
-        except (OSError, ToolError):
-            return missing
-        # A name that is not shown as it is would lead to nothing again.
-        near = difflib.get_close_matches(part, sorted(name for name in names if _shown(PurePath(name)) == name), n=1)
-        if near and near[0] != _shown(PurePath(part)):
-            return f"{missing[:-1]}; did you mean {_shown(here.joinpath(near[0], *path.parts[n + 1 :]))}?"
-        return missing
-    return missing
-
-
-def _names(workspace: Path, path: str) -> list[str]:
-    """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
-    root = workspace.resolve()
-    descriptor = grep.open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
-    try:
-        with os.scandir(descriptor) as entries:
-            return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
-    finally:
-        os.close(descriptor)
-
-
-def _open(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
-    """Open a regular file by the parts of its real path below ``root``, following no link."""
-    try:
-        descriptor = grep.open_below(str(root), parts)
-    except OSError as error:
-        raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.")
-    return file
-
-
-def _shown(path: PurePath) -> str:
-    """A path on one line, also when its name is not meant for that."""
-    text = path.as_posix().encode("utf-8", "replace").decode()
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 TOOLS: tuple[Tool, ...] = (list_files, read_file, search_files)

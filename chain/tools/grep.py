@@ -63,15 +63,23 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
     It never waits: a pipe without a writer would otherwise hold a thread for ever.
     """
     *folders, name = parts or (".",)
-    here = os.open(root, _FOLDER)
+    here = open_folder(root, folders)
     try:
-        for folder in folders:
-            below = os.open(folder, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
         return os.open(name, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
     finally:
         os.close(here)
+
+
+def open_folder(root: str, parts: Sequence[str]) -> int:
+    """A descriptor, to reach further from, of the folder that has these parts below another; raises ``OSError``."""
+    here = os.open(root, _FOLDER)
+    for part in parts:
+        try:
+            below = os.open(part, _FOLDER, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
 
 
 def _read(root: str, parts: Sequence[str]) -> bytes | None:

@@ -18,17 +18,18 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, get_type_hints, overload
+from typing import Any, Protocol, TypeAlias, get_type_hints, overload, runtime_checkable
 
 import trio
 
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
+from chain.tools.seen import Seen
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
@@ -60,6 +61,7 @@ class ToolContext:
     call_id: str
     steering: Steering
     report: Callable[[str], None]
+    seen: Seen = field(default_factory=Seen)
 
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
@@ -71,6 +73,22 @@ class ToolContext:
         if not isinstance(text, str):
             raise TypeError(f"progress is told as text, not as {type(text).__name__}")
         self.report(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, for the question whether it may.
+
+    ``text`` is what people read, ``subject`` what the pattern of an allowance is matched with, and ``digest`` changes
+    with what the call would start from. Approval holds as long as a new preview is equal to the one that was shown.
+    """
+
+    text: str
+    subject: str
+    digest: str
+
+
+PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
 
 
 class Tool(Protocol):
@@ -119,6 +137,15 @@ class Tool(Protocol):
         ...
 
 
+@runtime_checkable
+class Previewing(Protocol):
+    """What a tool also has that can say beforehand what a call would do. It has no effects."""
+
+    async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
+        """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
+        ...
+
+
 @dataclass(frozen=True)
 class FunctionTool:
     """A ``Tool`` made of an async function (``@tool``)."""
@@ -129,6 +156,7 @@ class FunctionTool:
     timeout_s: float | None = None
     read_only: bool = False
     needs_approval: bool = False
+    previewer: PreviewFunction | None = None
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
@@ -139,6 +167,10 @@ class FunctionTool:
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
         """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
         return await self.function(context, **self.check(input))
+
+    async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
+        """What a call would do, by the tool's preview function; ``None`` without one."""
+        return None if self.previewer is None else await self.previewer(context, **self.check(input))
 
     def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
         """The input as the function's arguments. Raises ``ToolError`` for input that does not fit the schema."""
@@ -184,7 +216,12 @@ def tool(function: ToolFunction, /) -> FunctionTool: ...
 
 @overload
 def tool(
-    *, name: str = "", timeout_s: float | None = None, read_only: bool = False, needs_approval: bool = False
+    *,
+    name: str = "",
+    timeout_s: float | None = None,
+    read_only: bool = False,
+    needs_approval: bool = False,
+    preview: PreviewFunction | None = None,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
@@ -196,8 +233,9 @@ def tool(
     timeout_s: float | None = None,
     read_only: bool = False,
     needs_approval: bool = False,
+    preview: PreviewFunction | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
-    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds.
+    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
     Raises ``TypeError`` for a function that a model could not call, or not know how to.
     """
@@ -210,6 +248,7 @@ def tool(
             timeout_s=timeout_s,
             read_only=read_only,
             needs_approval=needs_approval,
+            previewer=preview,
         )
         if mistake := next(_mistakes(made), None):
             raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")

@@ -71,7 +71,13 @@ async def test_a_tool_that_says_nothing_has_a_result_that_says_so(text: str) -> 
 async def test_a_long_result_is_cut_with_a_marker_that_says_how_much_is_missing() -> None:
     result = await called(giving("x" * 30_500), Rules(result_limit=30_000))
 
-    assert result == ToolResult("t1", "x" * 30_000 + "\n[500 of 30,500 characters left out]")
+    assert result == ToolResult("t1", "x" * 15_000 + "\n[500 of 30,500 characters left out]\n" + "x" * 15_000)
+
+
+async def test_of_a_long_result_the_head_and_the_tail_are_kept() -> None:
+    result = await called(giving("begin" + "…" * 1000 + "🙂end"), Rules(result_limit=9))
+
+    assert result.text == "begin\n[1,000 of 1,009 characters left out]\n🙂end"
 
 
 @given(st.text(max_size=30), st.integers(1, 30))
@@ -81,7 +87,8 @@ def test_a_text_is_cut_only_when_it_is_too_long_and_between_characters(text: str
     if len(text) <= limit:
         assert cut == text
     else:
-        assert cut == f"{text[:limit]}\n[{len(text) - limit} of {len(text)} characters left out]"
+        head, tail = text[: -(-limit // 2)], text[len(text) - limit // 2 :]
+        assert cut == f"{head}\n[{len(text) - limit} of {len(text)} characters left out]\n{tail}"
         assert cut.encode(errors="surrogatepass").decode(errors="surrogatepass") == cut
 
 

@@ -1,0 +1,299 @@
+"""What an edit makes of a file: the new content, and the difference as people and models read it.
+
+Pure, and the same function for the question and for the file: what was shown is what is written.
+
+The lines of both sides are matched in three steps, each for what the one before left: equal lines at the begin and at
+the end, lines that stand once on either side (patience), and the standard library's matcher. That one takes the square
+of its input or worse, so it has a budget of steps, and what is beyond it is shown as removed and added whole.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice
+from typing import TypeAlias
+
+from chain.errors import ToolError
+
+CONTEXT = 3
+"""Lines that are shown before and after a change, as other programs do."""
+
+MAX_STEPS = 20_000_000
+"""Steps of the standard library's matcher for one difference: about two seconds at the very worst."""
+
+MAX_NUMBERS = 10
+"""Line numbers that an error names."""
+
+_BOM = b"\xef\xbb\xbf"
+_LONE_LF = re.compile(r"(?<!\r)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file's content as text; ``mark`` is its byte order mark, if it has one."""
+
+    body: str = ""
+    mark: bytes = b""
+
+    @classmethod
+    def of(cls, path: str, raw: bytes) -> Text:
+        """The text of a file's bytes. Raises ``ToolError`` for what is no UTF-8."""
+        mark = _BOM if raw.startswith(_BOM) else b""
+        if b"\0" in raw:
+            raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
+        try:
+            return cls(raw[len(mark) :].decode(), mark)
+        except UnicodeDecodeError as error:
+            n = raw.count(b"\n", 0, len(mark) + error.start) + 1
+            raise ToolError(f"{path} is not UTF-8 (see line {n}); only text in UTF-8 can be edited.") from None
+
+    @property
+    def is_crlf(self) -> bool:
+        """Whether every line ends with CR LF, and there is one that ends."""
+        return 0 < self.body.count("\n") == self.body.count("\r\n")
+
+    def adapted(self, text: str) -> str:
+        """A text of the model's with this file's ends of line; in a file where they are mixed it is as it is."""
+        return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Write the whole file."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Replace a text that stands in the file once, or ``everywhere``. Raises ``ToolError`` for what makes no sense."""
+
+    old: str
+    new: str
+    everywhere: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.old:
+            raise ToolError("old_string is empty: give the text to be replaced, or use write_file for a whole file.")
+        if self.old == self.new:
+            raise ToolError("old_string and new_string are the same, so there is nothing to replace.")
+
+
+Edit: TypeAlias = Whole | Replacement
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an edit makes of a file. ``diff`` is unified, below a head ``path +3 −1``; without a change it is empty."""
+
+    content: bytes
+    diff: str
+    head: str
+
+
+def change(path: str, text: Text, edit: Edit) -> Change:
+    """The new content of a file and the difference to the text that it has.
+
+    Raises ``ToolError`` for an edit that does not fit, or whose text cannot be in a file.
+    """
+    match edit:
+        case Whole(given):
+            new = text.adapted(given.removeprefix(_BOM.decode()) if text.mark else given)
+        case Replacement():
+            new = _replaced(path, text, edit)
+    if "\0" in new:
+        raise ToolError(f"The new text of {path} would hold a NUL character, which makes a file binary.")
+    try:
+        content = text.mark + new.encode()
+    except UnicodeEncodeError:
+        raise ToolError(f"The new text of {path} would hold half a character (a lone surrogate).") from None
+    before, after = _lines(text.body), _lines(new)
+    blocks = list(_Matching(before, after).blocks())
+    removed, added = sum(b.old_end - b.old for b in blocks), sum(b.new_end - b.new for b in blocks)
+    head = f"{path} +{added} −{removed}"
+    # A CR at the end of every line says nothing; one that some lines have and others have not is what a change may be.
+    hide_cr = text.is_crlf and all(line.endswith("\r\n") for line in after if line.endswith("\n"))
+    rows = [head, *_hunks(before, after, blocks, hide_cr=hide_cr)]
+    return Change(content, "\n".join(rows) if blocks else "", head)
+
+
+def _replaced(path: str, text: Text, edit: Replacement) -> str:
+    body, old, new = text.body, text.adapted(edit.old), text.adapted(edit.new)
+    if old == new:
+        raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
+    count = body.count(old)
+    if not count:
+        is_mixed = "\r\n" in body and not text.is_crlf
+        hint = " Its ends of line are mixed: some are CR LF, others LF." if is_mixed and "\n" in old else ""
+        raise ToolError(f"old_string is not in {path}: it must be there exactly, with spaces and ends of line.{hint}")
+    if edit.everywhere:
+        return body.replace(old, new)
+    if count > 1:
+        numbers = [str(n) for n in islice(_places(body, old), MAX_NUMBERS)]
+        last = f" and {count - MAX_NUMBERS} more" if count > MAX_NUMBERS else ""
+        raise ToolError(
+            f"old_string stands {count:,} times in {path}, at the lines {', '.join(numbers)}{last}: "
+            "add what stands around the one you mean, or set replace_all."
+        )
+    at = body.find(old)
+    if body.find(old, at + 1) != -1:
+        # "aa" stands in "aaa" once or twice, as one counts; which of them is meant nobody can say.
+        n = next(_places(body, old))
+        raise ToolError(f"old_string stands twice in {path}, overlapping at line {n}: add what stands around it.")
+    return body[:at] + new + body[at + len(old) :]
+
+
+def _places(body: str, old: str) -> Iterator[int]:
+    """The numbers of the lines where it begins."""
+    n, seen, at = 1, 0, body.find(old)
+    while at != -1:
+        n += body.count("\n", seen, at)
+        seen = at
+        yield n
+        at = body.find(old, at + len(old))
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends. Only a line feed ends one, for editors and for read_file."""
+    *ended, last = text.split("\n")
+    return [f"{line}\n" for line in ended] + ([last] if last else [])
+
+
+# -------------------------------------------------------------------------------------------------- which lines differ
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The lines from ``old`` up to ``old_end`` that became those from ``new`` up to ``new_end``."""
+
+    old: int
+    old_end: int
+    new: int
+    new_end: int
+
+
+class _Matching:
+    """Finds which lines of two lists differ."""
+
+    def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
+        self._before = before
+        self._after = after
+        self._steps = MAX_STEPS
+
+    def blocks(self) -> Iterator[_Block]:
+        """What differs, in its order; two blocks never touch."""
+        whole = self._trimmed(_Block(0, len(self._before), 0, len(self._after)))
+        merged: _Block | None = None
+        for part in self._between_anchors(whole):
+            for block in self._refined(self._trimmed(part)):
+                if merged is not None and (merged.old_end, merged.new_end) == (block.old, block.new):
+                    merged = _Block(merged.old, block.old_end, merged.new, block.new_end)
+                    continue
+                if merged is not None:
+                    yield merged
+                merged = block
+        if merged is not None:
+            yield merged
+
+    def _trimmed(self, b: _Block) -> _Block:
+        """The block without equal lines at its begin and end."""
+        before, after = self._before, self._after
+        old, old_end, new, new_end = b.old, b.old_end, b.new, b.new_end
+        while old < old_end and new < new_end and before[old] == after[new]:
+            old, new = old + 1, new + 1
+        while old < old_end and new < new_end and before[old_end - 1] == after[new_end - 1]:
+            old_end, new_end = old_end - 1, new_end - 1
+        return _Block(old, old_end, new, new_end)
+
+    def _between_anchors(self, b: _Block) -> Iterator[_Block]:
+        """The block cut at lines that stand once on either side and keep their order."""
+        once = _standing_once(self._after, b.new, b.new_end)
+        pairs = [(n, once[line]) for line, n in _standing_once(self._before, b.old, b.old_end).items() if line in once]
+        old, new = b.old, b.new
+        for at_old, at_new in _rising(pairs):
+            yield _Block(old, at_old, new, at_new)
+            old, new = at_old + 1, at_new + 1
+        yield _Block(old, b.old_end, new, b.new_end)
+
+    def _refined(self, b: _Block) -> Iterator[_Block]:
+        """The block cut at other equal lines, if there are steps left for finding them."""
+        before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
+        if not before and not after:
+            return
+        counts = Counter(before)
+        equal = sum(counts[line] for line in after if line in counts)
+        steps = min(len(before), len(after), equal) * (len(before) + len(after) + equal)
+        if not equal or steps > self._steps:
+            yield b
+            return
+        self._steps -= steps
+        for tag, old, old_end, new, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if tag != "equal":
+                yield _Block(b.old + old, b.old + old_end, b.new + new, b.new + new_end)
+
+
+def _standing_once(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
+    """Where the lines stand that there is one of, in their order."""
+    counts = Counter(lines[begin:end])
+    return {lines[n]: n for n in range(begin, end) if counts[lines[n]] == 1}
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest part of pairs, which rise in their first number, that rises in the second too."""
+    ends: list[int] = []  # the least second number that a rising part of each length ends with
+    at: list[int] = []  # and whose it is
+    before: list[int] = []
+    for n, (_, second) in enumerate(pairs):
+        length = bisect_left(ends, second)
+        before.append(at[length - 1] if length else -1)
+        ends[length : length + 1] = [second]
+        at[length : length + 1] = [n]
+    found: list[tuple[int, int]] = []
+    n = at[-1] if at else -1
+    while n != -1:
+        found.append(pairs[n])
+        n = before[n]
+    return found[::-1]
+
+
+# ------------------------------------------------------------------------------------------------------ how it is shown
+
+
+def _hunks(before: Sequence[str], after: Sequence[str], blocks: Sequence[_Block], *, hide_cr: bool) -> Iterator[str]:
+    """The rows of a unified difference, without the names of the files."""
+    left = deque(blocks)
+    while left:
+        group = [left.popleft()]
+        while left and left[0].old - group[-1].old_end <= 2 * CONTEXT:
+            group.append(left.popleft())
+        first, last = group[0], group[-1]
+        lead = min(CONTEXT, first.old)
+        tail = min(CONTEXT, len(before) - last.old_end)
+        ranges = _range(first.old - lead, last.old_end + tail), _range(first.new - lead, last.new_end + tail)
+        yield f"@@ -{ranges[0]} +{ranges[1]} @@"
+        here = first.old - lead
+        for block in group:
+            yield from (_row(" ", line, hide_cr) for line in before[here : block.old])
+            yield from (_row("-", line, hide_cr) for line in before[block.old : block.old_end])
+            yield from (_row("+", line, hide_cr) for line in after[block.new : block.new_end])
+            here = block.old_end
+        yield from (_row(" ", line, hide_cr) for line in before[here : here + tail])
+
+
+def _range(begin: int, end: int) -> str:
+    """Line numbers as a unified difference has them: an empty range names the line before it."""
+    count = end - begin
+    return f"{begin + 1}" if count == 1 else f"{begin + 1 if count else begin},{count}"
+
+
+def _row(sign: str, line: str, hide_cr: bool) -> str:
+    if not line.endswith("\n"):
+        return f"{sign}{line}\n\\ No newline at end of file"
+    if line.endswith("\r\n"):
+        return f"{sign}{line[:-2]}{'' if hide_cr else '␍'}"
+    return f"{sign}{line[:-1]}"

@@ -1,0 +1,167 @@
+"""The tools that change files of the workspace: write and edit.
+
+A file that exists must have been read or written before, by any agent of the session, and be unchanged since: no agent
+overwrites what it does not know. What is shown before and what is written are made by the same function (``diff``), and
+the file is replaced in one step (``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
+
+Unlike reading, writing is not left behind by an interrupt: nothing changes once a call has ended. It looks for the
+interrupt once more before the step that counts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePath
+
+import trio
+
+from chain.errors import ToolError
+from chain.threads import Threads
+from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
+from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
+from chain.tools.replace import Changed, replace
+from chain.tools.seen import Seen, digest
+from chain.tools.tool import Preview, Tool, ToolContext, tool
+
+_THREADS = Threads("edit")
+
+NO_FILE = "no file"
+"""Stands for the digest of a file that does not exist."""
+
+
+async def _preview_write(ctx: ToolContext, path: str, content: str) -> Preview | None:
+    return await _preview(ctx, path, Whole(content))
+
+
+@tool(needs_approval=True, preview=_preview_write)
+async def write_file(ctx: ToolContext, path: str, content: str) -> str:
+    """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
+
+    `path` is relative to the workspace. One that exists must have been read before; its mode, its byte order mark and,
+    where all its lines end with CR LF, those ends are kept. To change a part of a file use edit_file.
+    """
+    return await _run(ctx, path, Whole(content))
+
+
+async def _preview_edit(
+    ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False
+) -> Preview | None:
+    return await _preview(ctx, path, Replacement(old_string, new_string, replace_all))
+
+
+@tool(needs_approval=True, preview=_preview_edit)
+async def edit_file(ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
+    """Replace a text in a file of the workspace that was read before.
+
+    `path` is relative to the workspace. `old_string` must be in the file exactly, with its spaces and ends of line, and
+    only once: give some lines around it if need be, or set `replace_all` to replace it everywhere.
+    """
+    return await _run(ctx, path, Replacement(old_string, new_string, replace_all))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an edit will do. ``parts`` are those of the real path below ``root``; ``status`` is ``None`` without a file.
+
+    ``shown`` is the path as it was given, for messages.
+    """
+
+    root: Path
+    parts: tuple[str, ...]
+    shown: str
+    status: os.stat_result | None
+    digest: str
+    change: Change
+
+    @property
+    def real(self) -> Path:
+        return self.root.joinpath(*self.parts)
+
+
+async def _preview(ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
+    plan = await _THREADS.run(partial(_plan, ctx.workspace, ctx.seen, path, edit), abandon_on_cancel=True)
+    if plan.status is not None and not plan.change.diff:
+        return None
+    # The real path: a pattern must not be led elsewhere by a link.
+    return Preview(plan.change.diff or plan.change.head, as_text(PurePath(*plan.parts)), plan.digest)
+
+
+async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
+    plan = await _THREADS.run(partial(_carried_out, ctx.workspace, ctx.seen, path, edit))
+    ctx.seen.note(plan.real, digest(plan.change.content))
+    if plan.status is None:
+        return f"Created {plan.change.head}."
+    return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
+
+
+def _carried_out(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
+    plan = _plan(workspace, seen, path, edit)
+    if plan.status is not None and not plan.change.diff:
+        return plan
+    try:
+        replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
+    except Changed:
+        raise ToolError(
+            f"{plan.shown}, or a folder on the way to it, was changed by somebody else in this moment; read it again."
+        ) from None
+    except OSError as error:
+        raise ToolError(f"{plan.shown} cannot be written: {error.strerror}. Nothing was changed.") from None
+    return plan
+
+
+def _plan(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
+    """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
+    real, shown, root = inside(workspace, path), as_text(PurePath(path)), workspace.resolve()
+    parts = real.relative_to(root).parts
+    subject = as_text(PurePath(*parts))
+    try:
+        real.stat()
+    except FileNotFoundError:
+        if link := broken_link(workspace, PurePath(path)):
+            raise ToolError(link) from None
+        if isinstance(edit, Replacement):
+            raise ToolError(why_missing(workspace, PurePath(path))) from None
+        if path.endswith("/"):
+            raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
+        made = change(subject, Text(), edit)
+        _check_size(shown, made)
+        return _Plan(root, parts, shown, None, NO_FILE, made)
+    except NotADirectoryError:
+        raise ToolError(f"{shown} cannot be a file: a part of this path is a file itself.") from None
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror}.") from None
+    if real.is_dir():
+        raise ToolError(f"{shown} is a folder; only files can be written.")
+    status, raw = _content(root, parts, shown)
+    text, now, known = Text.of(shown, raw), digest(raw), seen.get(real)
+    if known is None:
+        raise ToolError(f"{shown} exists and was not read yet; read it first.")
+    if known != now:
+        raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
+    made = change(subject, text, edit)
+    _check_size(shown, made)
+    return _Plan(root, parts, shown, status, now, made)
+
+
+def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
+    """The status of a file that may be replaced, and then its content."""
+    with open_file(root, parts, shown) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > MAX_WHOLE:
+            raise ToolError(f"{shown} has {status.st_size:,} bytes, more than the {MAX_WHOLE:,} that can be edited.")
+        raw = file.read(MAX_WHOLE)
+    # A file that is not to be written could be replaced all the same: that takes the right to the folder alone.
+    if not os.access(root.joinpath(*parts), os.W_OK):
+        raise ToolError(f"{shown} cannot be written: {os.strerror(errno.EACCES)}.")
+    return status, raw
+
+
+def _check_size(shown: str, made: Change) -> None:
+    if len(made.content) > MAX_WHOLE:
+        raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
+
+
+TOOLS: tuple[Tool, ...] = (write_file, edit_file)

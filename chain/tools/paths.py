@@ -1,0 +1,123 @@
+"""Paths of the workspace: what a tool may open, and how.
+
+No path leads out of the workspace. ``..`` and absolute paths are refused as they stand, a link by where it really ends.
+A link that is put in the way after that is not followed: files and folders are opened part by part from the workspace
+down. All of it reads the disk, so it belongs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path, PurePath
+
+from chain.errors import ToolError
+from chain.tools import grep
+
+MAX_WHOLE = 5 * 1024 * 1024
+"""Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
+
+MAX_NAMES = 2_000
+"""Names of a folder that are compared with one that does not exist."""
+
+
+def inside(workspace: Path, path: str) -> Path:
+    """The real path of a file or folder in the workspace, whether it exists or not.
+
+    Raises ``ToolError`` for a path that leads out of it.
+    """
+    given = PurePath(path)
+    if "\0" in path or not path.strip():
+        raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
+    if given.is_absolute() or path.startswith("~"):
+        raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
+    if ".." in given.parts:
+        raise ToolError(f"{path} is refused: a path must not contain .. and stays inside the workspace.")
+    root = workspace.resolve()
+    try:
+        real = (root / given).resolve()
+        # Up to Python 3.12 a circle is an error; later ones leave its links in what is otherwise without any.
+        is_circle = any(os.path.islink(p) for p in (real, *real.parents) if p != root and p.is_relative_to(root))
+    except (OSError, RuntimeError):
+        is_circle = True
+    if is_circle:
+        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.")
+    if not real.is_relative_to(root):
+        raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
+    return real
+
+
+def existing(workspace: Path, path: str) -> Path:
+    """The real path of something that exists; else a ``ToolError`` that says what is there instead."""
+    real = inside(workspace, path)
+    try:
+        real.stat()
+    except FileNotFoundError:
+        raise ToolError(why_missing(workspace, PurePath(path))) from None
+    except NotADirectoryError:
+        raise ToolError(f"There is no {as_text(PurePath(path))}: a part of this path is a file.") from None
+    except OSError as error:
+        raise ToolError(f"{as_text(PurePath(path))} cannot be read: {error.strerror}.") from None
+    return real
+
+
+def broken_link(workspace: Path, path: PurePath) -> str:
+    """A sentence about the link that keeps a path from leading anywhere; empty if none does."""
+    for here in reversed([path, *path.parents]):
+        if (workspace / here).is_symlink() and not (workspace / here).exists():
+            return f"{as_text(here)} is a broken link: there is nothing where it points."
+    return ""
+
+
+def why_missing(workspace: Path, path: PurePath) -> str:
+    """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
+    if link := broken_link(workspace, path):
+        return link
+    missing, here = f"There is no {as_text(path)}.", PurePath()
+    for n, part in enumerate(path.parts):
+        if (workspace / here / part).exists():
+            here /= part
+            continue
+        try:
+            names = some_names(workspace, str(here))
+        except (OSError, ToolError):
+            return missing
+        # A name that is not shown as it is would lead to nothing again.
+        near = difflib.get_close_matches(part, sorted(name for name in names if as_text(PurePath(name)) == name), n=1)
+        if near and near[0] != as_text(PurePath(part)):
+            return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near[0], *path.parts[n + 1 :]))}?"
+        return missing
+    return missing
+
+
+def some_names(workspace: Path, path: str) -> list[str]:
+    """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
+    root = workspace.resolve()
+    descriptor = grep.open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as entries:
+            return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
+    finally:
+        os.close(descriptor)
+
+
+def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
+    """Open a regular file by the parts of its real path below ``root``, following no link."""
+    try:
+        descriptor = grep.open_below(str(root), parts)
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.")
+    return file
+
+
+def as_text(path: PurePath) -> str:
+    """A path on one line, also when its name is not meant for that."""
+    text = path.as_posix().encode("utf-8", "replace").decode()
+    return "".join(c if c.isprintable() else "?" for c in text)

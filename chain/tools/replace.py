@@ -1,0 +1,158 @@
+"""Gives a file below a folder new content at once: whoever opens it finds the old content or the new, never a mixture.
+
+The content goes into a temporary file in the same folder, to the disk, and from there to its name in one step of the
+file system. An error before that step leaves everything as it was. A process that is killed may leave the temporary
+file, ``.chain-….tmp``. After a power cut either content may be there: that the name is on the disk is not waited for.
+
+The folder is opened part by part and held, and looked up once more before the step: what is put in its place meanwhile
+is never written to, and if it was moved nothing is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from chain.tools import grep
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+"""What a file system without hard links says, and vfat is one of them."""
+
+
+class Changed(Exception):
+    """The file, or a folder on the way to it, is not what it was; nothing was written."""
+
+
+def replace(
+    root: str, parts: Sequence[str], content: bytes, old: os.stat_result | None, check: Callable[[], None]
+) -> None:
+    """Give the file with these parts below ``root`` this content, and the mode and owner that ``old`` has.
+
+    ``old`` is its status from before its content was read, ``None`` for a file that is made, with the folders that are
+    missing. ``check`` is called before the step that counts, and what it raises leaves all as it was. Raises
+    ``Changed`` and ``OSError``.
+    """
+    *folders, name = parts
+    made: list[Sequence[str]] = []
+    try:
+        if old is None:
+            _make_folders(root, folders, made)
+        with _opened(root, folders) as folder, _temporary(folder, content, old) as temporary:
+            check()
+            _check_place(root, folders, folder)
+            if old is None:
+                _link(folder, temporary, name)
+            else:
+                # A program that writes to the file between these two steps loses what it wrote: a matter of
+                # microseconds, and no call of the system compares and replaces in one step.
+                _check_same(folder, name, old)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        for *above, last in reversed(made):
+            with suppress(OSError), _opened(root, above) as folder:  # somebody may have put a file there
+                os.rmdir(last, dir_fd=folder)
+        raise
+
+
+@contextmanager
+def _opened(root: str, folders: Sequence[str]) -> Iterator[int]:
+    descriptor = grep.open_folder(root, folders)
+    try:
+        yield descriptor
+    finally:
+        with suppress(OSError):  # nothing was written to it, and what was done with it is done
+            os.close(descriptor)
+
+
+@contextmanager
+def _temporary(folder: int, content: bytes, old: os.stat_result | None) -> Iterator[str]:
+    """The name of a file in the folder that holds the content, on the disk; it is removed if the block fails."""
+    name = f".chain-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+    try:
+        try:
+            _write(descriptor, content)
+            if old is not None:
+                _take_after(descriptor, old)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield name
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _take_after(descriptor: int, old: os.stat_result) -> None:
+    """Take over the owner, as far as we may, and the mode."""
+    made = os.fstat(descriptor)
+    # Only root may give files away, and others may to their own groups alone.
+    if made.st_gid != old.st_gid:
+        with suppress(PermissionError):
+            os.fchown(descriptor, -1, old.st_gid)
+    if made.st_uid != old.st_uid:
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, -1)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _link(folder: int, temporary: str, name: str) -> None:
+    """Move to a name that nothing has: a rename would replace what came to be meanwhile."""
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        raise Changed from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _check_same(folder, name, None)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return
+    with suppress(OSError):  # the file is there, which is what counts
+        os.unlink(temporary, dir_fd=folder)
+
+
+def _check_same(folder: int, name: str, old: os.stat_result | None) -> None:
+    try:
+        now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        now = None
+    if _identity(now) != _identity(old):
+        raise Changed
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, ...]:
+    if status is None:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
+    """Raise ``Changed`` if the folder that is open is no longer the one that has these parts."""
+    try:
+        with _opened(root, folders) as now:
+            is_same = os.path.samestat(os.fstat(now), os.fstat(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        is_same = False
+    if not is_same:
+        raise Changed
+
+
+def _make_folders(root: str, folders: Sequence[str], made: list[Sequence[str]]) -> None:
+    """Make the folders that are missing; ``made`` gets the parts of each."""
+    for n, name in enumerate(folders):
+        with suppress(FileExistsError), _opened(root, folders[:n]) as above:
+            os.mkdir(name, dir_fd=above)
+            made.append(folders[: n + 1])

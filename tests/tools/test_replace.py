@@ -1,0 +1,284 @@
+"""A file is replaced whole or not at all: at every error, at every swap, and when the process is killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.house import ROOT as HOUSE
+
+from chain.tools import grep
+from chain.tools import replace as module
+from chain.tools.replace import Changed, replace
+
+OLD, NEW = b"old\n" * 3, b"new\n" * 50_000
+
+
+def everything(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file and folder below, with its mode and content."""
+    found = sorted(root.rglob("*"))
+    return {str(p.relative_to(root)): (p.lstat().st_mode, p.read_bytes() if p.is_file() else b"") for p in found}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root/docs").mkdir(parents=True)
+    (tmp_path / "root/docs/a.txt").write_bytes(OLD)
+    (tmp_path / "root/docs/a.txt").chmod(0o640)
+    return tmp_path / "root"
+
+
+def give(root: Path, path: str, content: bytes = NEW, check: Callable[[], None] = lambda: None) -> None:
+    file = root / path
+    replace(str(root), Path(path).parts, content, file.stat() if file.exists() else None, check)
+
+
+class Calls:
+    """The calls of the system, counted; the one that is named fails."""
+
+    def __init__(self, fail: tuple[str, int] | None = None, error: int = errno.EIO) -> None:
+        self.made: list[tuple[str, int]] = []
+        self._fail = fail
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        if not callable(found) or isinstance(found, type | ModuleType) or name in ("fspath", "fsencode"):
+            return found
+
+        def call(*args: Any, **how: Any) -> Any:
+            this = name, sum(made == name for made, _ in self.made)
+            self.made.append(this)
+            if this == self._fail:
+                if name == "close":
+                    found(*args, **how)  # the system closes it whatever it says
+                raise OSError(self._error, os.strerror(self._error))
+            return found(*args, **how)
+
+        return call
+
+
+@contextmanager
+def through(calls: Calls) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "os", calls)
+        patch.setattr(grep, "os", calls)
+        yield
+
+
+def calls_of(path: str) -> list[tuple[str, int]]:
+    """The calls that a replacement makes, found by making one."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "docs").mkdir()
+        (root / "docs/a.txt").write_bytes(OLD)
+        calls = Calls()
+        with through(calls):
+            give(root, path)
+        return calls.made
+
+
+PATHS = ["docs/a.txt", "docs/new.txt", "other/deep/new.txt"]
+
+
+@pytest.mark.parametrize(("path", "name", "n"), [(path, name, n) for path in PATHS for name, n in calls_of(path)])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_an_error_at_any_call_of_the_system_leaves_the_old_or_the_new(
+    root: Path, path: str, name: str, n: int, error: int
+) -> None:
+    before = everything(root)
+    calls = Calls((name, n), error)
+    open_before = len(os.listdir("/proc/self/fd"))
+    raised: OSError | None = None
+    try:
+        with through(calls):
+            give(root, path)
+    except OSError as caught:
+        raised = caught
+    if raised is not None:
+        assert raised.errno == error
+        assert everything(root) == before
+    else:
+        assert (root / path).read_bytes() == NEW
+        left = [p.name for p in root.rglob(".chain-*")]
+        assert not left or name == "unlink", "only where it could not be removed"
+    if name != "close":
+        assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_the_steps_are_those_that_were_meant() -> None:
+    """What is on the disk before the name is given to it is the content."""
+    names = [name for name, _ in calls_of("docs/a.txt")]
+    assert names.index("write") < names.index("fchmod") < names.index("fsync") < names.index("rename")
+    assert names.count("rename") == 1
+    assert "link" in [name for name, _ in calls_of("docs/new.txt")]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o640])
+def test_the_mode_is_kept(root: Path, mode: int) -> None:
+    (root / "docs/a.txt").chmod(mode)
+    give(root, "docs/a.txt")
+    assert stat.S_IMODE((root / "docs/a.txt").stat().st_mode) == mode
+    assert everything(root).keys() == {"docs", "docs/a.txt"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_the_owner_is_kept(root: Path) -> None:
+    os.chown(root / "docs/a.txt", 1234, 2345)
+    give(root, "docs/a.txt")
+    found = (root / "docs/a.txt").stat()
+    assert (found.st_uid, found.st_gid) == (1234, 2345)
+
+
+def test_a_new_file_has_the_usual_mode_and_the_folders_it_needs(root: Path) -> None:
+    give(root, "other/deep/new.txt")
+    (root / "usual").touch()
+    assert (root / "other/deep/new.txt").read_bytes() == NEW
+    assert (root / "other/deep/new.txt").stat().st_mode == (root / "usual").stat().st_mode
+
+
+def test_a_file_system_without_hard_links_will_do(root: Path) -> None:
+    calls = Calls(("link", 0), errno.EPERM)
+    with through(calls):
+        give(root, "docs/new.txt")
+    assert (root / "docs/new.txt").read_bytes() == NEW
+    assert everything(root).keys() == {"docs", "docs/a.txt", "docs/new.txt"}
+
+
+def swap_folder(root: Path) -> None:
+    (root / "docs").rename(root / "moved")
+    (root.parent / "trap").mkdir()
+    (root.parent / "trap/a.txt").write_bytes(OLD)
+    (root / "docs").symlink_to(root.parent / "trap")
+
+
+def swap_for_folder(root: Path) -> None:
+    (root / "docs").rename(root / "moved")
+    (root / "docs").mkdir()
+    (root / "docs/a.txt").write_bytes(OLD)
+
+
+MEANWHILE: dict[str, Callable[[Path], object]] = {
+    "written to": lambda root: (root / "docs/a.txt").write_bytes(b"theirs"),
+    "replaced": lambda root: (root / "x").write_bytes(OLD) and (root / "x").rename(root / "docs/a.txt"),
+    "removed": lambda root: (root / "docs/a.txt").unlink(),
+    "its mode was changed": lambda root: (root / "docs/a.txt").chmod(0o600),
+    "its folder became a link": swap_folder,
+    "its folder became another": swap_for_folder,
+    "its folder went": lambda root: (root / "docs").rename(root / "moved"),
+}
+
+
+@pytest.mark.parametrize("name", MEANWHILE)
+def test_what_somebody_else_does_meanwhile_is_left_alone(root: Path, name: str) -> None:
+    after: dict[str, tuple[int, bytes]] = {}
+
+    def check() -> None:
+        MEANWHILE[name](root)
+        after.update(everything(root.parent))
+
+    with pytest.raises(Changed):
+        give(root, "docs/a.txt", check=check)
+    left = {path: found for path, found in after.items() if ".chain-" not in path}
+    assert everything(root.parent) == left
+
+
+def test_a_path_that_came_to_be_meanwhile_is_left_alone(root: Path) -> None:
+    with pytest.raises(Changed):
+        give(root, "docs/new.txt", check=lambda: (root / "docs/new.txt").write_text("theirs") and None)
+    assert (root / "docs/new.txt").read_text() == "theirs"
+    assert everything(root).keys() == {"docs", "docs/a.txt", "docs/new.txt"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_check_that_says_no_leaves_everything_as_it_was(root: Path, path: str) -> None:
+    before = everything(root)
+
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        give(root, path, check=check)
+    assert everything(root) == before
+
+
+KILLS = 40
+
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+import trio
+from chain.plan import Plan
+from chain.tools.edit import edit_file, write_file
+from chain.tools.files import read_file
+from chain.tools.tool import ToolContext
+
+root, kills = Path(sys.argv[1]), int(sys.argv[2])
+contents = [word * 5_000 for word in ("one\\n", "two\\n")]
+(root / "a.txt").write_text(contents[0])
+(root / "a.txt").chmod(0o640)
+
+async def edits(said):
+    context = ToolContext(root, Plan(), "t", None, print)
+    await read_file.run(context, {"path": "a.txt"})
+    n = contents.index((root / "a.txt").read_text())
+    os.write(said, b".")
+    while True:
+        n = 1 - n
+        old, new = contents[1 - n][:4], contents[n][:4]
+        if random.random() < 0.5:
+            await write_file.run(context, {"path": "a.txt", "content": contents[n]})
+        else:
+            await edit_file.run(
+                context, {"path": "a.txt", "old_string": old, "new_string": new, "replace_all": True}
+            )
+        os.write(said, b".")
+
+# What is slow the first time, such as pydantic's import, is done before the forks.
+read_file.check({"path": "a"})
+write_file.check({"path": "a", "content": "b"})
+edit_file.check({"path": "a", "old_string": "b", "new_string": "c"})
+edited = found = 0
+for _ in range(kills):
+    heard, said = os.pipe()
+    child = os.fork()
+    if not child:
+        trio.run(edits, said)
+    os.close(said)
+    os.read(heard, 1)
+    time.sleep(random.uniform(0, 0.02))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    edited += len(os.read(heard, 1_000_000))
+    os.close(heard)
+    text = (root / "a.txt").read_text()
+    assert text in contents, (len(text), text[:20])
+    assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
+    found += 1
+print(found, edited)
+"""
+"""Forks, since that costs a few milliseconds and a new Python three hundred; it has no threads of its own."""
+
+
+def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(HOUSE)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(KILLS)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found, edited = map(int, done.stdout.split())
+    assert found == KILLS
+    assert edited > 0, "the kills struck edits, not what is before them"
+    left = [p.name for p in tmp_path.iterdir() if p.name != "a.txt"]
+    assert all(name.startswith(".chain-") for name in left)
+    assert len(left) <= KILLS
