@@ -262,7 +262,7 @@ class Interactive:
 
     def _print(self, text: str) -> None:
         """Show a text, after all events that came before it."""
-        self._show_events(self._feed.drain())
+        self._show_events(self._feed.take())
         flow = Flow(self._screen.width)
         self._screen.show([*flow.add(text), *flow.end()], self._renderer.tail)
 
@@ -322,7 +322,7 @@ class Interactive:
             match number:
                 case signal.SIGWINCH:
                     self._screen.resized()
-                    self._show_events(self._feed.drain())
+                    self._show_events(self._feed.take())
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:

@@ -82,9 +82,9 @@ class Feed:
         while not self._waiting and not self.is_closed:
             self._news = trio.Event()
             await self._news.wait()
-        return self.drain()
+        return self.take()
 
-    def drain(self) -> list[Event]:
+    def take(self) -> list[Event]:
         """Everything that waits."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()

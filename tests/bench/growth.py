@@ -118,7 +118,7 @@ async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
         for n in range(count + count // WIDTH + 1):
             marks.append(time.process_time())
             await one_run(chain, n)
-            feed.drain()
+            feed.take()
     return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
 
 
@@ -129,7 +129,7 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
         feed = chain.feed()
         for n in range(count + AFRESH):
             await one_run(chain, n)
-            told.append(told[-1] + sum(len(json.dumps(events.to_json(event), default=str)) for event in feed.drain()))
+            told.append(told[-1] + sum(len(json.dumps(events.to_json(event), default=str)) for event in feed.take()))
             assert chain.trace_path is not None
             traced.append(traced[-1] + taken_away(chain.trace_path))
     return [(mean(of, count, AFRESH), mean(of, count // 10, AFRESH)) for of in (told, traced)]

@@ -284,4 +284,4 @@ async def test_a_feed_that_is_closed_or_held_by_nobody_is_let_go() -> None:
     gc.collect()
     audience.emit(Notice(message="second"))
     assert [ref() for ref in gone] == [None] * 3
-    assert [getattr(event, "message", None) for event in kept.drain()] == ["first", "second"]
+    assert [getattr(event, "message", None) for event in kept.take()] == ["first", "second"]
