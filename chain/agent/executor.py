@@ -35,6 +35,7 @@ from chain.agent.delivery import Delivery
 from chain.agent.endings import Outcome
 from chain.agent.history import History
 from chain.agent.model_call import BudgetSpent, ModelCalls
+from chain.agent.plan_news import PlanNews
 from chain.agent.run import Run, Step
 from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tool_calls import ToolCalls
@@ -63,12 +64,7 @@ class Executor:
         self._limits = spec.limits
         self._journal = shared.journal
         self._emit = shared.emit
-        self._plan = shared.plan
-        self._plan_known = self._plan.revision
-        """The revision of the plan that the model knows; -1 when it knows none, as a conversation that begins."""
-        self._plan_sent = self._plan_forgotten = self._plan.revision
-        if conversation.state == "EMPTY":
-            self._plan_known = -1
+        self._plan_news = PlanNews(shared.plan, empty=conversation.state == "EMPTY")
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 
@@ -168,11 +164,7 @@ class Executor:
             return self._stopped(run)
         shown = "".join(run.step.shown)
         if shown.strip():
-            self._history.append(assistant([Text(shown)]))
-            self._delivery.answered()
-            self._plan_known = self._plan_sent
-            run.step.appended = True
-            self._emit(events.Reply(agent=self.agent, iteration=run.iteration, text=shown, tool_calls=0))
+            self._append_reply(run, assistant([Text(shown)]), is_whole=False)
         run.asked = run.asked.after_reply()
         return self._deliver_midway(run, "N")
 
@@ -246,30 +238,22 @@ class Executor:
 
     def _tail(self, run: Run) -> tuple[str, ...]:
         """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
-        plan = self._plan.render() if self._plan_is_news else ""
-        self._plan_sent = self._plan.revision
-        return tuple(text for text in (run.asked.post_prompt, plan) if text)
+        return tuple(text for text in (run.asked.post_prompt, self._plan_news.send()) if text)
 
-    @property
-    def _plan_is_news(self) -> bool:
-        """Whether the model has to read the plan: it knows its own last change from the tool's result."""
-        if self._plan.revision == self._plan_forgotten:
-            return self._plan_known < 0 and bool(self._plan.tasks)
-        return self._plan.revision != self._plan_known and self._plan.last_by != "model"
-
-    def _append_reply(self, run: Run, message: Message) -> None:
+    def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
+        """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
         self._history.append(message)
         run.step.appended = True
-        self._plan_known = self._plan_sent  # a change that came while the model was answering is still news
+        self._plan_news.read()
         text = message.text.strip()
-        if text:
-            run.replies.append(text)
         if not message.calls:
             self._delivery.answered()
+        if is_whole and text:
+            run.replies.append(text)
+        if is_whole and not message.calls:
             run.answer = run.answer if run.asked.asides_only else text
-        self._emit(
-            events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=len(message.calls))
-        )
+        calls = len(message.calls)
+        self._emit(events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=calls))
 
     # --------------------------------------------------------------------------------------------------- endings
 
@@ -315,8 +299,7 @@ class Executor:
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
         self._history.withdraw()
-        # The message that carried the plan may be gone.
-        self._plan_known, self._plan_forgotten = -1, self._plan.revision
+        self._plan_news.forget()
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
 

@@ -18,7 +18,7 @@ from chain.lines.parse import parse_line
 from chain.messages import Message, ToolCall, ToolResult, tool_results, user_text
 from chain.model import Request, ToolSpec
 from chain.plan import Plan
-from chain.providers.scripted import rules
+from chain.providers.scripted import reader
 from chain.providers.scripted.model import ScriptedModel
 from chain.tools import files, plan
 from chain.tools.registry import Registry
@@ -26,7 +26,7 @@ from chain.tools.tool import ToolContext
 
 PROMPTS = ROOT / "prompts"
 # At full speed: the pace is for people to watch.
-RULES = rules.parse(
+RULES = reader.parse(
     (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8").replace("delay_s: 0.01", "delay_s: 0"),
     "offline_model.yaml",
 )

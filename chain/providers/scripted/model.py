@@ -20,7 +20,7 @@ import trio
 
 from chain.errors import ModelError, ParameterRefused
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted import rules
+from chain.providers.scripted import reader
 from chain.providers.scripted.answer import Answer, Part, assemble, render
 from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
 from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent
@@ -36,12 +36,12 @@ class ScriptedModel:
     @classmethod
     def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
         """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``."""
-        return cls(rules.load(path, within))
+        return cls(reader.load(path, within))
 
     @classmethod
     def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
         """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
-        return cls(rules.parse(text, file))
+        return cls(reader.parse(text, file))
 
     @property
     def name(self) -> str:

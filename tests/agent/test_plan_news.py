@@ -1,0 +1,57 @@
+"""What of the plan a model is told, and when."""
+
+from __future__ import annotations
+
+from chain.agent.plan_news import PlanNews
+from chain.plan import Plan
+
+
+def test_a_conversation_that_begins_is_told_of_a_plan_that_is_there() -> None:
+    plan = Plan()
+    assert PlanNews(plan, empty=True).send() == ""
+    plan.add("a", "user")
+    assert "1. a" in PlanNews(plan, empty=True).send()
+    assert PlanNews(plan, empty=False).send() == ""
+
+
+def test_a_change_of_the_user_is_sent_until_it_was_read_and_one_of_the_model_is_not() -> None:
+    plan = Plan()
+    news = PlanNews(plan, empty=True)
+    plan.add("a", "user")
+    assert "1. a" in news.send()
+    assert "1. a" in news.send(), "no reply came"
+    news.read()
+    assert news.send() == ""
+    plan.add("b", "model")
+    assert news.send() == ""
+    plan.clear("user")
+    assert news.send() == "The plan is empty."
+
+
+def test_a_change_that_came_while_the_model_answered_is_still_news() -> None:
+    plan = Plan()
+    news = PlanNews(plan, empty=True)
+    assert news.send() == ""
+    plan.add("a", "user")
+    news.read()
+    assert "1. a" in news.send()
+
+
+def test_the_models_own_change_shows_it_all_and_a_later_one_of_the_user_is_news() -> None:
+    plan = Plan()
+    news = PlanNews(plan, empty=True)
+    plan.add("a", "user")
+    plan.add("b", "model")
+    assert news.send() == "", "it has read both in the result of its tool"
+    plan.close(1, "DONE", "user")
+    assert "[✓] 1. a" in news.send()
+
+
+def test_what_left_the_conversation_is_news_again() -> None:
+    plan = Plan()
+    news = PlanNews(plan, empty=True)
+    plan.add("a", "user")
+    news.send()
+    news.read()
+    news.forget()
+    assert "1. a" in news.send()
