@@ -31,6 +31,9 @@ STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
 FULL = "Interruption channel full, try again"
 
 
+NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+
+
 def counted(n: int, thing: str) -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"

@@ -17,12 +17,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, get_type_hints, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, get_type_hints, overload, runtime_checkable
 
 import trio
 
@@ -30,6 +30,7 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
 from chain.tools.seen import Seen
+from chain.wording import NOBODY_CHOOSES
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
@@ -53,8 +54,61 @@ class Steering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, for the question whether it may.
+
+    ``text`` is what people read, ``subject`` what an allowance is matched with (a path, a command, a host), and
+    ``digest`` changes with what the call would start from. Approval holds as long as a new preview is equal to the one
+    that was shown. ``always`` is what the answer "always" allows: the tool, or this subject alone. ``protections`` are
+    short names of what fences the call in.
+    """
+
+    text: str
+    subject: str
+    digest: str
+    always: Literal["tool", "subject"] = "tool"
+    protections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether something was approved. If not, ``reason`` says why, for the model.
+
+    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
+    """
+
+    allowed: bool
+    reason: str = ""
+    withdrawn: bool = False
+
+
+class Asking(Protocol):
+    """How a running tool asks the user. The clocks of the call and of the run stand still meanwhile."""
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
+        ...
+
+    async def approve(self, preview: Preview) -> Verdict:
+        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
+        ...
+
+
+class Unasked:
+    """The ``Asking`` of a tool that runs where nobody can be asked."""
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        """Raises ``ToolError``."""
+        raise ToolError(NOBODY_CHOOSES)
+
+    async def approve(self, preview: Preview) -> Verdict:
+        """Refuses."""
+        return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use besides its input."""
+    """What a tool may use besides its input. ``approved`` is what the user saw of a call that needed approval."""
 
     workspace: Path
     plan: Plan
@@ -62,6 +116,8 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
+    asking: Asking = field(default_factory=Unasked)
+    approved: Preview | None = None
 
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
@@ -73,19 +129,6 @@ class ToolContext:
         if not isinstance(text, str):
             raise TypeError(f"progress is told as text, not as {type(text).__name__}")
         self.report(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a call would do, for the question whether it may.
-
-    ``text`` is what people read, ``subject`` what the pattern of an allowance is matched with, and ``digest`` changes
-    with what the call would start from. Approval holds as long as a new preview is equal to the one that was shown.
-    """
-
-    text: str
-    subject: str
-    digest: str
 
 
 PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
