@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from chain import records
+from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.chain import Chain
 from chain.config.load import Settings
@@ -27,7 +28,8 @@ from chain.session.journal import Journal
 from chain.session.runs import Session
 from chain.session.store import new_journal, sessions_folder
 from chain.session.trace import Trace
-from chain.tools import calling
+from chain.tools import allowances, calling
+from chain.tools.allowances import SUBJECTS, Allowance
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 from chain.version import VERSION
@@ -57,6 +59,7 @@ async def open_chain(
     cannot be used.
     """
     spec, workspace, rules = _main_agent(settings, workspace, tools, model)
+    allowed = read_allowances(settings, spec.registry)
     async with AsyncExitStack() as stack:
         if journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
@@ -67,7 +70,8 @@ async def open_chain(
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
-        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, rules, trace=trace)
+        questions = Questions(journal, audience.emit, allowed)
+        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=trace)
         session = Session(spec, shared, inbox, journal, trace, interactive=interactive)
         chain = Chain(session, shared, journal, audience, inbox)
         try:
@@ -104,7 +108,6 @@ def _main_agent(
     )
     tools = tuple(tools)
     registry = Registry.of([*configured_tools(chosen, tools), *tools])
-    _check_allowed(settings.allow, registry)
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
@@ -117,7 +120,7 @@ def _main_agent(
     return (
         spec,
         workspace.resolve(),
-        calling.Rules(settings.tool_timeout_s, settings.tool_result_limit, frozenset(settings.allow)),
+        calling.Rules(settings.tool_timeout_s, settings.tool_result_limit),
     )
 
 
@@ -132,13 +135,24 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
 
 
-def _check_allowed(allow: Iterable[str], registry: Registry) -> None:
-    known = {*registry.tools, *(tool.name for group in _groups().values() for tool in group)}
-    for name in allow:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
-            raise ConfigError(f"tools.allow: there is no tool {name!r}; {hint}")
+def read_allowances(settings: Settings, registry: Registry) -> tuple[Allowance, ...]:
+    """The allowances of a configuration, each for a tool that there is. Raises ``ConfigError``."""
+    known = {tool.name: tool for group in _groups().values() for tool in group} | registry.tools
+    return tuple(_read_allowance(text, known) for text in settings.allow)
+
+
+def _read_allowance(text: str, known: Mapping[str, Tool]) -> Allowance:
+    try:
+        found = allowances.parse(text)
+    except UserError as error:
+        raise ConfigError(f"tools.allow: {error}") from None
+    if found.tool not in known:
+        near = difflib.get_close_matches(found.tool, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
+        raise ConfigError(f"tools.allow: there is no tool {found.tool!r}; {hint}")
+    if found.pattern is not None and not (found.tool in SUBJECTS or calling.can_preview(known[found.tool])):
+        raise ConfigError(f"tools.allow: {found} can never allow anything: {found.tool} takes no pattern")
+    return found
 
 
 def _groups() -> dict[str, tuple[Tool, ...]]:

@@ -15,6 +15,7 @@ import trio
 
 from chain import events
 from chain.agent.handler import current_prompt
+from chain.agent.questions import Answerer
 from chain.agent.run import Run
 from chain.agent.spec import Shared
 from chain.errors import JournalError, ModelError, PlanError, UserError
@@ -22,7 +23,7 @@ from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
 from chain.lines.inbox import Inbox
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import Accepted, Refused, Settled
+from chain.lines.receipts import MAX_REFUSED, Accepted, Refused, Settled
 from chain.messages import Usage
 from chain.model import Model
 from chain.session.feed import Audience, Feed, Listener
@@ -30,6 +31,8 @@ from chain.session.journal import Journal
 from chain.session.runs import Session
 from chain.version import VERSION
 from chain.wording import STOPPED_BY_RULE, counted
+
+__all__ = ["CLOSING_S", "Answerer", "Chain", "Submitted"]
 
 CLOSING_S = 5.0
 """Grace period for tools that shield themselves from cancellation."""
@@ -43,10 +46,10 @@ class Submitted:
     ``stopping``: the run will end. ``handled``: done without a model, and ``message`` says what. ``refused``:
     ``message`` says why, and the text is still the user's. ``local``: a slash command, for the front end.
     ``returned``: it was accepted and cannot be done, ``message`` says why, and its receipt gives the text back.
-    ``nothing``: a blank line, or a stop when nothing runs.
+    ``answered``: it answers a question. ``nothing``: a blank line, or a stop when nothing runs.
     """
 
-    what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "nothing"]
+    what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "answered", "nothing"]
     id: str = ""
     message: str = ""
 
@@ -145,10 +148,52 @@ class Chain:
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
-        if self._run is None:
-            return False
-        self._run.interrupt()
-        return True
+        return self._session.interrupt()
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def answering(self) -> Answerer:
+        """Promise that questions will be answered, until the ``Answerer`` is closed (it is a context manager, too).
+
+        Without anybody who answers, approvals are refused and choices are left to the model, at once.
+        """
+        return Answerer(self._shared.questions)
+
+    @property
+    def open_question(self) -> str | None:
+        """The id of the question that is open."""
+        return self._shared.questions.open_id
+
+    def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
+        """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
+
+        One for a question that is not open is refused, as is an empty one.
+        """
+        why = self._shared.questions.answer(id, text)
+        if not why:
+            return Submitted("answered", id)
+        agent = self._session.spec.name
+        self._shared.emit(
+            events.LineRefused(
+                agent=agent,
+                iteration=self._session.iteration,
+                id=id,
+                text=text[:MAX_REFUSED],
+                kind="answer",
+                urgency="next",
+                target_agent=agent,
+                waiting=len(self._inbox),
+                origin=origin,
+                reason=why,
+            )
+        )
+        return Submitted("refused", id, why)
+
+    def needs_no_asking(self, tool: str) -> bool:
+        """Whether every call of a tool is allowed."""
+        return self._shared.questions.allows(tool)
+
+    # ------------------------------------------------------------------------------------------- waiting lines
 
     def drop(self, id: str, reason: str = "") -> str:
         """Remove a waiting line, and return it as it was typed. The case of its id does not matter.
@@ -263,6 +308,8 @@ class Chain:
         if line.kind == "stop":
             return self._stop(run, line, id, origin, "" if typed.kind == "stop" else STOPPED_BY_RULE)
         put = self._inbox.put(line, id=id, origin=origin, iteration=run.iteration)
+        if isinstance(put, Accepted) and line.skips_tools:
+            self._shared.questions.withdraw(self._inbox.agent)
         if isinstance(put, Accepted) and line.urgency == "now":
             run.cut()
         return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
@@ -283,6 +330,7 @@ class Chain:
             )
         else:
             self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
+        self._shared.questions.withdraw()
         run.stop()
         return Submitted("stopping", "" if accepted is None else accepted.id)
 

@@ -48,6 +48,15 @@ TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
 Author: TypeAlias = Literal["user", "model"]
 """Who changed the plan."""
 
+QuestionKind: TypeAlias = Literal["approval", "choice"]
+"""What the user is asked: whether a call may run, or which of these."""
+
+Decision: TypeAlias = Literal["allowed", "refused", "answered", "withdrawn"]
+"""What became of a question: an approval was given or not, a choice was made, or it is no longer asked."""
+
+AnsweredBy: TypeAlias = Literal["user", "config", "nobody"]
+"""Who decided: the user, an allowance, or nobody, since nobody could be asked."""
+
 Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 """How far a run had come in its iteration when the user stopped it."""
 
@@ -244,6 +253,35 @@ class PlanChanged(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question(_Event):
+    """The user is asked whether a call may run, or which of the ``options``; other texts answer as well.
+
+    ``preview`` shows what the call would do (a diff, a command), ``protections`` are short names of what fences it in.
+    """
+
+    type: ClassVar[str] = "question"
+    id: str
+    kind: QuestionKind
+    text: str
+    options: tuple[str, ...]
+    tool_call_id: str
+    name: str
+    preview: str = ""
+    protections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(_Event):
+    """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it."""
+
+    type: ClassVar[str] = "answer"
+    id: str
+    text: str
+    decision: Decision
+    by: AnsweredBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retry(_Event):
     """The reply in progress is asked for again in ``delay_s`` seconds: forget the text shown since the last reply."""
 
@@ -326,6 +364,8 @@ Event: TypeAlias = (
     | UserInterruption
     | Receipt
     | PlanChanged
+    | Question
+    | Answer
     | Retry
     | Notice
     | Error

@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from chain import messages
-from chain.events import Author, Point, State, Status, TaskView
+from chain.events import AnsweredBy, Author, Decision, Point, QuestionKind, State, Status, TaskView
 from chain.messages import JsonObject, Usage
 
 MAX_TIME = 1e12
@@ -107,6 +107,34 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """The user is asked something."""
+
+    type: ClassVar[str] = "question"
+    id: str
+    kind: QuestionKind
+    text: str
+    agent: str
+    tool_call_id: str
+    name: str
+    options: tuple[str, ...] = ()
+    preview: str = ""
+    protections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a question."""
+
+    type: ClassVar[str] = "answer"
+    id: str
+    text: str
+    decision: Decision
+    by: AnsweredBy
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskAdded:
     """A task came to the end of the plan."""
 
@@ -180,7 +208,18 @@ class Unknown:
 
 
 Record: TypeAlias = (
-    Session | Line | Receipt | Message | Withdrawn | ToolStarted | ToolFinished | PlanChange | Model | Result
+    Session
+    | Line
+    | Receipt
+    | Message
+    | Withdrawn
+    | ToolStarted
+    | ToolFinished
+    | Question
+    | Answer
+    | PlanChange
+    | Model
+    | Result
 )
 """What this version writes."""
 

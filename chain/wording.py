@@ -31,6 +31,7 @@ STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
 FULL = "Interruption channel full, try again"
 
 
+QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote something else instead."
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 

@@ -63,7 +63,7 @@ def read_settings(args: argparse.Namespace) -> Settings:
         "model": args.model,
         "chain": args.chain,
         "max_iterations": args.max_iterations,
-        "allow": [name for names in args.allow for name in names.split(",") if name],
+        "allow": args.allow,
     }
     named = Path(args.config) if args.config else None
     return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
@@ -164,7 +164,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", metavar="NAME", help="a model of the configuration")
     add("--chain", metavar="NAME", help="a chain of the configuration")
     add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")
-    add("--allow", action="append", default=[], metavar="TOOL[,TOOL]", help="tools that need no approval")
+    add(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="TOOL[,TOOL]",
+        help="calls that need no approval: edit_file, shell(git status*)",
+    )
     add("--max-iterations", metavar="N", help="the most model calls in a run")
     add("--no-color", action="store_true", help="no colours; they are used on terminals only")
     add("--ascii", action="store_true", help="ASCII characters only")

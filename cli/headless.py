@@ -16,7 +16,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines.parse import MAX_LINE, Urgency
-from cli.input.moments import ScheduledLine, parse_moment
+from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
@@ -31,7 +31,11 @@ NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
 """Characters that are shown of a row that is not a line."""
 _MARKS = ("urgent", "now")
-AS_JSON = '{"type":"line","id":"...","text":"...","urgent":false,"now":false} or {"type":"interrupt"}'
+AS_JSON = (
+    '{"type":"line","id":"...","text":"...","urgent":false,"now":false}, {"type":"interrupt"} or '
+    '{"type":"answer","id":"Q1","text":"y"}'
+)
+NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 """Finds the id in an object that was cut off."""
@@ -143,23 +147,34 @@ class _Headless:
         self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:
-        while (raw := await self._stdin.next()) is not None:
-            if raw.replaced:
-                self._notify(f"line {raw.number} of the input is not UTF-8; its invalid bytes were replaced")
-            match self._parse(raw):
-                case Outgoing() as line:
-                    self._sender.schedule(line)
-                case "interrupt":
-                    self._chain.interrupt()
-                    # The lines after it are meant for what comes next, not for the run that is ending.
-                    await self._chain.wait_idle()
-                case _Malformed(text, id, why):
-                    self._record(self._chain.refuse(text, why, id=id, origin="json"))
-                case None:
-                    pass
-            await self._sender.wait_for_place()
+        """Send what the input holds. As long as it is open and is read, it can answer questions."""
+        answerer = self._chain.answering()
+        try:
+            while (raw := await self._stdin.next()) is not None:
+                if raw.replaced:
+                    self._notify(f"line {raw.number} of the input is not UTF-8; its invalid bytes were replaced")
+                match self._parse(raw):
+                    case Outgoing() as line:
+                        self._sender.schedule(line)
+                    case "interrupt":
+                        self._chain.interrupt()
+                        # The lines after it are meant for what comes next, not for the run that is ending.
+                        await self._chain.wait_idle()
+                    case _Answer(id, text):
+                        self._chain.answer(id, text, origin="json")
+                    case _Malformed(text, id, why):
+                        self._record(self._chain.refuse(text, why, id=id, origin="json"))
+                    case None:
+                        pass
+                if not self._sender.has_place:
+                    # What is not read answers nothing, and a question must not wait for lines that wait for it.
+                    answerer.close()
+                    await self._sender.wait_for_place()
+                    answerer = self._chain.answering()
+        finally:
+            answerer.close()
 
-    def _parse(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Malformed | None:
+    def _parse(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Answer | _Malformed | None:
         """What a row of the input asks for; ``None`` for a blank row of JSON input."""
         if self._job.input == "text":
             line = parse_moment(raw.text, strict=False)
@@ -170,8 +185,12 @@ class _Headless:
         match found:
             case {"type": "interrupt"}:
                 return "interrupt"
+            case {"type": "answer", "id": str(id), "text": str(text)}:
+                return _Answer(id, text)
             case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
                 line = parse_moment(text, strict=False)
+                if isinstance(line.moment, AtQuestion):
+                    return _Malformed(text, str(rest.get("id", "")), NO_ANSWER)
                 urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
                 return Outgoing(line.moment, line.text, text, urgency, str(rest.get("id", "")), "json")
             case _:
@@ -204,6 +223,14 @@ class _Headless:
 
 
 @dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer to a question."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Malformed:
     """A row of the input that is not a line: the text to show, its id, and what is wrong with it."""
 
@@ -233,7 +260,7 @@ def _malformed(raw: RawLine, found: Mapping[str, Any]) -> _Malformed:
 
 
 def _mistake(found: Mapping[str, Any]) -> str:
-    """What is wrong with an object that is neither a line nor an interrupt."""
+    """What is wrong with an object that is nothing that was asked for."""
     match found:
         case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
             return f"{' and '.join(_MARKS)} must be true or false"
@@ -241,6 +268,8 @@ def _mistake(found: Mapping[str, Any]) -> str:
             return "its id must be a string"
         case {"type": "line"}:
             return "its text is missing or is not a string"
+        case {"type": "answer"}:
+            return "its id and its text must be strings"
         case {"type": type}:
             return f"the type {str(type)[:40]!r} is unknown"
         case _:

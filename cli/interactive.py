@@ -30,7 +30,7 @@ from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.events import LiveRenderer
+from cli.show.live import LiveRenderer
 from cli.show.text import Flow, clean
 from cli.show.toolbar import Toolbar
 from cli.signals import LEAVING

@@ -69,6 +69,11 @@ EXAMPLES: list[tuple[Event, str]] = [
     ),
     (RECEIPT, "receipt: id text state point waited_s reason"),
     (events.PlanChanged(tasks=(TaskView(1, "t", "DONE"),), by="user"), "plan_changed: tasks by"),
+    (
+        events.Question(id="Q1", kind="choice", text="t", options=("a", "b"), tool_call_id="t1", name="shell"),
+        "question: id kind text options tool_call_id name preview protections",
+    ),
+    (events.Answer(id="Q1", text="t", decision="allowed", by="user"), "answer: id text decision by"),
     (events.Retry(attempt=1, delay_s=0.5, reason="r"), "retry: attempt delay_s reason"),
     (events.Notice(message="m"), "notice: message file line"),
     (events.Error(message="m", kind="model"), "error: message kind file line"),

@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.diff": PURE,
     "chain.tools.replace": {"chain.tools.grep"},
     "chain.tools.seen": set(),
+    "chain.tools.allowances": {"chain.errors", "chain.tools.tool"},
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,

@@ -46,6 +46,14 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
     records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS),
+    records.Question: st.builds(
+        *(records.Question, WORDS, st.sampled_from(get_args(events.QuestionKind)), WORDS, WORDS, WORDS, WORDS),
+        *(st.lists(WORDS, max_size=3).map(tuple), WORDS, st.lists(WORDS, max_size=3).map(tuple)),
+    ),
+    records.Answer: st.builds(
+        *(records.Answer, WORDS, WORDS, st.sampled_from(get_args(events.Decision))),
+        *(st.sampled_from(get_args(events.AnsweredBy)), WORDS),
+    ),
     records.TaskAdded: st.builds(records.TaskAdded, WORDS, AUTHORS),
     records.TaskClosed: st.builds(
         records.TaskClosed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS, AUTHORS
@@ -128,7 +136,7 @@ def test_a_journal_of_version_0_1_0_is_read() -> None:
     rows = OLD.replace("\\\n", "").split("\n")[1:-1]
     entries = [from_json(json.loads(row)) for row in rows]
     assert [entry.seq for entry in entries] == list(range(1, 12))
-    newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced}
+    newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced, records.Question, records.Answer}
     assert {type(entry.record) for entry in entries} == set(RECORDS) - newer
     tasks = (events.TaskView(1, "a", "DONE"), events.TaskView(2, "b", "FAILED", "no"))
     assert entries[7].record == records.PlanRestored(tasks, "user")

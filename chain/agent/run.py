@@ -7,6 +7,7 @@ from typing import Literal
 
 import trio
 
+from chain.agent.clock import Clock
 from chain.agent.endings import Found
 from chain.events import Phase
 from chain.lines.receipts import Accepted
@@ -62,6 +63,7 @@ class Run:
 
     query: Accepted | None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    clock: Clock = field(init=False)
     iteration: int = 0
     replies: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -82,6 +84,7 @@ class Run:
     """Ids of the todo lines that code has done."""
 
     def __post_init__(self) -> None:
+        self.clock = Clock(self.scope)
         self.stranded = [] if self.query is None else [self.query]
 
     def stop(self) -> None:

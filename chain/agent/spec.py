@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from chain.agent.conversation import CallIds
+from chain.agent.journal import FlushedJournal
+from chain.agent.questions import Questions
 from chain.errors import ConfigError
 from chain.interruption.prompt import InterruptionPrompt
-from chain.lines.receipts import Emit, Journal, Ledger
+from chain.lines.receipts import Emit, Ledger
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Plan
@@ -63,14 +65,6 @@ class AgentSpec:
     prompts: PromptSource
 
 
-class FlushedJournal(Journal, Protocol):
-    """A journal as the loop needs it."""
-
-    async def flush(self) -> None:
-        """Wait until what was recorded is on the disk and acknowledged. Raises ``JournalError``."""
-        ...
-
-
 class TraceFile(Protocol):
     """The debug trace, as events name it."""
 
@@ -89,6 +83,7 @@ class Shared:
     emit: Emit
     plan: Plan
     workspace: Path
+    questions: Questions
     tool_rules: Rules = field(default_factory=Rules)
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None

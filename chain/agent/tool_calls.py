@@ -4,6 +4,9 @@ A batch is one call, or neighbours that only read and so run at the same time. P
 a long one before what could not start with the others: a stop or an urgent line that waits skips it and all after it,
 and what has started finishes.
 
+A call that needs approval is put to the user before it starts, with what it would do, and it starts only if that is
+what it still would do. One whose question was withdrawn never started.
+
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
 """
@@ -11,22 +14,24 @@ have had effects. One that cannot be run (an unknown tool, input that does not f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
 
 import trio
 
 from chain import events, records
+from chain.agent.clock import Clock
 from chain.agent.endings import Found
 from chain.agent.history import History
+from chain.agent.questions import Asker, Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Tool, ToolContext
+from chain.tools.tool import Guidance, Preview, Tool, ToolContext, Verdict
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -57,7 +62,7 @@ class _Planned:
     @property
     def goes_along(self) -> bool:
         """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
-        return self.tool is None or self.tool.read_only
+        return self.tool is None or (self.tool.read_only and not self.tool.needs_approval)
 
 
 class ToolCalls:
@@ -97,9 +102,9 @@ class ToolCalls:
         if is_cut:
             return _Planned(call, None, CUT_OFF)
         try:
-            return _Planned(call, calling.find(self._spec.registry, call, self._shared.tool_rules))
+            return _Planned(call, calling.find(self._spec.registry, call))
         except ToolError as error:
-            return _Planned(call, None, calling.shortened(str(error), self._shared.tool_rules.result_limit))
+            return _Planned(call, None, self._shortened(str(error)))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
         if len(batch) == 1:
@@ -128,8 +133,22 @@ class ToolCalls:
             raise _as_itself(group) from None
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
-        call, tool = planned.call, planned.tool
+        call, tool, fault = planned.call, planned.tool, planned.fault
         await trio.lowlevel.checkpoint_if_cancelled()
+        limit = trio.CancelScope()
+        context = self._context(run, call, Clock(limit))
+        if tool is not None and tool.needs_approval:
+            try:
+                context = replace(context, approved=await self._approved(tool, call, context))
+            except _NotNow:
+                return  # it never started, and is answered as all that was skipped
+            except ToolError as error:
+                self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
+                return
+            # A stop or an urgent line may have come since the answer.
+            if self._is_held_up(run):
+                return
+            await trio.lowlevel.checkpoint_if_cancelled()
         if tool is not None:
             self._shared.journal.record(records.ToolStarted(call.id, call.name, self._spec.name))
             run.step.started.add(call.id)
@@ -146,13 +165,33 @@ class ToolCalls:
         )
         on_start()
         if tool is None:
-            self._ended(run, call, calling.failed(call, planned.fault), 0.0)
+            self._ended(run, call, calling.failed(call, fault), 0.0)
             return
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
-        result = await calling.run(tool, call, self._context(run, call), self._shared.tool_rules)
+        result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
         self._ended(run, call, result, trio.current_time() - begun)
+
+    async def _approved(self, tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
+        """What the user approved of a call; ``None`` if there was nothing to approve.
+
+        Raises ``ToolError`` if it may not start, or would fail, and ``_NotNow`` if the question was withdrawn.
+        """
+        shown = await calling.preview(tool, call, context)
+        if shown is None:
+            return None
+        verdict = await context.asking.approve(shown)
+        if verdict.withdrawn:
+            raise _NotNow
+        if not verdict.allowed:
+            raise ToolError(verdict.reason)
+        if await calling.preview(tool, call, context) != shown:
+            raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
+        return shown
+
+    def _shortened(self, text: str) -> str:
+        return calling.shortened(text, self._shared.tool_rules.result_limit)
 
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
@@ -190,7 +229,7 @@ class ToolCalls:
             raise failure
         self._history.append(tool_results(run.step.answered[call.id] for call in calls))
 
-    def _context(self, run: Run, call: ToolCall) -> ToolContext:
+    def _context(self, run: Run, call: ToolCall, clock: Clock) -> ToolContext:
         def report(text: str) -> None:
             self._shared.emit(
                 events.ToolProgress(
@@ -199,7 +238,20 @@ class ToolCalls:
             )
 
         shared = self._shared
-        return ToolContext(shared.workspace, shared.plan, call.id, _Steering(run, self._inbox), report, shared.seen)
+        asker = Asker(self._spec.name, run.iteration, call, (clock, run.clock))
+        return ToolContext(
+            shared.workspace,
+            shared.plan,
+            call.id,
+            _Steering(run, self._inbox),
+            report,
+            shared.seen,
+            _Asking(shared.questions, asker),
+        )
+
+
+class _NotNow(Exception):
+    """The question whether a call may run was withdrawn."""
 
 
 def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -234,3 +286,17 @@ class _Steering:
 
     def new_guidance(self) -> Guidance:
         return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """How a running tool asks the user."""
+
+    questions: Questions
+    asker: Asker
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        return await self.questions.choose(self.asker, question, options)
+
+    async def approve(self, preview: Preview) -> Verdict:
+        return await self.questions.approve(self.asker, preview)

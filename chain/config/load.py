@@ -18,7 +18,7 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import layers, trust
-from chain.config.settings import ChainSettings, ModelSettings
+from chain.config.settings import ChainSettings, ModelSettings, ShellSettings
 from chain.config.trust import is_trusted
 from chain.config.values import MissingVariable, Values, variables
 from chain.errors import ConfigError
@@ -37,8 +37,9 @@ class Settings:
     """The whole configuration.
 
     ``file`` is the user's, ``None`` where only the shipped values hold. ``default_model`` is for chains that name no
-    model, ``default_chain`` runs unless another is asked for. ``allow`` are tools that need no approval. ``untrusted``
-    are the keys of a found file that must be trusted first, and ``digest`` is what trust is remembered by.
+    model, ``default_chain`` runs unless another is asked for. ``allow`` are the calls that need no approval, as they
+    were written, and ``research_hosts`` the hosts. ``untrusted`` are the keys of a found file that must be trusted
+    first, and ``digest`` is what trust is remembered by.
     """
 
     file: Path | None
@@ -48,6 +49,8 @@ class Settings:
     tool_timeout_s: float
     tool_result_limit: int
     allow: tuple[str, ...]
+    shell: ShellSettings
+    research_hosts: tuple[str, ...]
     untrusted: tuple[str, ...]
     digest: str
     _root: Node = field(repr=False)
@@ -146,7 +149,19 @@ class _Given:
 
     def names(self) -> tuple[str, ...]:
         parts = self.value if isinstance(self.value, list | tuple) else [self.value]
-        return tuple(name.strip() for part in parts for name in str(part).split(",") if name.strip())
+        return tuple(name.strip() for part in parts for name in _listed(str(part)) if name.strip())
+
+
+def _listed(text: str) -> list[str]:
+    """The parts of a list with commas; one in brackets belongs to a pattern: ``read,shell(git log --format=%h,%s)``."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
 
 
 def load_settings(
@@ -163,7 +178,7 @@ def load_settings(
     root = layers.put_over(user, shipped)
     top = root.mapping(("models", "chains", "inbox", "tools"))
     models = top["models"].mapping(("default", "definitions"))
-    tools = top["tools"].mapping(("timeout_s", "result_limit", "allow"))
+    tools = top["tools"].mapping(("timeout_s", "result_limit", "allow", "shell", "research"))
     values, given = Values(environ), _given(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
@@ -174,6 +189,8 @@ def load_settings(
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
+        shell=values.shell(tools["shell"]),
+        research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         untrusted=(),
         digest="",
         _root=root,

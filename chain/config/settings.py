@@ -96,3 +96,20 @@ class ChainSettings:
     max_iterations: int
     timeout_s: float
     budget: Budget
+
+
+Sandbox = Literal["auto", "strict", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSettings:
+    """How the shell's commands are fenced in.
+
+    ``env`` are the names of variables that they get though they look like keys, ``writable`` folders that they may
+    write to besides the workspace and a temporary one.
+    """
+
+    sandbox: Sandbox = "auto"
+    network: bool = False
+    env: tuple[str, ...] = ()
+    writable: tuple[Path, ...] = ()

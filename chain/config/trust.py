@@ -78,7 +78,7 @@ def _redefined(user: Node, shipped: Node) -> Iterator[str]:
 
 
 def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
-    """The lists that name a dangerous tool, or let any tool go unapproved."""
+    """What names a dangerous tool, lets any tool go unapproved, or fences the shell and research in otherwise."""
     known = {tool.value for tool in shipped.entries("chains", "default")["tools"].items()}
     for chain in user.entries("chains").values():
         tools = chain.entries().get("tools")
@@ -87,6 +87,11 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
         yield allow.key
+    for name in _SENSITIVE_TOOLS:
+        was = shipped.entries("tools", name)
+        for key, node in user.entries("tools", name).items():
+            if key not in was or node.plain() != was[key].plain():
+                yield node.key
 
 
 def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[str]:

@@ -25,6 +25,8 @@ from chain.config.settings import (
     ModelSettings,
     Price,
     Provider,
+    Sandbox,
+    ShellSettings,
 )
 from chain.errors import ConfigError
 from chain.yamlfile import MAX_INTEGER, Node
@@ -37,6 +39,7 @@ CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
 KEY_REFERENCE = f"${{{KEY_VARIABLE}}}"
 
 _PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+_SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
 _DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in ("name", "key_variable", "within"))
 _CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
@@ -147,6 +150,21 @@ class Values:
             if not item.text().strip():
                 raise item.error("is blank")
         return tuple(self._fill(item) for item in items)
+
+    def shell(self, node: Node) -> ShellSettings:
+        """How the shell's commands are fenced in."""
+        keys = node.mapping([f.name for f in fields(ShellSettings)])
+        chosen = self.text(keys["sandbox"])
+        sandbox = next((s for s in _SANDBOXES if s == chosen), None)
+        if sandbox is None:
+            raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")
+        writable = [self._path(item) for item in keys["writable"].items()] if keys["writable"].value else []
+        return ShellSettings(
+            sandbox=sandbox,
+            network=self._converted(keys["network"]).boolean(),
+            env=self.names(keys["env"]),
+            writable=tuple(path for path in writable if path is not None),
+        )
 
     def _fill(self, node: Node) -> str:
         def value(found: re.Match[str]) -> str:

@@ -45,10 +45,15 @@ class _Stream:
     def event(self) -> _Running:
         if isinstance(self.first, ToolProgress) and self.length > MAX_PROGRESS:
             self._keep_the_last()
-        return replace(self.first, text="".join(self.pieces))
+        return replace(self.first, text=self._joined)
+
+    @property
+    def _joined(self) -> str:
+        # A report is a row, or several: two that wait must not become one row.
+        return ("\n" if isinstance(self.first, ToolProgress) else "").join(self.pieces)
 
     def _keep_the_last(self) -> None:
-        self.pieces = ["".join(self.pieces)[-MAX_PROGRESS:]]
+        self.pieces = [self._joined[-MAX_PROGRESS:]]
         self.length = MAX_PROGRESS
 
 

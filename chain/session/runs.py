@@ -78,6 +78,14 @@ class Session:
         if not self._is_ending:
             self._announce(run)
 
+    def interrupt(self) -> bool:
+        """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
+        self._shared.questions.withdraw()
+        if self.active is None:
+            return False
+        self.active.interrupt()
+        return True
+
     async def forever(self) -> None:
         """Run what is begun, and what follows it."""
         try:
@@ -220,9 +228,8 @@ class Session:
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and close all models that were in use."""
         self.is_closing = True
-        if self.active is not None and not self.has_ended:
-            self.active.interrupt()
         if not self.has_ended:
+            self.interrupt()
             await self.wait_idle()
         await self._journal.sync()
         # One that is no longer asked holds idle connections at most, which may wait until here.

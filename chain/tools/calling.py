@@ -6,6 +6,7 @@ sentence. Only the chain's own cancellation passes through.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,22 +15,21 @@ import trio
 from chain.errors import ToolError
 from chain.messages import ToolCall, ToolResult
 from chain.tools.registry import Registry
-from chain.tools.tool import Preview, Previewing, Tool, ToolContext
+from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContext
 
 NO_OUTPUT = "(no output)"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every call: seconds until a tool is stopped, characters of a result, tools that need no asking."""
+    """What holds for every call: seconds until a tool is stopped, characters of a result."""
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
-    allow: frozenset[str] = frozenset()
 
 
-def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
-    """The tool of a call that may run, with input that fits. Raises ``ToolError``."""
+def find(registry: Registry, call: ToolCall) -> Tool:
+    """The tool of a call, with input that fits. Raises ``ToolError``."""
     tool = registry.get(call.name)
     try:
         tool.check(call.input)
@@ -37,33 +37,48 @@ def find(registry: Registry, call: ToolCall, rules: Rules) -> Tool:
         raise
     except BaseException as error:
         raise ToolError(_message(tool, error)) from error
-    if tool.needs_approval and tool.name not in rules.allow:
-        raise ToolError(f"{tool.name} needs approval, and nobody can be asked here; allow it with --allow {tool.name}.")
     return tool
 
 
 async def preview(tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
-    """What a call that was found would do; ``None`` if its tool cannot say, or it needs no approval.
+    """What a call would do; ``None`` if nothing that needs approval. A tool that cannot say has its input shown.
 
     Raises ``ToolError`` where the call would fail.
     """
-    if not isinstance(tool, Previewing):
+    if not tool.needs_approval:
         return None
+    if not can_preview(tool):
+        shown = json.dumps(dict(call.input), indent=2, ensure_ascii=False)
+        return Preview(shown if call.input else "", "", shown)
+    assert isinstance(tool, Previewing)
     try:
         return await tool.preview(context, call.input)
     except ToolError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if _holds_cancelled(error):
+            await trio.lowlevel.checkpoint_if_cancelled()  # as below
         raise ToolError(_message(tool, error)) from error
 
 
-async def run(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> ToolResult:
-    """Run the tool and make its result."""
+def can_preview(tool: Tool) -> bool:
+    """Whether a tool can say beforehand what a call would do, so that a pattern has something to match."""
+    if isinstance(tool, FunctionTool):
+        return tool.previewer is not None
+    return isinstance(tool, Previewing)
+
+
+async def run(
+    tool: Tool, call: ToolCall, context: ToolContext, rules: Rules, limit: trio.CancelScope | None = None
+) -> ToolResult:
+    """Run the tool and make its result. ``limit`` is the scope that is to have the tool's time limit."""
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
+    scope = trio.CancelScope() if limit is None else limit
     text: object = None
     error: BaseException | None = None
     try:
-        with trio.move_on_after(seconds) as scope:
+        scope.deadline = trio.current_time() + seconds
+        with scope:
             text = _plain(await tool.run(context, call.input))
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if _holds_cancelled(raised):

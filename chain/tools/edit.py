@@ -90,15 +90,17 @@ async def _preview(ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
 
 
 async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
-    plan = await _THREADS.run(partial(_carried_out, ctx.workspace, ctx.seen, path, edit))
+    plan = await _THREADS.run(partial(_carried_out, ctx, path, edit))
     ctx.seen.note(plan.real, digest(plan.change.content))
     if plan.status is None:
         return f"Created {plan.change.head}."
     return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
 
 
-def _carried_out(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
-    plan = _plan(workspace, seen, path, edit)
+def _carried_out(ctx: ToolContext, path: str, edit: Edit) -> _Plan:
+    plan = _plan(ctx.workspace, ctx.seen, path, edit)
+    if ctx.approved is not None and plan.digest != ctx.approved.digest:
+        raise ToolError(f"{plan.shown} was changed after it was shown to the user; read it again.")
     if plan.status is not None and not plan.change.diff:
         return plan
     try:

@@ -125,7 +125,7 @@ class ToolContext:
         return self.steering.new_guidance()
 
     def progress(self, text: str) -> None:
-        """Say something for people to watch; the model does not see it."""
+        """Show people a row, or several; the model does not see them."""
         if not isinstance(text, str):
             raise TypeError(f"progress is told as text, not as {type(text).__name__}")
         self.report(text)

@@ -6,6 +6,7 @@
 ``@answer``            as a reply without tool calls ends, so that the run goes on
 ``@done``              after the run, as a new one
 ``@after SECONDS``     that long after the line was read
+``@question``          answers the next question
 nothing                at once
 =====================  =======================================================
 
@@ -60,7 +61,12 @@ class After:
     seconds: float
 
 
-Moment: TypeAlias = Now | AtIteration | AtTool | AtAnswer | AtDone | After
+@dataclass(frozen=True, slots=True)
+class AtQuestion:
+    """When something is asked, as the answer to it."""
+
+
+Moment: TypeAlias = Now | AtIteration | AtTool | AtAnswer | AtDone | After | AtQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ _USAGE = {
     "@answer": "@answer TEXT",
     "@done": "@done TEXT",
     "@after": "@after SECONDS TEXT",
+    "@question": "@question TEXT",
 }
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
@@ -111,6 +118,8 @@ def _parse(text: str) -> ScheduledLine:
             moment = AtAnswer()
         case "@done":
             moment = AtDone()
+        case "@question":
+            moment = AtQuestion()
         case "@iteration":
             argument, rest = _split(rest)
             moment = AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None

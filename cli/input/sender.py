@@ -3,6 +3,9 @@
 Held lines keep their order. A now line passes by them. A stop overtakes them, as it does when a person types it. The
 lines that it overtakes were meant for the run that it stops, and are never sent. A line that can no longer be sent is
 reported with the reason in the step in which that becomes certain.
+
+The lines for ``@question`` answer questions, each one, in the order in which they came. As long as there is one, there
+is somebody who can be asked.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ from dataclasses import dataclass
 import trio
 
 from chain import events
-from chain.chain import Chain, Submitted
+from chain.chain import Answerer, Chain, Submitted
 from chain.events import Origin
 from chain.lines.parse import MAX_LINE, Urgency
-from cli.input.moments import MOMENT_EVENTS, After, AtDone, Moment, Now, fires
+from cli.input.moments import MOMENT_EVENTS, After, AtDone, AtQuestion, Moment, Now, fires
 
 AHEAD = 1_000
 """Lines that may wait for room, so that a stop behind them is still seen; as many may wait for their moments."""
@@ -66,6 +69,7 @@ class Sender:
         self._has_held = trio.Event()
         self._progress = trio.Event()
         self._nursery: trio.Nursery | None = None
+        self._answerer: Answerer | None = None
         self._closed = False
         chain.listen(self._on_event)
 
@@ -73,6 +77,14 @@ class Sender:
     def held(self) -> int:
         """How many lines wait for room."""
         return len(self._held)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether another line may wait."""
+        return (
+            max(len(self._held), len(self._scheduled)) < AHEAD
+            and max(self._held_chars, self._scheduled_chars) < AHEAD_CHARS
+        )
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -85,6 +97,7 @@ class Sender:
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
         """Discard all lines that wait, and report each: neither their moments nor room will come any more."""
+        self._end_answers()
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
         self._scheduled.clear()
         self._held.clear()
@@ -100,11 +113,14 @@ class Sender:
         """Send a line now, or keep it for its moment."""
         if isinstance(line.moment, Now):
             self._send(line)
-        elif len(line.text) > MAX_LINE:
+        elif len(line.text) > MAX_LINE and not isinstance(line.moment, AtQuestion):
             self._submit_at_once(line)  # it is refused, whatever its moment
         else:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
+            if isinstance(line.moment, AtQuestion):
+                self._answerer = self._answerer or self._chain.answering()
+                self._answer_open()
             if isinstance(line.moment, After):
                 assert self._nursery is not None, "run() comes first"
                 self._nursery.start_soon(self._send_later, line, line.moment.seconds)
@@ -151,13 +167,31 @@ class Sender:
     def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Result):
             self._progress.set()
-        if self._closed or not isinstance(event, MOMENT_EVENTS):
+        if self._closed:
+            return
+        if isinstance(event, events.Question):
+            self._answer_open()
+        if not isinstance(event, MOMENT_EVENTS):
             return
         for line in [line for line in self._scheduled if fires(line.moment, event)]:
             if isinstance(line.moment, AtDone) and self._chain.is_running:
                 continue  # another run has begun, and the line comes after that one
             self._unschedule(line)
             self._send(line)
+
+    def _answer_open(self) -> None:
+        """Answer the open question, if there is one and an answer for it."""
+        answers = [line for line in self._scheduled if isinstance(line.moment, AtQuestion)]
+        if answers and (id := self._chain.open_question) is not None:
+            self._unschedule(answers[0])
+            self._chain.answer(id, answers[0].text, origin=answers[0].origin)
+            if len(answers) == 1:
+                self._end_answers()
+
+    def _end_answers(self) -> None:
+        if self._answerer is not None:
+            self._answerer.close()
+            self._answerer = None
 
     async def _send_later(self, line: Outgoing, seconds: float) -> None:
         await trio.sleep(seconds)

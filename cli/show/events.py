@@ -7,7 +7,7 @@ What is shown here was written by models, tools, files and users. Every text tha
 probably the run's answer, until an event shows that it was not: another iteration, lines that were delivered after it,
 a tool call, or a result with another text. Events that do not decide this (a receipt, token usage) leave it held back.
 
-``LiveRenderer`` is for a terminal, where replies are shown as they stream and nothing else prints the answer.
+``live.LiveRenderer`` is for a terminal, where replies are shown as they stream and nothing else prints the answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from chain import events
 from chain.events import Event
 from chain.lines.parse import is_stop
 from chain.wording import MAIN, STOPPED_BY_RULE, counted
+from cli.show import questions
+from cli.show.progress import Progress
 from cli.show.text import Flow, clean, cut, flat
 
 MAX_ROWS = 20
@@ -43,6 +45,7 @@ _ASCII = {
     "↻": "!",
     "⏭": ">>",
     "ℹ": "note:",
+    "❓": "??",
     "[✓]": "[x]",
     "[✗]": "[-]",
     "[ ]": "[ ]",
@@ -52,6 +55,8 @@ _ASCII = {
 }
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+_PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 _BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
@@ -89,6 +94,7 @@ class Renderer:
         self._last_tool: dict[str, str] = {}
         self._started: dict[str, float] = {}
         self._ended: set[str] = set()
+        self._progress: dict[str, Progress] = {}
 
     def lines(self, event: Event) -> list[str]:
         """The rows to show for this event, without newlines; often none."""
@@ -122,9 +128,9 @@ class Renderer:
                 self._last_tool[event.agent] = event.name
                 return [self._line("→", f"{event.name}({self._input(event.input)})", "cyan")]
             case events.ToolProgress():
-                return [self._paint("dim", self._one_row(f"  {row}")) for row in self._first_rows(event.text)]
+                return self._progressed(event)
             case events.ToolResult():
-                return [self._tool_result(event)]
+                return [*self._last_progress(event), self._tool_result(event)]
             case events.LineQueued():
                 return self._queued(event)
             case events.LineRefused():
@@ -135,6 +141,11 @@ class Renderer:
                 return self._receipt(event)
             case events.PlanChanged():
                 return self._plan(event)
+            case events.Question():
+                return self._question(event)
+            case events.Answer():
+                sign, text = questions.outcome(event)
+                return [self._line(sign, text, "green" if sign == "✓" else "yellow")]
             case events.Retry():
                 return self._retry(event)
             case events.Notice():
@@ -187,6 +198,30 @@ class Renderer:
                 return _rows_of(self._held.pop(event.agent))
             case _:
                 return []
+
+    def _progressed(self, event: events.ToolProgress) -> list[str]:
+        said = [row for row in _rows_of(event.text) if row.strip()]
+        rows = self._progress.setdefault(event.id, Progress()).add(said)
+        return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
+
+    def _last_progress(self, event: events.ToolResult) -> list[str]:
+        progress = self._progress.pop(event.id, None)
+        rows = [] if progress is None else progress.end(self._sign("…"))
+        return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
+
+    def _question(self, event: events.Question) -> list[str]:
+        rows = [self._paint("bold", row) for row in self._wrapped(f"{self._sign('❓')} {questions.title(event)}")]
+        rows += self.preview(event.preview)
+        return [*rows, *(row for option in questions.options(event) for row in self._wrapped(option))]
+
+    def hint(self, event: events.Question) -> list[str]:
+        """How to answer a question that is open."""
+        return [self._paint("dim", self._one_row(f"  {questions.hint(event).replace('·', self._sign('·'))}"))]
+
+    def preview(self, text: str, *, whole: bool = False) -> list[str]:
+        """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
+        rows = questions.preview_rows(text, self.width, self._sign("…"), whole=whole)
+        return [self._paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in rows]
 
     def _tool_result(self, event: events.ToolResult) -> str:
         first = next((row for row in _rows_of(event.text) if row.strip()), "")
@@ -289,6 +324,10 @@ class Renderer:
             shown.append(f"{name}={self._cut(json.dumps(text, ensure_ascii=False, default=str), limit)}")
         return ", ".join(shown)
 
+    def _wrapped(self, text: str) -> list[str]:
+        flow = Flow(self.width)
+        return [*flow.add(text), *flow.end()]
+
     def _first_rows(self, text: str) -> list[str]:
         rows = [row for row in _rows_of(text) if row.strip()]
         shown = [self._cut(row, MAX_WRAP * self.width) for row in rows[:MAX_ROWS]]
@@ -315,65 +354,6 @@ class Renderer:
 
     def _paint(self, style: str, text: str) -> str:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self._color and text else text
-
-
-class LiveRenderer(Renderer):
-    """The renderer for a terminal: replies are shown as they stream, and ``tail`` is the unfinished row."""
-
-    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
-        super().__init__(color=color, ascii=ascii, width=width)
-        self._flows: dict[str, Flow] = {}
-
-    @property
-    def tail(self) -> str:
-        """The unfinished row of the main agent's reply or thought."""
-        flow = self._flows.get(MAIN) or self._thinking.get(MAIN)
-        return "" if flow is None else flow.tail
-
-    def resize(self, width: int) -> list[str]:
-        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
-        self.width = max(width, 20)
-        rows = []
-        for flow in (*self._flows.values(), *self._thinking.values()):
-            flow.width = self.width
-            rows += flow.add("")
-        return rows
-
-    def _delta(self, event: events.TextDelta) -> list[str]:
-        return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)
-
-    def _reply(self, event: events.Reply) -> list[str]:
-        flow = self._flows.pop(event.agent, None)
-        return self._wrapped(event.text) if flow is None else flow.end()
-
-    def _retry(self, event: events.Retry) -> list[str]:
-        flow = self._flows.pop(event.agent, None)
-        cut_off = [] if flow is None else self._note("↻", "That reply was cut off; ignore it.", "yellow")
-        return [*cut_off, *super()._retry(event)]
-
-    def _release_held(self, event: Event) -> list[str]:
-        """The rest of a reply that ends here, and the run's answer if no reply has shown it."""
-        if not isinstance(event, events.Result | events.IterationStarted):
-            return []
-        flow = self._flows.pop(event.agent, None)
-        rows = [] if flow is None else flow.end()
-        if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._ended:
-            return rows
-        text = event.result.strip()
-        # Replies were shown as they came; only what a stop adds to one is left to show.
-        shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
-        return [*rows, *self._wrapped(text.removeprefix(shown).strip())]
-
-    def _trace(self, event: events.Result) -> list[str]:
-        """No rows: Ctrl-L shows the trace."""
-        return []
-
-    def _note(self, sign: str, text: str, style: str) -> list[str]:
-        return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]
-
-    def _wrapped(self, text: str) -> list[str]:
-        flow = Flow(self.width)
-        return [*flow.add(text), *flow.end()]
 
 
 def _rows_of(text: str) -> list[str]:

@@ -242,7 +242,6 @@ FAULTY = {
     "an unknown tool": ("{name: nothing, input: {}}", "There is no tool 'nothing'."),
     "input that does not fit": ("{name: change, input: {}}", "The input of change does not fit its schema"),
     "a call that was cut off": ("{name: change, input: {at: x}, cut: true}", "cut off by max_tokens"),
-    "a tool that nobody can approve": ("{name: danger, input: {at: x}}", "danger needs approval"),
 }
 
 
@@ -251,14 +250,8 @@ async def test_a_call_that_cannot_be_run_does_not_part_its_neighbours_and_never_
     call, text = FAULTY[fault]
     gates = Gates()
 
-    @tool(needs_approval=True)
-    async def danger(ctx: ToolContext, at: str) -> str:
-        """Do something dangerous."""
-        gates.did.append("danger")
-        return ""
-
     model = asking("look a", "FAULT", "look b").replace("{name: FAULT, input: {at: }}", call)
-    async with open_session(model, tools=[*gates.tools, danger]) as session:
+    async with open_session(model, tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert gates.did == ["+a", "+b"]

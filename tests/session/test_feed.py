@@ -38,12 +38,16 @@ async def waiting(feed: Feed) -> list[Event]:
 
 
 def characters(events: Iterable[Event]) -> list[Any]:
-    """The events with every running text taken apart: joining leaves this as it is, and nothing else does."""
+    """The events with every running text taken apart: joining leaves this as it is, and nothing else does.
+
+    The rows of a tool are taken apart at their ends, which joining puts between them.
+    """
     apart: list[Any] = []
     for event in events:
         if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
             of = (event.type, event.agent, event.iteration, getattr(event, "id", ""), getattr(event, "name", ""))
-            apart += [(*of, character) for character in event.text]
+            pieces = event.text.split("\n") if isinstance(event, ToolProgress) else event.text
+            apart += [(*of, piece) for piece in pieces if piece]
         else:
             apart.append(event)
     return apart
@@ -53,17 +57,17 @@ def characters(events: Iterable[Event]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "together"),
     [
-        (text("a"), text("b")),
-        (ThinkingDelta(text="a"), ThinkingDelta(text="b")),
-        (progress("a"), progress("b")),
+        (text("a"), text("b"), "abc"),
+        (ThinkingDelta(text="a"), ThinkingDelta(text="b"), "abc"),
+        (progress("a"), progress("b"), "a\nb\nc"),
     ],
 )
-async def test_pieces_that_continue_each_other_are_joined_while_they_wait(one: Any, other: Any) -> None:
+async def test_pieces_that_continue_each_other_are_joined_while_they_wait(one: Any, other: Any, together: str) -> None:
     (joined,) = await waiting(feed_of(one, other, replace(one, text="c")))
 
-    assert joined == replace(one, text="abc")
+    assert joined == replace(one, text=together)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ async def test_of_a_tool_that_says_too_much_the_last_of_it_is_kept() -> None:
     shown = kept(await waiting(feed_of(*(progress(row) for row in rows))))
 
     assert MAX_PROGRESS <= len(shown) <= 2 * MAX_PROGRESS
-    assert "".join(rows).endswith(shown)
+    assert "\n".join(rows).endswith(shown)
 
 
 @pytest.mark.parametrize("more", range(1, 4))
@@ -168,7 +172,7 @@ async def test_the_last_words_of_a_tool_are_kept_whenever_the_consumer_comes(mor
 
     shown = kept(await waiting(feed_of(*(progress(piece) for piece in said))))
 
-    assert "".join(said).endswith(shown)
+    assert "\n".join(said).endswith(shown)
     assert len(shown) >= MAX_PROGRESS
 
 
@@ -182,7 +186,7 @@ async def test_one_piece_that_is_too_long_is_cut_as_well() -> None:
 async def test_progress_that_fits_is_kept_whole() -> None:
     said = "x" * (MAX_PROGRESS - 1)
 
-    assert kept(await waiting(feed_of(progress(said), progress("y")))) == said + "y"
+    assert kept(await waiting(feed_of(progress(said), progress("y")))) == said + "\ny"
 
 
 async def test_two_tools_that_talk_in_turn_do_not_make_the_feed_grow_without_bound() -> None:

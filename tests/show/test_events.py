@@ -13,7 +13,8 @@ from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.wording import STOPPED_BY_RULE
-from cli.show.events import MAX_ROWS, LiveRenderer, Renderer
+from cli.show.events import MAX_ROWS, Renderer
+from cli.show.live import LiveRenderer
 from cli.show.text import clean
 
 

@@ -331,14 +331,12 @@ async def test_a_tool_that_fails_as_its_time_is_up_has_an_error_for_a_result(
     assert result.text.startswith("probe")
 
 
-# ------------------------------------------------------------------------------------------------- finding, approval
+# ------------------------------------------------------------------------------------------------- finding
 
 
-def find(name: str, *allow: str) -> Tool:
-    registry = Registry.of(
-        [named("look", giving("x")), named("write_file", giving("x"), needs_approval=True), named("shell", giving("x"))]
-    )
-    return calling.find(registry, ToolCall("t1", name, {}), Rules(allow=frozenset(allow)))
+def find(name: str) -> Tool:
+    registry = Registry.of([named("look", giving("x")), named("write_file", giving("x")), named("shell", giving("x"))])
+    return calling.find(registry, ToolCall("t1", name, {}))
 
 
 def test_a_tool_is_found_by_its_name() -> None:
@@ -348,17 +346,6 @@ def test_a_tool_is_found_by_its_name() -> None:
 def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(ToolError, match=r"There is no tool 'lok'\. The tools are: look, write_file, shell\."):
         find("lok")
-
-
-def test_a_tool_that_needs_approval_is_refused_where_nobody_can_be_asked() -> None:
-    with pytest.raises(ToolError, match=r"write_file needs approval.*--allow write_file"):
-        find("write_file")
-    with pytest.raises(ToolError, match="needs approval"):
-        find("write_file", "look")
-
-
-def test_a_tool_that_was_allowed_needs_no_approval() -> None:
-    assert find("write_file", "write_file").name == "write_file"
 
 
 class Odd(BaseException):

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
 
@@ -450,15 +451,23 @@ async def test_a_tool_without_a_preview_has_none_and_one_that_is_broken_is_told(
     async def broken(ctx: ToolContext) -> Preview | None:
         raise ZeroDivisionError("by design")
 
-    @tool(preview=broken)
+    @tool(needs_approval=True, preview=broken)
     async def probe(ctx: ToolContext) -> str:
         """Do this."""
         return ""
 
-    class Bare:
-        name = "bare"
-
     assert await agent.preview(read_file, path="docs/a.txt") is None
-    assert await agent.preview(Bare()) is None
     with pytest.raises(ToolError, match="probe failed: ZeroDivisionError: by design"):
         await agent.preview(probe)
+
+
+async def test_what_was_approved_is_what_is_done_also_if_the_file_becomes_another_in_that_moment(agent: Agent) -> None:
+    await agent.read()
+    shown = await agent.preview(edit_file, path="docs/a.txt", old_string="beta", new_string="two")
+    agent.context = replaced(agent.context, approved=shown)
+    # Another agent of the session writes the file, so that it is known and not as it was shown.
+    other = Agent(agent.workspace, agent.context.seen)
+    await other.edit("gamma", "delta")
+    with pytest.raises(ToolError, match="was changed after it was shown"):
+        await agent.edit("beta", "two")
+    assert (agent.workspace / "docs/a.txt").read_text() == "alpha\nbeta\ndelta\n"

@@ -327,9 +327,9 @@ class Doubler:
 
 async def test_a_tool_may_be_of_any_class() -> None:
     registry = Registry.of([Doubler(), *TOOLS])
-    found = calling.find(registry, ToolCall("t1", "double", {"n": 21}), calling.Rules())
+    found = calling.find(registry, ToolCall("t1", "double", {"n": 21}))
     assert await calling.run(found, ToolCall("t1", "double", {"n": 21}), context(), calling.Rules()) == ToolResult(
         "t1", "42"
     )
     with pytest.raises(ToolError, match="n must be an integer"):
-        calling.find(registry, ToolCall("t1", "double", {}), calling.Rules())
+        calling.find(registry, ToolCall("t1", "double", {}))

@@ -1,0 +1,322 @@
+"""What agents ask the user: whether a call may run, or which of these. One mechanism for all of them.
+
+Questions queue, and one is open at a time. It is looked up in the allowances when it is asked and again before it
+opens, since "always" may have been the answer to one before it. It is open until the first answer, until it is
+withdrawn, or until nobody is left who could answer. Each of these is one step without an ``await``, so an answer that
+races with a stop is either the answer or comes too late::
+
+    asked ──> allowed by the configuration
+      └─────> waits ──> open ──> answered by the user
+                └─────────┴────> withdrawn, or nobody is there
+
+The asker goes on once the answer is on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import trio
+
+from chain import events, records
+from chain.agent.clock import Clock, all_held
+from chain.agent.journal import FlushedJournal
+from chain.errors import JournalError, ToolError
+from chain.events import AnsweredBy, Decision, QuestionKind
+from chain.lines.parse import MAX_LINE
+from chain.lines.receipts import Emit
+from chain.messages import ToolCall
+from chain.tools import allowances
+from chain.tools.allowances import Allowance
+from chain.tools.tool import Preview, Verdict
+from chain.wording import NOBODY_CHOOSES, QUESTION_WITHDRAWN
+
+_NO_PREVIEW = Preview("", "", "")
+
+LONGEST_SUBJECT = 80
+"""Characters of a path, a command or a host in the text of a question: the preview has all of it."""
+
+_YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them."""
+
+    agent: str
+    iteration: int
+    call: ToolCall
+    clocks: tuple[Clock, ...]
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A question and what became of it. ``done`` is set when there is an answer, or when the disk failed."""
+
+    asker: Asker
+    kind: QuestionKind
+    text: str
+    options: tuple[str, ...] = ()
+    preview: Preview = _NO_PREVIEW
+    id: str = ""
+    answer: str = ""
+    decision: Decision | None = None
+    by: AnsweredBy = "user"
+    failure: JournalError | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+    def question(self) -> events.Question:
+        call = self.asker.call
+        return events.Question(
+            agent=self.asker.agent,
+            iteration=self.asker.iteration,
+            id=self.id,
+            kind=self.kind,
+            text=self.text,
+            options=self.options,
+            tool_call_id=call.id,
+            name=call.name,
+            preview=self.preview.text,
+            protections=self.preview.protections,
+        )
+
+    def event(self) -> events.Answer:
+        assert self.decision is not None
+        return events.Answer(
+            agent=self.asker.agent,
+            iteration=self.asker.iteration,
+            id=self.id,
+            text=self.answer,
+            decision=self.decision,
+            by=self.by,
+        )
+
+
+class Answerer:
+    """Somebody who can answer, until closed. As long as there is one, a question waits for its answer."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._is_open = True
+        questions._answerers += 1
+
+    def close(self) -> None:
+        """Answer no more. What nobody is left to answer is decided at once."""
+        if self._is_open:
+            self._is_open = False
+            self._questions._answerers -= 1
+            self._questions._open_next()
+
+    def __enter__(self) -> Answerer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Questions:
+    """The questions of a session, and what need not be asked."""
+
+    def __init__(self, journal: FlushedJournal, emit: Emit, allowed: Iterable[Allowance] = ()) -> None:
+        self._journal = journal
+        self._emit = emit
+        self._allowed = list(allowed)
+        self._answerers = 0
+        self._waiting: deque[_Asked] = deque()
+        self._open: _Asked | None = None
+        self._asked = 0
+
+    @property
+    def open_id(self) -> str | None:
+        """The id of the question that is open."""
+        return None if self._open is None else self._open.id
+
+    def allows(self, tool: str, subject: str = "") -> bool:
+        """Whether a call needs no asking."""
+        return any(allowance.covers(tool, subject) for allowance in self._allowed)
+
+    # ------------------------------------------------------------------------------------------------ for agents
+
+    async def approve(self, asker: Asker, preview: Preview) -> Verdict:
+        """Ask whether a call may do this. Raises ``JournalError``."""
+        name = asker.call.name
+        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}?", preview=preview)
+        await self._ask(asked)
+        if asked.decision == "allowed":
+            return Verdict(True)
+        if asked.decision == "withdrawn":
+            return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
+        if asked.by == "nobody":
+            flag = allowances.that_permits(name, preview)
+            return Verdict(False, f"{name} needs approval, and nobody can be asked here; allow it with --allow {flag}.")
+        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
+
+    async def choose(self, asker: Asker, text: str, options: Sequence[str]) -> str:
+        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
+        asked = _Asked(asker, "choice", text, tuple(options))
+        await self._ask(asked)
+        if asked.decision == "answered":
+            return asked.answer
+        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
+
+    async def _ask(self, asked: _Asked) -> None:
+        """Ask, and wait until the answer is on disk and told."""
+        self._waiting.append(asked)
+        with all_held(asked.asker.clocks):
+            try:
+                self._open_next()
+                await asked.done.wait()
+                if asked.failure is not None:
+                    raise asked.failure
+                if asked.decision != "withdrawn":
+                    await self._journal.flush()
+            finally:
+                if not asked.done.is_set():
+                    self._withdraw(asked)
+                    self._open_next()
+
+    # -------------------------------------------------------------------------------------------- for front ends
+
+    def answer(self, id: str, text: str) -> str:
+        """Answer the open question. Why that was not possible; empty if it was."""
+        asked = self._open
+        if asked is None or asked.id != id:
+            number = id.removeprefix("Q")
+            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self._asked
+            return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
+        text = text.encode(errors="replace").decode().strip()
+        if not text:
+            return f"{id} waits for y, a, n or a reason" if asked.kind == "approval" else f"{id} waits for an answer"
+        if len(text) > MAX_LINE:
+            return f"an answer has at most {MAX_LINE:,} characters"
+        try:
+            self._decide(asked, text)
+        except JournalError as error:
+            return str(error)
+        self._open_next()
+        return ""
+
+    def withdraw(self, agent: str | None = None) -> None:
+        """Withdraw what an agent asks, or else all: the user stops, or writes something else instead."""
+        for asked in (self._open, *self._waiting):
+            if asked is not None and agent in (None, asked.asker.agent):
+                self._withdraw(asked)
+        self._open_next()
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    def _decide(self, asked: _Asked, text: str) -> None:
+        """Settle a question by what the user wrote. Raises ``JournalError``."""
+        if asked.kind == "choice":
+            number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
+            folded = {option.casefold(): option for option in asked.options}
+            if 1 <= number <= len(asked.options):
+                text = asked.options[number - 1]
+            self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
+        elif text.casefold() in (*_YES, *_ALWAYS):
+            self._settle(asked, "allowed", "user")
+            if text.casefold() in _ALWAYS:
+                self._allowed.append(allowances.for_always(asked.asker.call.name, asked.preview))
+        else:
+            self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
+
+    def _open_next(self) -> None:
+        """Settle what needs nobody, or nobody can answer, and open the next question that is left."""
+        if self._answerers == 0 and self._open is not None:
+            self._settle_without_user(self._open, "refused", "nobody")
+        while self._open is None and self._waiting:
+            asked = self._waiting.popleft()
+            if asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview.subject):
+                self._settle_without_user(asked, "allowed", "config")
+            elif self._answerers == 0:
+                self._settle_without_user(asked, "refused", "nobody")
+            else:
+                self._open_one(asked)
+
+    def _open_one(self, asked: _Asked) -> None:
+        try:
+            self._record_question(asked)
+        except JournalError as error:
+            self._fail(asked, error)
+            return
+        self._open = asked
+        question = asked.question()
+        self._journal.in_order(lambda: self._emit(question))
+
+    def _settle_without_user(self, asked: _Asked, decision: Decision, by: AnsweredBy) -> None:
+        try:
+            self._settle(asked, decision, by)
+        except JournalError as error:
+            self._fail(asked, error)
+
+    def _fail(self, asked: _Asked, error: JournalError) -> None:
+        """Let the asker raise the error, which ends its run."""
+        asked.failure = error
+        self._let_go(asked)
+
+    def _let_go(self, asked: _Asked) -> None:
+        asked.done.set()
+        if asked is self._open:
+            self._open = None
+
+    def _record_question(self, asked: _Asked) -> None:
+        asked.id = f"Q{self._asked + 1}"
+        try:
+            self._journal.record(_record_of(asked.question()))
+        except JournalError:
+            asked.id = ""
+            raise
+        self._asked += 1
+
+    def _settle(self, asked: _Asked, decision: Decision, by: AnsweredBy, text: str = "") -> None:
+        """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
+        never_opened = not asked.id
+        if never_opened:
+            self._record_question(asked)
+        self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent))
+        asked.decision, asked.by, asked.answer = decision, by, text
+        self._let_go(asked)
+        question, answer = asked.question(), asked.event()
+
+        def emit() -> None:
+            if never_opened:
+                self._emit(question)
+            self._emit(answer)
+
+        self._journal.acknowledge(emit)
+
+    def _withdraw(self, asked: _Asked) -> None:
+        """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
+        asked.decision = "withdrawn"
+        if asked is self._open:
+            with suppress(JournalError):
+                self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))
+            answer = asked.event()
+            self._journal.in_order(lambda: self._emit(answer))
+        else:
+            self._waiting.remove(asked)
+        self._let_go(asked)
+
+
+def _shown(subject: str) -> str:
+    first, *more = subject.strip().splitlines() or [""]
+    is_cut = more or len(first) > LONGEST_SUBJECT
+    return f" {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else ""
+
+
+def _record_of(question: events.Question) -> records.Question:
+    return records.Question(
+        question.id,
+        question.kind,
+        question.text,
+        question.agent,
+        question.tool_call_id,
+        question.name,
+        question.options,
+        question.preview,
+        question.protections,
+    )

@@ -1,0 +1,108 @@
+"""Allowances: which calls need no asking. Pure.
+
+An allowance names a tool (``edit_file``), or a tool with a pattern for its subject: the path of an edit, the command of
+the shell, the host of a page (``edit_file(docs/*)``, ``shell(git status*)``, ``research(*.example.org)``). In a pattern
+``*`` stands for any characters, slashes too, ``?`` for one, and ``[...]`` for one of those.
+
+A pattern never matches a shell command that the shell would take apart: with ``git status*`` nobody means
+``git status; rm -r .``. Plain ``shell`` allows these too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from chain.errors import UserError
+from chain.tools.tool import Preview
+
+_FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
+
+_TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
+"""What ends a command or puts another one, a file or a variable into it."""
+
+SUBJECTS = {"shell": "commands", "write_file": "paths", "edit_file": "paths", "research": "hosts"}
+"""What the patterns of our own tools are matched with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A tool, and a pattern for its subject or (``is_literal``) the one subject that it holds for."""
+
+    tool: str
+    pattern: str | None = None
+    is_literal: bool = False
+
+    def covers(self, tool: str, subject: str) -> bool:
+        """Whether a call of this tool with this subject needs no asking."""
+        if tool != self.tool:
+            return False
+        if self.pattern is None or (self.is_literal and subject == self.pattern):
+            return True
+        if self.is_literal or (tool == "shell" and _TAKEN_APART.search(subject)):
+            return False
+        return fnmatchcase(subject, self.pattern)
+
+    def __str__(self) -> str:
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+
+def parse(text: str) -> Allowance:
+    """Read an allowance as a user writes it. Raises ``UserError`` for one that could never allow anything."""
+    form = _FORM.fullmatch(text.strip())
+    if form is None:
+        raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")
+    tool, pattern = form[1], form[2]
+    if pattern is None:
+        return Allowance(tool)
+    if SUBJECTS.get(tool) == "hosts":
+        pattern = pattern.casefold()
+    if problem := _problem(tool, pattern):
+        raise UserError(f"{tool}({pattern:.80}) can never allow anything: {problem}")
+    return Allowance(tool, pattern)
+
+
+def for_always(tool: str, preview: Preview | None) -> Allowance:
+    """What the answer "always" allows from now on."""
+    if preview is not None and preview.always == "subject":
+        return Allowance(tool, preview.subject, is_literal=True)
+    return Allowance(tool)
+
+
+def that_permits(tool: str, preview: Preview | None) -> str:
+    """The narrowest allowance that a user can write for a call."""
+    if preview is None or preview.always == "tool":
+        return tool
+    found = Allowance(tool, preview.subject)
+    return f"'{found}'" if found.covers(tool, preview.subject) and "'" not in preview.subject else tool
+
+
+def explain(allowance: Allowance) -> str:
+    """What an allowance means, for people who check a configuration."""
+    if allowance.pattern is None:
+        return f"every call of {allowance.tool}, without asking"
+    subjects = SUBJECTS.get(allowance.tool, "subjects")
+    but = ", but none with ; | & < > $ ` or a line break" if allowance.tool == "shell" else ""
+    slashes = "; * stands for slashes too" if subjects == "paths" and "*" in allowance.pattern else ""
+    return f"{subjects} that match {allowance.pattern}{but}{slashes}"
+
+
+def _problem(tool: str, pattern: str) -> str:
+    """Why a pattern cannot match; empty if it can."""
+    if not pattern.strip():
+        return "the pattern is empty"
+    match SUBJECTS.get(tool):
+        case "commands" if _TAKEN_APART.search(pattern):
+            return "a pattern never matches a command with ; | & < > $ ` or a line break; plain shell allows all"
+        case "paths" if pattern.startswith(("/", "~")):
+            return "paths are relative to the workspace"
+        case "paths" if pattern.startswith("./") or ".." in PurePosixPath(pattern).parts:
+            return "paths are relative to the workspace, without . and .. in them"
+        case "paths" if pattern.endswith("/"):
+            return f"{pattern} is a folder; {pattern}* are the files in it"
+        case "hosts" if re.search(r"[/:@\s]", pattern):
+            return "a host is a name such as example.org, without https:// and without a path or port"
+        case _:
+            return ""
