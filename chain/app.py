@@ -156,9 +156,9 @@ def _read_allowance(text: str, known: Mapping[str, Tool]) -> Allowance:
 
 
 def _groups() -> dict[str, tuple[Tool, ...]]:
-    from chain.tools import edit, files, plan
+    from chain.tools import ask, edit, files, plan
 
-    return {"todo": plan.TOOLS, "files": files.TOOLS, "edit": edit.TOOLS}
+    return {"todo": plan.TOOLS, "files": files.TOOLS, "edit": edit.TOOLS, "ask": ask.TOOLS}
 
 
 def build_model(settings: ModelSettings) -> Model:

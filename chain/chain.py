@@ -160,6 +160,11 @@ class Chain:
         return Answerer(self._shared.questions)
 
     @property
+    def questions(self) -> tuple[events.Question, ...]:
+        """The latest questions, the last one last."""
+        return self._shared.questions.latest
+
+    @property
     def open_question(self) -> str | None:
         """The id of the question that is open."""
         return self._shared.questions.open_id

@@ -32,7 +32,7 @@ from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.live import LiveRenderer
 from cli.show.text import Flow, clean
-from cli.show.toolbar import Toolbar
+from cli.show.toolbar import Toolbar, answers_question
 from cli.signals import LEAVING
 from cli.slash import TAKEN_BACK, Commands
 
@@ -150,22 +150,33 @@ class Interactive:
                 self._sender.schedule(Outgoing(line.moment, line.text, line.written))
             self._screen.listen(self)
             self._print(WELCOME)
-            await self._leaving.wait()
+            with self._chain.answering():
+                await self._leaving.wait()
             code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
 
     # ------------------------------------------------------------------------------------------ what the user does
 
-    def accept(self, text: str, *, urgency: Urgency) -> Acceptance:
-        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected."""
+    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
+        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
+
+        One that was begun at a question answers it, but for those that are stronger than an answer.
+        """
         if self._leaving.is_set():
             return "later"
+        if at and urgency == "next" and answers_question(text):
+            return self._answer(at, text)
         had_room = self._chain.has_room
         answer = self._chain.submit(text, urgency=urgency)
         if urgency == "urgent" and answer.what == "queued":
             self._urgent.add(answer.id)
         return "accepted" if self._report(answer, text) else "keep" if had_room else "later"
+
+    def _answer(self, question: str, text: str) -> Acceptance:
+        if not text.strip() or self._chain.answer(question, text).what == "answered":
+            return "accepted"
+        return "keep" if self._chain.open_question == question else "gone"
 
     def escape(self) -> None:
         """Interrupt the run, if there is one."""
@@ -217,10 +228,10 @@ class Interactive:
         """The completions of the text before the cursor."""
         return self._commands.completions(text)
 
-    def toolbar(self, width: int, typed: str) -> str:
+    def toolbar(self, width: int, typed: str, at: str) -> str:
         """The row below the prompt."""
         with self._lock:
-            return self._toolbar.row(width=width, now=time.time(), waiting=self._waiting, typed=typed)
+            return self._toolbar.row(width=width, now=time.time(), waiting=self._waiting, typed=typed, at=at)
 
     def _report(self, answer: Submitted, text: str) -> bool:
         """Show the chain's answer to a line, unless its events show it. Returns whether the line was accepted."""
@@ -253,18 +264,18 @@ class Interactive:
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
         self._update_queue()
-        self._print(answer.text)
+        self._print(answer.text, self._renderer.preview(answer.preview, whole=True))
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:
             self.leave()
         return not answer.keeps
 
-    def _print(self, text: str) -> None:
-        """Show a text, after all events that came before it."""
+    def _print(self, text: str, rows: Sequence[str] = ()) -> None:
+        """Show a text, and rows below it, after all events that came before it."""
         self._show_events(self._feed.take())
         flow = Flow(self._screen.width)
-        self._screen.show([*flow.add(text), *flow.end()], self._renderer.tail)
+        self._screen.show([*flow.add(text), *flow.end(), *rows], self._renderer.tail)
 
     def _update_queue(self) -> None:
         self._waiting = len(self._chain.waiting)
@@ -287,11 +298,16 @@ class Interactive:
 
     def _show_events(self, batch: Sequence[events.Event]) -> None:
         rows = self._renderer.resize(self._screen.width)
+        settled = {event.id for event in batch if isinstance(event, events.Answer)}
         with self._lock:
             for event in batch:
                 self._toolbar.update(event)
                 rows += self._renderer.lines(event)
+                if isinstance(event, events.Question) and event.id not in settled:
+                    rows += self._renderer.hint(event)
+            question = self._toolbar.question
         self._screen.show(rows, self._renderer.tail)
+        self._screen.ask(question)
         self._update_queue()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned":

@@ -65,10 +65,12 @@ class Answer:
     """The answer to a command.
 
     ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
-    understood, so what was typed stays in the editor. ``quit``: the program ends.
+    understood, so what was typed stays in the editor. ``quit``: the program ends. ``preview`` is what a call would do,
+    to be shown whole.
     """
 
     text: str = ""
+    preview: str = ""
     edit: str | None = None
     keeps: bool = False
     quit: bool = False
@@ -101,6 +103,9 @@ class Commands:
             "/drop": _Command("drop a waiting line; without an id the latest", self._drop, "[L3]", self._ids),
             "/edit": _Command("take a waiting line back to edit it", self._edit, "[L3]", self._ids),
             "/todo": _Command("the plan", self._todo),
+            "/diff": _Command(
+                "what was asked about, whole; without an id the latest", self._diff, "[Q1]", self._questions
+            ),
             "/tools": _Command("what the model may call", self._tools),
             "/model": _Command(
                 "list the models, or switch to one", self._switch, "[NAME]", lambda: self._settings.model_names
@@ -193,6 +198,21 @@ class Commands:
     def _todo(self, _: str) -> Answer:
         return Answer(self._chain.plan.render())
 
+    def _diff(self, id: str) -> Answer:
+        asked = self._chain.questions
+        if not asked:
+            return Answer("Nothing was asked yet.")
+        found = [question for question in asked if question.id.casefold() == id.casefold()] if id else asked
+        if not found:
+            return _not_understood(
+                f"there is no {flat(id)[:20]}; the latest questions are {', '.join(self._questions())}"
+            )
+        question = found[-1]
+        return Answer(f"{question.id} {question.text}", preview=question.preview)
+
+    def _questions(self) -> list[str]:
+        return [question.id for question in self._chain.questions]
+
     def _tools(self, _: str) -> Answer:
         rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
         return Answer("\n".join(_table(rows)) or "The model has no tools.")
@@ -250,7 +270,7 @@ class Commands:
 
     def _permission(self, tool: Tool) -> str:
         if tool.needs_approval:
-            return "allowed" if tool.name in self._settings.allow else "asks for approval"
+            return "allowed" if self._chain.needs_no_asking(tool.name) else "asks for approval"
         return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:

@@ -29,7 +29,20 @@ OTHER = "name: other rules\nrules: [{text: I am the other model.}]"
 
 HANDLER = "messages: [{role: user, content: 'NOW: ${message}'}]"
 
-NAMES = ["/help", "/status", "/queue", "/drop", "/edit", "/todo", "/tools", "/model", "/new", "/debug", "/quit"]
+NAMES = [
+    "/help",
+    "/status",
+    "/queue",
+    "/drop",
+    "/edit",
+    "/todo",
+    "/diff",
+    "/tools",
+    "/model",
+    "/new",
+    "/debug",
+    "/quit",
+]
 
 
 @tool(read_only=True)

@@ -37,6 +37,9 @@ from chain.wording import NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
+KEPT = 20
+"""Questions that can be looked at again: a diff may be large, and nobody goes back further."""
+
 LONGEST_SUBJECT = 80
 """Characters of a path, a command or a host in the text of a question: the preview has all of it."""
 
@@ -129,6 +132,12 @@ class Questions:
         self._waiting: deque[_Asked] = deque()
         self._open: _Asked | None = None
         self._asked = 0
+        self._latest: deque[events.Question] = deque(maxlen=KEPT)
+
+    @property
+    def latest(self) -> tuple[events.Question, ...]:
+        """The latest questions, the last one last."""
+        return tuple(self._latest)
 
     @property
     def open_id(self) -> str | None:
@@ -271,6 +280,7 @@ class Questions:
             asked.id = ""
             raise
         self._asked += 1
+        self._latest.append(asked.question())
 
     def _settle(self, asked: _Asked, decision: Decision, by: AnsweredBy, text: str = "") -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""

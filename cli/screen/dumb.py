@@ -43,13 +43,14 @@ class Plain:
         self._news = trio.Event()
         self._shown = trio.Event()
         self._is_closed = False
+        self._question = ""
 
     async def read(self) -> None:
         """Give lines to the listener until the input ends."""
         await self._listening.wait()
         assert self._listener is not None
         while (raw := await self._lines.next()) is not None:
-            self._listener.accept(raw.text, urgency="next")
+            self._listener.accept(raw.text, urgency="next", at=self._question)
         self._listener.leave()
 
     async def write(self) -> None:
@@ -82,6 +83,10 @@ class Plain:
             tty.write_briefly(self._drain())
         elif rows:
             self._news.set()
+
+    def ask(self, question: str | None) -> None:
+        """The next line answers this question: when it was begun is not known here."""
+        self._question = question or ""
 
     async def shown(self) -> None:
         """Wait until the rows are written."""

@@ -104,6 +104,10 @@ class Terminal:
         """The lines that came back to the top of the editor, unchanged."""
         self._kept = ""
         """The text that was last refused and has to be corrected."""
+        self._question = self._next_question = ""
+        """The question that is open, as far as the screen shows it."""
+        self._begun_at: str | None = None
+        """The question at which the text was begun, empty for none; ``None`` while there is no text."""
         self._is_scheduled = False
         self._is_open = False
         self._is_closing = False
@@ -135,6 +139,7 @@ class Terminal:
         self._buffer = self._session.default_buffer
         # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
         self._buffer.accept_handler = lambda buffer: self._submit(urgency="next")
+        self._buffer.on_text_changed += lambda _: self._note_begin()
         # A pasted file must not fill the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
@@ -166,10 +171,22 @@ class Terminal:
         self.refresh()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows above the prompt, and below them the unfinished one."""
+        """Show whole rows above the prompt, and below them the unfinished ones."""
         with self._lock:
             self._rows.extend(rows)
             self._next_tail = tail
+        self._schedule()
+
+    def ask(self, question: str | None) -> None:
+        """What is begun in an empty editor answers this question, once the rows shown so far are on the screen."""
+        with self._lock:
+            if self._next_question == (question or ""):
+                return
+            self._next_question = question or ""
+        self._schedule()
+
+    def _schedule(self) -> None:
+        with self._lock:
             is_due = self._is_open and not self._is_scheduled
             self._is_scheduled = self._is_scheduled or is_due
         if not self._is_open:
@@ -292,7 +309,7 @@ class Terminal:
 
     def _draw_again_if_due(self) -> None:
         with self._lock:
-            is_due = bool(self._rows) or self._next_tail != self._tail
+            is_due = bool(self._rows) or self._next_tail != self._tail or self._next_question != self._question
             self._is_scheduled = is_due
         if is_due:
             self._draw_now_and_rest()
@@ -303,15 +320,19 @@ class Terminal:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
             rows, self._rows = self._rows, []
-            # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them.
+            # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
+            # a question that is not on the screen yet.
+            shrinks = self._tail.count("\n") > self._next_tail.count("\n")
             self._tail = self._next_tail
+            self._question = self._next_question
             self._last.extend(rows)
         app, output = self._app, self._output
         if app.is_running and not app.is_done:
             output.is_held = True
             try:
-                if rows:
+                if rows or shrinks:
                     app.renderer.erase()
+                if rows:
                     output.write_raw("".join(f"{row}\r\n" for row in rows))
                 app._redraw()
             finally:
@@ -320,14 +341,26 @@ class Terminal:
 
     def _message(self) -> StyleAndTextTuples:
         above = [("", f"{self._tail}\n")] if self._tail else []
-        return [*above, ("class:prompt", PROMPT)]
+        return [*above, ("class:prompt", f"{self._at}? " if self._at else PROMPT)]
+
+    @property
+    def _at(self) -> str:
+        """The question that what is typed answers, or will."""
+        return self._question if self._begun_at is None else self._begun_at
+
+    def _note_begin(self) -> None:
+        """Note at which question a text is begun. What came back above it was begun before."""
+        if not self._lines()[-1]:
+            self._begun_at = None
+        elif self._begun_at is None:
+            self._begun_at = self._question
 
     def _toolbar(self) -> str:
         width = self._output.get_size().columns
         state = self._buffer.complete_state
         if state is not None and len(state.completions) > 1:
             return cut("  ".join(completion.text for completion in state.completions), width, "")
-        return self._listener.toolbar(width, self._buffer.text) if self._listener is not None else "starting"
+        return self._listener.toolbar(width, self._buffer.text, self._at) if self._listener is not None else "starting"
 
     def _completions(self, text: str) -> Sequence[str]:
         nothing: Sequence[str] = ()
@@ -356,6 +389,7 @@ class Terminal:
             self._put_above(text)
         else:
             self._buffer.document = Document(text, len(text))
+            self._begun_at = ""  # it was, before any question
 
     def _set_lines(self, lines: Sequence[str], column: int) -> None:
         above = "".join(f"{line}\n" for line in lines[:-1])
@@ -365,14 +399,23 @@ class Terminal:
         """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
         if self._submit_stop():
             return True
-        lines, answer = self._lines(), "accepted"
+        lines = self._lines()
+        answer: Acceptance = "accepted"
         was_tall = "\n" in self._buffer.text
-        while lines and (answer := self._offer(lines[0], urgency=urgency)) == "accepted":
-            self._remember(lines.pop(0))
+        at = self._at
+        while lines:
+            # What came back above the text was begun before any question.
+            line_at = at if len(lines) == 1 else ""
+            answer = self._offer(lines[0], urgency=urgency, at=line_at)
+            if answer != "accepted":
+                break
+            line = lines.pop(0)
+            if not line_at:
+                self._remember(line)
         if not lines:
             self._back = []
             self._buffer.reset()
-        elif answer == "keep" and len(lines) == 1:
+        elif answer in ("keep", "gone") and len(lines) == 1:
             self._back = []
             self._kept = lines[0]
             self._set_lines(lines, len(lines[0]))
@@ -380,6 +423,8 @@ class Terminal:
             # What is typed next will be a line of its own.
             self._back = lines if lines[-1] else lines[:-1]
             self._set_lines([*self._back, ""], 0)
+        if answer == "gone":
+            self._begun_at = ""
         if was_tall:
             self._redraw_at_its_height()
         return True
@@ -390,15 +435,15 @@ class Terminal:
         for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
             typed = text.removeprefix(before)
             if before and typed != text and is_stop(typed):
-                self._offer(typed, urgency="next")
+                self._offer(typed, urgency="next", at="")
                 self._buffer.document = Document(before, len(before))
                 return True
         self._kept = ""
         return False
 
-    def _offer(self, line: str, *, urgency: Urgency) -> Acceptance:
+    def _offer(self, line: str, *, urgency: Urgency, at: str) -> Acceptance:
         otherwise: Acceptance = "later"
-        return self._ask(lambda listener: listener.accept(line, urgency=urgency), otherwise)
+        return self._ask(lambda listener: listener.accept(line, urgency=urgency, at=at), otherwise)
 
     def _remember(self, line: str) -> None:
         history = self._buffer.history

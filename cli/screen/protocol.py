@@ -11,15 +11,16 @@ from typing import Literal, Protocol, TypeAlias
 
 from chain.lines.parse import Urgency
 
-Acceptance: TypeAlias = Literal["accepted", "keep", "later"]
-"""What happened to a line: accepted; kept in the editor to be corrected; kept there to be sent again later as it is."""
+Acceptance: TypeAlias = Literal["accepted", "keep", "later", "gone"]
+"""What happened to a line: accepted; kept in the editor to be corrected; kept there to be sent again later as it is;
+kept there since the question that it was to answer has gone, and a line from now on."""
 
 
 class Listener(Protocol):
     """Receives what is typed."""
 
-    def accept(self, text: str, *, urgency: Urgency) -> Acceptance:
-        """Accept a line, or say why it stays in the editor."""
+    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
+        """Accept a line, or say why it stays in the editor; ``at`` is the question at which it was begun."""
         ...
 
     def escape(self) -> None:
@@ -50,8 +51,8 @@ class Listener(Protocol):
         """The completions of the text before the cursor."""
         ...
 
-    def toolbar(self, width: int, typed: str) -> str:
-        """The row below the prompt, at most ``width`` columns wide."""
+    def toolbar(self, width: int, typed: str, at: str) -> str:
+        """The row below the prompt, at most ``width`` columns wide; ``at`` as above."""
         ...
 
 
@@ -69,6 +70,10 @@ class Screen(Protocol):
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Show whole rows above the prompt, and below them the unfinished one. Never blocks."""
+        ...
+
+    def ask(self, question: str | None) -> None:
+        """From the rows shown so far on, what is begun in an empty editor answers this question."""
         ...
 
     async def shown(self) -> None:

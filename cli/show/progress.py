@@ -37,5 +37,5 @@ class Progress:
     def end(self, mark: str) -> list[str]:
         """The rows that are left to show when the tool has ended."""
         left_out = self._later - len(self._last)
-        note = [f"{mark} {counted(left_out, 'more row')}"] if left_out else []
+        note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
         return [*note, *self._last]

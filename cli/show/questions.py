@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.wording import counted
-from cli.show.text import clean, columns, fitting
+from cli.show.text import clean, fitting
 
 HEAD_ROWS, TAIL_ROWS = 24, 12
 """Rows of a preview that are shown before and after the cut in it."""
@@ -92,8 +92,7 @@ def _visible(char: str) -> str:
 def _parts(line: str, width: int) -> Iterator[str]:
     """A line in parts that fit, nothing of it left out."""
     line = line.expandtabs(TAB)
-    while columns(line[: 2 * width]) > width:
-        end = fitting(line, width)
+    while (end := fitting(line, width)) < len(line):
         yield line[:end]
         line = line[end:]
     yield line

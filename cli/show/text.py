@@ -126,8 +126,7 @@ class Flow:
         """The line in parts that fit; the last may be empty."""
         line = line.expandtabs(TAB)
         parts = []
-        while columns(line[: 2 * self.width]) > self.width:
-            end = fitting(line, self.width)
+        while (end := fitting(line, self.width)) < len(line):
             if line[end] != " ":
                 end = line.rfind(" ", 1, end) + 1 or end
             parts.append(line[:end])

@@ -15,7 +15,7 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, parse_line
+from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
 from chain.wording import MAIN, counted
 from cli.show.events import is_stop_receipt
 from cli.show.text import columns, flat
@@ -27,6 +27,11 @@ LONGEST_NAME = 24
 """Columns of a tool's or agent's name, which may have 64 characters: the rest of the row matters more."""
 GAP = 2
 """The least columns between the two sides."""
+
+
+def answers_question(text: str) -> bool:
+    """Whether a text that was begun at a question answers it; stops, ``!``, ``!!`` and commands keep their meaning."""
+    return not (is_stop(text) or text.startswith(("!", "/")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,12 @@ class Toolbar:
         self._iteration = ""
         self._step = _Step("starting", 0.0)
         self._tools: dict[tuple[str, str], _Tool] = {}
+        self._asked: events.Question | None = None
+
+    @property
+    def question(self) -> str | None:
+        """The id of the question that is open."""
+        return None if self._asked is None else self._asked.id
 
     @property
     def is_running(self) -> bool:
@@ -92,6 +103,11 @@ class Toolbar:
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
                 self._plan = f"plan {closed}/{len(event.tasks)}" if event.tasks else ""
+            case events.Question():
+                self._asked = event
+            case events.Answer():
+                if event.id == self.question:
+                    self._asked = None
             case events.ToolCall():
                 self._tools[event.agent, event.id] = _Tool(event.agent, event.name, event.time)
             case events.ToolResult():
@@ -110,6 +126,7 @@ class Toolbar:
             case events.Init() | events.Result():
                 self._is_running = self._is_stopping = False
                 self._iteration = ""
+                self._asked = None
                 self._tools.clear()
             case events.RunStarted():
                 self._is_running, self._is_stopping = True, False
@@ -137,13 +154,17 @@ class Toolbar:
             return f"{self._signs.stop}Stopping"
         return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); Esc kills it"
 
-    def row(self, *, width: int, now: float, waiting: int, typed: str, target: str = MAIN) -> str:
+    def row(self, *, width: int, now: float, waiting: int, typed: str, at: str = "", target: str = MAIN) -> str:
         """The row, at most ``width`` columns of it.
 
-        ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``target`` the agent that the next line
-        goes to.
+        ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``at`` the question at which that was
+        begun, ``target`` the agent that the next line goes to.
         """
-        right = self._right(typed, waiting, target)
+        if at and answers_question(typed):
+            asker = MAIN if self._asked is None else self._asked.agent
+            right = f"{self._signs.enter}answers {at} ({self._name(asker)})"
+        else:
+            right = self._right(typed, waiting, target)
         for parts in self._lefts(now, waiting):
             left = self._signs.dot.join(part for part in parts if part)
             if not right and columns(left) <= width:
@@ -177,6 +198,8 @@ class Toolbar:
         """The step in hand with its seconds, and without them."""
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
+        if self._asked is not None:
+            return f"{self._asked.id} waits {_seconds(now - self._asked.time)}", f"{self._asked.id} waits"
         if (tool := self._tool()) is not None:
             return f"{tool[0]} {_seconds(now - tool[1])}", tool[0]
         step = self._step

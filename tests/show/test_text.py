@@ -93,6 +93,11 @@ def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: in
         assert "\t" not in row
 
 
+def test_signs_without_a_column_do_not_make_a_row_too_long() -> None:
+    flow = Flow(4)
+    assert [*flow.add("0000" + "\u0300" * 4 + "0"), *flow.end()] == ["0000" + "\u0300" * 4, "0"]
+
+
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs", "Cf", "Mn", "Me", "Cn", "Co", "Zl", "Zp"))))
 def test_columns_are_counted_as_the_editor_counts_them(text: str) -> None:
     narrow = "".join(char for char in text if char.isascii() or get_cwidth(char) == columns(char))

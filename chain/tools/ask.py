@@ -1,0 +1,36 @@
+"""The tool that asks the user to choose."""
+
+from __future__ import annotations
+
+import math
+
+from chain.errors import ToolError
+from chain.tools.tool import Tool, ToolContext, tool
+
+MAX_OPTIONS = 5
+"""Options that people can compare; a longer list is a sign that the question is not thought out yet."""
+
+MAX_QUESTION = 4_000
+"""Characters of a question with its options, which has to be read on one screen."""
+
+
+# The user may take any time: the clocks stand still until there is an answer.
+@tool(read_only=True, timeout_s=math.inf)
+async def ask_user_question(ctx: ToolContext, question: str, options: list[str]) -> str:
+    """Ask the user which of 1 to 5 options to take, when you cannot go on sensibly without knowing.
+
+    The user may choose one or answer something else. Ask one thing, and make each option a short text of its own.
+    """
+    texts = [option.strip() for option in options]
+    if not question.strip():
+        raise ToolError("The question is empty.")
+    if not 1 <= len(texts) <= MAX_OPTIONS or not all(texts):
+        raise ToolError(f"Give 1 to {MAX_OPTIONS} options, none of them empty; there are {len(texts)}.")
+    if len({text.casefold() for text in texts}) < len(texts):
+        raise ToolError("Two of the options are the same.")
+    if len(question) + sum(map(len, texts)) > MAX_QUESTION:
+        raise ToolError(f"The question and its options are longer than {MAX_QUESTION:,} characters; shorten them.")
+    return f"The user answered: {await ctx.asking.choose(question.strip(), texts)}"
+
+
+TOOLS: tuple[Tool, ...] = (ask_user_question,)
