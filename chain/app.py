@@ -137,20 +137,24 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 def read_allowances(settings: Settings, registry: Registry) -> tuple[Allowance, ...]:
     """The allowances of a configuration, each for a tool that there is. Raises ``ConfigError``."""
-    known = {tool.name: tool for group in _groups().values() for tool in group} | registry.tools
-    return tuple(_read_allowance(text, known) for text in settings.allow)
+    ours = {tool.name: tool for group in _groups().values() for tool in group}
+    return tuple(_read_allowance(text, ours, registry.tools) for text in settings.allow)
 
 
-def _read_allowance(text: str, known: Mapping[str, Tool]) -> Allowance:
+def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:
     try:
         found = allowances.parse(text)
     except UserError as error:
         raise ConfigError(f"tools.allow: {error}") from None
+    known = {**ours, **registered}
     if found.tool not in known:
         near = difflib.get_close_matches(found.tool, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
         raise ConfigError(f"tools.allow: there is no tool {found.tool!r}; {hint}")
-    if found.pattern is not None and not (found.tool in SUBJECTS or calling.can_preview(known[found.tool])):
+    tool = known[found.tool]
+    # A program's own tool may ask in the middle of its work, about whatever it likes.
+    has_subject = calling.can_preview(tool) if tool.needs_approval else found.tool not in ours
+    if found.pattern is not None and not (found.tool in SUBJECTS or has_subject):
         raise ConfigError(f"tools.allow: {found} can never allow anything: {found.tool} takes no pattern")
     return found
 

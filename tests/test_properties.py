@@ -42,7 +42,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
-from support.models import TOOLS, RandomModel, Step, steps
+from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from trio.testing import MockClock
 
 from chain import events
@@ -190,6 +190,105 @@ def test_the_invariants_hold_whatever_model_tools_and_user_do(
         await drive(drawn, at, in_time, then, setting, closes_after_s, MemoryFile(setting.sync_s))
 
     random.seed(0)  # the jitter of the retries
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+# ------------------------------------------------------------------------------------------------------- questions
+
+
+@dataclass
+class Replies:
+    """What the user answers, each question after a time; ``None`` is never. Some answers come too late."""
+
+    session: Session
+    drawn: list[tuple[float, str | None]]
+    nursery: trio.Nursery
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.Question) and event.id == self.session.chain.open_question and self.drawn:
+            after_s, text = self.drawn.pop(0)
+            if text is not None:
+                self.nursery.start_soon(self.reply, event.id, after_s, text)
+
+    async def reply(self, id: str, after_s: float, text: str) -> None:
+        await trio.sleep(after_s)
+        was_open = self.session.chain.open_question == id
+        answer = self.session.chain.answer(id, text)
+        assert answer.what == ("answered" if was_open else "refused")
+
+
+replies = st.sampled_from(["y", "a", "n", "rather not", "y", "a", "2", "somewhere else", None])
+ALLOWED = ["", "danger", "change_file(b*)", "dig(host0)"]
+
+
+async def drive_questions(
+    drawn: list[Step],
+    answers: list[tuple[float, str | None]],
+    at: list[tuple[int, str]],
+    in_time: list[tuple[float, str]],
+    setting: Setting,
+    allow: str,
+    stays_s: float | None,
+    file: MemoryFile,
+) -> None:
+    limit = setting.max_iterations
+    use = chain_settings(
+        max_iterations=limit, inbox_size=setting.inbox_size, handler=setting.handler, allow=allow, **setting.more
+    )
+    tools = [*TOOLS, *ASKING_TOOLS]
+    async with open_session(
+        RandomModel(drawn), tools=tools, use=use, interactive=setting.interactive, file=file
+    ) as session:
+        chain = session.chain
+        async with trio.open_nursery() as nursery:
+            chain.listen(Replies(session, answers, nursery))
+            acts = Acts(session, at)
+            chain.listen(acts)
+            with chain.answering() as answerer:
+                chain.submit("Do the task")
+                nursery.start_soon(acts.in_time, in_time)
+                if stays_s is not None:
+                    await trio.sleep(stays_s)
+                    answerer.close()
+                else:
+                    # A question that nobody ever answers stands as long as somebody could.
+                    with trio.move_on_after(1e6) as waited:
+                        await wait_quiet(session)
+                    assert waited.cancelled_caught <= (chain.open_question is not None)
+            await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+        check(session, limit)
+        if isinstance(file, FullDisk):
+            file.room = math.inf
+        chain.submit("Do another task")
+        await wait_quiet(session)
+    check(session, limit)
+
+
+@sharded(
+    2_000,
+    st.lists(asking_steps, min_size=1, max_size=5),
+    st.lists(st.tuples(st.sampled_from([0.0, 0.25, 2.0, 5.0, 5_000.0]), replies), max_size=8),
+    at_events,
+    at_times,
+    st.sampled_from(SETTINGS),
+    st.sampled_from(ALLOWED),
+    st.sampled_from([None, None, 0.0, 1.0, 4.0]),
+)
+def test_the_invariants_hold_whatever_is_asked_and_answered(
+    drawn: list[Step],
+    answers: list[tuple[float, str | None]],
+    at: list[tuple[int, str]],
+    in_time: list[tuple[float, str]],
+    setting: Setting,
+    allow: str,
+    stays_s: float | None,
+) -> None:
+    async def main() -> None:
+        file = MemoryFile(setting.sync_s)
+        await drive_questions(drawn, answers, at, in_time, setting, allow, stays_s, file)
+
+    random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 

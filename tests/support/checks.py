@@ -12,6 +12,7 @@ from chain import events
 from chain.messages import from_json, to_json
 from chain.model import Request
 
+from .asked import check_questions
 from .sessions import SKIPPED, Mark, Session
 from .users import MARKED
 from .walk import Walk, in_order
@@ -31,6 +32,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
     _check_counts(session, max_iterations)
     _check_order(records)
+    check_questions(session, records)
 
 
 def check_full_disk(session: Session) -> None:

@@ -1,7 +1,7 @@
 """A random model, the steps that it may be drawn with, and the tools that it calls.
 
 An example is drawn from short tables, each with its plainest entry first: that is quick to draw, and what fails shrinks
-to few and plain entries.
+to few and plain entries. All of this runs on trio's test clock, so nobody waits for the sleeps.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 import trio
 from hypothesis import strategies as st
 
-from chain.errors import ModelError, ParameterRefused
+from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request, StopReason
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.ask import ask_user_question
+from chain.tools.tool import Preview, Tool, ToolContext, tool
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,67 @@ async def steered(ctx: ToolContext) -> str:
         await trio.sleep(1)
     return f"heard {heard}"
 
+
+@tool(needs_approval=True)
+async def danger(ctx: ToolContext, seconds: float = 0.5) -> str:
+    """Do what needs approval."""
+    ctx.progress("at work")
+    await trio.sleep(seconds)
+    return "it is done"
+
+
+async def _shown(ctx: ToolContext, path: str) -> Preview | None:
+    if path == "none":
+        return None
+    if path == "bad":
+        raise ToolError("it would fail")
+    await trio.lowlevel.checkpoint()
+    return Preview(f"change {path}", path, path, always="subject" if path == "b" else "tool")
+
+
+@tool(needs_approval=True, preview=_shown)
+async def change_file(ctx: ToolContext, path: str) -> str:
+    """Do what is shown before."""
+    ctx.progress("at work")
+    await trio.lowlevel.checkpoint()
+    return f"{path} is changed"
+
+
+@tool(read_only=True, timeout_s=3)
+async def dig(ctx: ToolContext, hosts: int = 2) -> str:
+    """Ask in the middle of the work."""
+    found = []
+    for n in range(hosts):
+        if (await ctx.safe_point(f"host:{n}")).stop:
+            break
+        verdict = await ctx.asking.approve(Preview("", f"host{n}", f"host{n}", always="subject"))
+        found.append("allowed" if verdict.allowed else "withdrawn" if verdict.withdrawn else "refused")
+        await trio.sleep(0.5)
+    return f"hosts: {found}"
+
+
+ASKING_TOOLS: list[Tool] = [danger, change_file, dig, ask_user_question]
+
+ASKING_CALLS: list[Block] = [
+    ToolCall("a", "danger", {}),
+    ToolCall("b", "change_file", {"path": "a"}),
+    ToolCall("c", "change_file", {"path": "b"}),
+    ToolCall("d", "change_file", {"path": "none"}),
+    ToolCall("e", "change_file", {"path": "bad"}),
+    ToolCall("f", "dig", {}),
+    ToolCall("g", "dig", {"hosts": 1}),
+    ToolCall("h", "ask_user_question", {"question": "Which?", "options": ["left", "right"]}),
+    ToolCall("i", "look", {}),
+    ToolCall("j", "watch", {}),
+    ToolCall("k", "slow", {}),
+    Text("Some text."),
+]
+
+asking_steps = st.builds(
+    lambda blocks, delay_s: Step(tuple(blocks), delay_s=delay_s),
+    st.lists(st.sampled_from(ASKING_CALLS), min_size=1, max_size=5),
+    st.sampled_from([0.0, 1.0]),
+)
 
 TOOLS: list[Tool] = [slow, hang, look, watch, wait, fail, fail_reading, cling, steered]
 

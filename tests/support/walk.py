@@ -48,7 +48,7 @@ class Walk:
     def __init__(self, session: Session) -> None:
         self.history: list[dict[str, Any]] = []
         self._interactive = session.interactive
-        self._read_only = {t.name for t in session.chain.tools if t.read_only}
+        self._read_only = {t.name for t in session.chain.tools if t.read_only and not t.needs_approval}
         self._same: list[object] = []
         self._last_message = 0
         self._lines: dict[str, dict[str, Any]] = {}

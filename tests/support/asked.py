@@ -1,0 +1,73 @@
+"""What holds of the questions of a session, as its journal and its events tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from chain import events
+
+from .sessions import Mark, Session
+from .walk import in_order
+
+DECIDED_BY = {
+    "allowed": {"user", "config"},
+    "refused": {"user", "nobody"},
+    "answered": {"user"},
+    "withdrawn": {"user"},
+}
+
+
+def check_questions(session: Session, records: Sequence[dict[str, Any]]) -> None:
+    """Each question has one answer, one is open at a time, and what needs approval starts only with it."""
+    asked = [r for r in records if r["type"] == "question"]
+    answers = {r["id"]: r for r in records if r["type"] == "answer"}
+    assert [r["id"] for r in asked] == [f"Q{n}" for n in range(1, len(asked) + 1)]
+    assert sorted(answers) == sorted(r["id"] for r in asked)
+    assert sum(r["type"] == "answer" for r in records) == len(asked)
+    assert session.chain.open_question is None
+    _check_told(session, answers)
+    _check_starts(session, records)
+
+
+def _check_told(session: Session, answers: dict[str, dict[str, Any]]) -> None:
+    open_id = None
+    told: list[str] = []
+    for event in session.of(events.Question, events.Answer):
+        if isinstance(event, events.Question):
+            assert event.id not in told
+            assert open_id is None or answers[event.id]["by"] != "user", "one question is open at a time"
+            told.append(event.id)
+            open_id = event.id if answers[event.id]["by"] == "user" else open_id
+        else:
+            record = answers[event.id]
+            assert event.id in told
+            assert (event.text, event.decision, event.by) == (record["text"], record["decision"], record["by"])
+            assert event.by in DECIDED_BY[event.decision]
+            open_id = None if open_id == event.id else open_id
+    assert sorted(told) == sorted(answers)
+    assert len(session.of(events.Answer)) == len(answers)
+
+
+def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
+    """A call that needs approval starts when the answer that allows it is on disk, and no other does.
+
+    Of the tests' own tools one needs none for the path "none", as its preview says.
+    """
+    tools = {tool.name for tool in session.chain.tools if tool.needs_approval}
+    calls = [e for e in session.of(events.ToolCall) if e.name in tools and e.input.get("path") != "none"]
+    needs = {call.id for call in calls}
+    allowed: dict[str, int] = {}
+    approvals: dict[str, str] = {}
+    for item in in_order(session, records):
+        match item:
+            case {"type": "question", "kind": "approval"}:
+                approvals[item["id"]] = item["tool_call_id"]
+            case {"type": "answer", "decision": "allowed"}:
+                allowed[approvals[item["id"]]] = item["end"]
+            case {"type": "tool_started"} if item["id"] in needs:
+                assert item["id"] in allowed, f"{item['name']} starts though nobody allowed it"
+            case Mark(what=events.ToolCall(id=id), synced=synced) if id in needs:
+                assert allowed[id] <= synced, "it starts before the answer is on disk"
+            case _:
+                pass

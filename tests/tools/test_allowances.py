@@ -1,0 +1,103 @@
+"""Allowances: what they cover, and what is said of those that never could."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.errors import UserError
+from chain.tools.allowances import Allowance, explain, for_always, parse, that_permits
+from chain.tools.tool import Preview
+
+COVERED = [
+    ("edit_file", "edit_file", "docs/a.md", True),
+    ("edit_file", "write_file", "docs/a.md", False),
+    ("edit_file(docs/*)", "edit_file", "docs/a.md", True),
+    ("edit_file(docs/*)", "edit_file", "docs/deep/a.md", True),
+    ("edit_file(docs/*)", "edit_file", "src/docs/a.md", False),
+    ("edit_file(*.md)", "edit_file", "docs/a.MD", False),
+    ("edit_file(a(1).md)", "edit_file", "a(1).md", True),
+    (" shell(git status*) ", "shell", "git status --short", True),
+    ("shell(git status*)", "shell", "git stat", False),
+    ("shell", "shell", "git status; rm -r .", True),
+    ("research(example.org)", "research", "example.org", True),
+    ("research(Example.ORG)", "research", "example.org", True),
+    ("research(example.org)", "research", "www.example.org", False),
+    ("research(*.example.org)", "research", "www.example.org", True),
+    ("deploy(*)", "deploy", "", True),
+]
+
+
+@pytest.mark.parametrize(("text", "tool", "subject", "is_covered"), COVERED)
+def test_what_an_allowance_covers(text: str, tool: str, subject: str, is_covered: bool) -> None:
+    assert parse(text).covers(tool, subject) == is_covered
+
+
+@pytest.mark.parametrize("more", ["; x", " | x", " & x", " < x", " > x", " $x", " `x`", "\nx", "\rx"])
+def test_a_pattern_never_matches_a_command_that_the_shell_takes_apart(more: str) -> None:
+    assert parse("shell(git status*)").covers("shell", "git status -s")
+    assert not parse("shell(git status*)").covers("shell", f"git status{more}")
+    assert not parse("shell(*)").covers("shell", f"git status{more}")
+    assert parse("shell").covers("shell", f"git status{more}")
+
+
+NEVER = [
+    ("", "is not a tool"),
+    ("edit_file(", "is not a tool"),
+    ("a b", "is not a tool"),
+    ("(x)", "is not a tool"),
+    ("edit_file()", "the pattern is empty"),
+    ("shell( )", "the pattern is empty"),
+    ("shell(a; b)", "plain shell allows all"),
+    ("shell(echo $HOME)", "plain shell allows all"),
+    ("edit_file(/etc/*)", "paths are relative to the workspace"),
+    ("write_file(~/x)", "paths are relative to the workspace"),
+    ("write_file(../x)", "paths are relative to the workspace"),
+    ("write_file(./x)", "paths are relative to the workspace"),
+    ("edit_file(docs/)", "docs/* are the files in it"),
+    ("research(https://example.org)", "without https://"),
+    ("research(example.org/docs)", "without https://"),
+    ("research(example.org:8080)", "without https://"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), NEVER)
+def test_a_pattern_that_cannot_match_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(text)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30), st.sampled_from(["tool", "subject"]))
+def test_always_allows_the_same_again_and_what_is_suggested_permits_it(subject: str, always: str) -> None:
+    preview = Preview("", subject, "", always="subject" if always == "subject" else "tool")
+    for tool in ("shell", "edit_file"):
+        again = for_always(tool, preview)
+        assert again.covers(tool, subject)
+        assert again.covers(tool, subject + "x") == (always == "tool")
+        suggested = that_permits(tool, preview)
+        assert suggested == tool or Allowance(tool, subject).covers(tool, subject)
+
+
+def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:
+    preview = Preview("", "ls *; pwd", "", always="subject")
+    again = for_always("shell", preview)
+    assert again.covers("shell", "ls *; pwd")
+    assert not again.covers("shell", "ls x; pwd")
+
+
+EXPLAINED = {
+    "edit_file": "every call of edit_file, without asking",
+    "edit_file(docs/*)": "paths that match docs/*; * stands for slashes too",
+    "shell(git status)": "commands that match git status, but none with ; | & < > $ ` or a line break",
+    "research(example.org)": "hosts that match example.org",
+    "deploy(x)": "subjects that match x",
+}
+
+
+@pytest.mark.parametrize("text", EXPLAINED)
+def test_each_is_explained(text: str) -> None:
+    assert explain(parse(text)) == EXPLAINED[text]
+    assert str(parse(text)) == text
