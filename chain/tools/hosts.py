@@ -38,12 +38,10 @@ class Refused(Exception):
 def covers(hosts: Iterable[str], host: str) -> bool:
     """Whether one of the entries is this host or, if it is a domain's name, a domain that the host is in."""
     host = folded(host)
-    for entry in map(folded, hosts):
-        if host == entry:
-            return True
-        if "." in entry and as_address(entry) is None and host.endswith(f".{entry}"):
-            return True
-    return False
+    is_name = as_address(host) is None
+    return any(
+        host == entry or (is_name and "." in entry and host.endswith(f".{entry}")) for entry in map(folded, hosts)
+    )
 
 
 def folded(host: str) -> str:

@@ -62,15 +62,15 @@ def decoded(raw: bytes, charset: str, *, is_html: bool) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        # At the very end a character was cut in two, with the page.
-        return raw.decode("utf-8" if error.start >= len(raw) - 3 else "cp1252", "replace")
+        # Where only its end is missing, a character was cut in two with the page.
+        return raw.decode("utf-8" if error.reason == "unexpected end of data" else "cp1252", "replace")
 
 
 def _codec(name: str) -> str:
     """The codec of a charset's label; empty for one that is unknown."""
     try:
         found = codecs.lookup(name.strip(" \"'")).name
-        b"".decode(found)
+        b"abcd".decode(found, "replace")  # there are codecs for other things than text, such as zlib
     except (LookupError, ValueError):
         return ""
     if found in _NOT_FOR_PAGES:

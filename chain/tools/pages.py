@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import ssl
 import subprocess
 import sys
 import urllib.request
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,9 +56,11 @@ MAX_URL = 2_000
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
-_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-"""How a body may be compressed: what is decompressed in bounded pieces. One inside another is refused, since each may
-be a thousand times as long as what it came from."""
+_PLAIN = frozenset({"", "identity"})
+_CODINGS = _PLAIN | {"gzip", "x-gzip", "deflate"}
+
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
+_NO_ADDRESS = "is not an address that can be visited; one looks like https://example.org/page"
 
 _THREADS = Threads("pages")
 
@@ -190,10 +194,23 @@ class Web:
             raise Unreadable(_why(error)) from None
 
 
+def _redirected(url: httpx2.URL, location: str) -> httpx2.URL:
+    import httpx2
+
+    try:
+        target = str(url.join(location))
+    except (httpx2.InvalidURL, ValueError):
+        target = ""
+    try:
+        return parsed(target)
+    except Unreadable as error:
+        raise Unreadable(f"redirects to what {error}") from None
+
+
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.URL:
     status = response.status_code
     if status in (301, 302, 303, 307, 308) and (location := response.headers.get("location")):
-        return parsed(str(url.join(location)))
+        return _redirected(url, location)
     if not 200 <= status < 300:
         known = {s.value: s.phrase for s in HTTPStatus}
         raise Unreadable(f"answered {status} {known.get(status, '')}".rstrip())
@@ -204,7 +221,7 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.U
     kind = kind.strip().casefold()
     if kind and kind not in _HTML | _TEXT and not kind.startswith("text/") and not kind.endswith(("+json", "+xml")):
         raise Unreadable(f"is {kind[:60]!r}; only text can be read (HTML, plain text, Markdown, JSON, XML)")
-    raw, was_cut = await _at_most(response, MAX_BYTES)
+    raw, was_cut = await _read(response, coding)
     if not kind and raw.lstrip()[:1] == b"<":
         kind = "text/html"
     charset = next(
@@ -215,22 +232,52 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.U
     return Page(str(url), raw, "html" if kind in _HTML else "text", charset.replace("\0", ""), was_cut)
 
 
-async def _at_most(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
-    """The body up to a limit in bytes, and whether there was more.
+class _Body:
+    """The body of a response, decompressed, up to one byte more than is read of a source."""
 
-    The library's iterators are nested, and the inner ones are left open when the outermost is left. Only an exception
-    from the innermost ends them all, so where there is too much the reading is cancelled.
+    def __init__(self, coding: str) -> None:
+        self.raw = bytearray()
+        self._is_deflate = coding == "deflate"
+        # Either of the two headers is accepted for either name, as servers mix them up.
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in _PLAIN else None
+
+    def feed(self, chunk: bytes) -> None:
+        """Add what came. Raises ``Unreadable``."""
+        room = MAX_BYTES + 1 - len(self.raw)
+        if self._unpacker is None:
+            self.raw += chunk[:room]
+            return
+        try:
+            # At most what there is room for: a byte may be the beginning of a thousand, and a few of them of a million.
+            self.raw += self._unpacker.decompress(chunk, room)
+        except zlib.error:
+            if self.raw or not self._is_deflate:
+                raise Unreadable("is not compressed as it says") from None
+            # Many servers send `deflate` without its header.
+            self._is_deflate, self._unpacker = False, zlib.decompressobj(-zlib.MAX_WBITS)
+            self.feed(chunk)
+
+
+async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
+    """The body up to its limit, and whether there was more. Raises ``Unreadable``.
+
+    The library's iterators are nested, and the inner ones are left open when the outermost is left or fails. Only an
+    exception from the innermost ends them all, so where nothing more is wanted the reading is cancelled.
     """
-    body, was_cut = bytearray(), False
+    body = _Body(coding)
+    failure: Unreadable | None = None
     with trio.CancelScope() as reading:
-        async for chunk in response.aiter_bytes():
-            if not was_cut:
-                body += chunk
-            if len(body) > limit:
-                was_cut = True
-                del body[limit:]
+        async for chunk in response.aiter_raw():
+            if len(body.raw) <= MAX_BYTES and failure is None:
+                try:
+                    body.feed(chunk)
+                except Unreadable as error:
+                    failure = error
+            if len(body.raw) > MAX_BYTES or failure is not None:
                 reading.cancel()
-    return bytes(body), was_cut
+    if failure is not None:
+        raise failure
+    return bytes(body.raw[:MAX_BYTES]), len(body.raw) > MAX_BYTES
 
 
 async def text_of_page(page: Page) -> Text:
@@ -262,11 +309,14 @@ def parsed(address: str) -> httpx2.URL:
         url = httpx2.URL(address)
         host = _host(url)
     except (httpx2.InvalidURL, ValueError):
-        raise Unreadable("is not an address that can be visited; it looks like https://example.org/page") from None
+        raise Unreadable(_NO_ADDRESS) from None
     if url.scheme not in ("http", "https"):
         raise Unreadable("is not an http or https address, and only those can be visited")
-    if not host or len(str(url)) > MAX_URL:
-        raise Unreadable(f"has no host, or more than {MAX_URL} characters")
+    # Of a port that is too large the system would use the rest.
+    if not (_NAME.fullmatch(host) or as_address(host)) or not 0 < (url.port or 1) < 65536:
+        raise Unreadable(_NO_ADDRESS)
+    if len(str(url)) > MAX_URL:
+        raise Unreadable(f"has more than {MAX_URL} characters")
     if url.userinfo:
         raise Unreadable("has a name or a password in it; only addresses without can be visited")
     return url
@@ -328,11 +378,7 @@ def _why(error: BaseException) -> str:
     """Why a page could not be fetched: by the most telling of the errors that led to each other."""
     import httpx2
 
-    causes: list[BaseException] = []
-    left: BaseException | None = error
-    while left is not None and left not in causes:
-        causes.append(left)
-        left = left.__cause__ or left.__context__
+    causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"cannot be reached: its certificate is not valid ({cause.verify_message})"
@@ -350,8 +396,21 @@ def _why(error: BaseException) -> str:
             return f"cannot be reached: {os.strerror(cause.errno)}"
     if isinstance(error, httpx2.ConnectError):
         return "cannot be reached: no connection could be made"
-    if isinstance(error, httpx2.DecodingError):
-        return "is not compressed as it says"
     if isinstance(error, httpx2.ProtocolError):
         return "ended too early, or its server does not speak HTTP"
     return f"could not be read ({type(error).__name__})"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that led to it, also those of a group: one for each address that was tried."""
+    seen: list[BaseException] = []
+    left: list[BaseException | None] = [error]
+    while left:
+        here = left.pop()
+        if here is None or here in seen:
+            continue
+        seen.append(here)
+        yield here
+        left += [here.__context__, here.__cause__]
+        if isinstance(here, BaseExceptionGroup):
+            left += here.exceptions
