@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.course": {"chain.lines.parse"},
     "chain.tools.ranking": {"chain.tools.grep"},
     "chain.tools.page_text": {"selectolax"},  # runs as a program of its own
+    "chain.tools.addresses": {"chain.tools.hosts", "httpx2"},
     "chain.tools.pages": TOOLS | {"chain.version", "httpx2"},
     "chain.tools": TOOLS,
     "chain.agent": AGENT,

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import ssl
 import subprocess
 import sys
-import urllib.request
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ import trio
 from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools import page_text
+from chain.tools.addresses import Unreadable, host_in, host_of, parsed, proxy_for, redirected
 from chain.tools.hosts import Address, Permits, Refused, as_address, folded
 from chain.version import VERSION
 
@@ -51,22 +50,12 @@ MAX_REDIRECTS = 5
 MAX_ADDRESSES = 4
 """Addresses of a host that are tried."""
 
-MAX_URL = 2_000
-"""Characters of an address; servers refuse longer ones."""
-
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
 _PLAIN = frozenset({"", "identity"})
 _CODINGS = _PLAIN | {"gzip", "x-gzip", "deflate"}
 
-_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
-_NO_ADDRESS = "is not an address that can be visited; one looks like https://example.org/page"
-
 _THREADS = Threads("pages")
-
-
-class Unreadable(Exception):
-    """A page cannot be had; the message is what follows its name: ``answered 404 Not Found``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +111,7 @@ class Web:
         url, patience = parsed(address), _Patience()
         users = {host for each in by_user if (host := host_of(each))}
         for hop in range(MAX_REDIRECTS + 1):
-            host = _host(url)
+            host = host_in(url)
             there = [str(url), *(each for each in wanted if each != address and host_of(each) == folded(host))]
             try:
                 await permits.of_host(host, users, there)
@@ -142,7 +131,7 @@ class Web:
         self, url: httpx2.URL, permits: Permits, users: Collection[str], patience: _Patience
     ) -> list[str]:
         """The addresses to connect to in place of the name; none where a proxy does that, or there is no name."""
-        host = _host(url)
+        host = host_in(url)
         # A proxy looks names up itself, in its own network, so there is nothing here to look at.
         if as_address(host) is not None or proxy_for(url) is not None:
             return []
@@ -162,7 +151,7 @@ class Web:
             "host": url.netloc.decode("ascii"),
         }
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
-        hosts = targets or [_host(url)]
+        hosts = targets or [host_in(url)]
         try:
             # Not by trust_env: a client that looks for a proxy itself might find another than the one that we found,
             # and connect to a name that nobody has looked up. The certificates of the environment are in ``tls``.
@@ -173,7 +162,7 @@ class Web:
                         "GET",
                         url.copy_with(host=host, fragment=None),
                         headers=headers,
-                        extensions={"sni_hostname": _host(url)},
+                        extensions={"sni_hostname": host_in(url).rstrip(".")},
                     )
                     try:
                         response = await client.send(request, stream=True)
@@ -194,23 +183,10 @@ class Web:
             raise Unreadable(_why(error)) from None
 
 
-def _redirected(url: httpx2.URL, location: str) -> httpx2.URL:
-    import httpx2
-
-    try:
-        target = str(url.join(location))
-    except (httpx2.InvalidURL, ValueError):
-        target = ""
-    try:
-        return parsed(target)
-    except Unreadable as error:
-        raise Unreadable(f"redirects to what {error}") from None
-
-
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.URL:
     status = response.status_code
     if status in (301, 302, 303, 307, 308) and (location := response.headers.get("location")):
-        return _redirected(url, location)
+        return redirected(url, location)
     if not 200 <= status < 300:
         known = {s.value: s.phrase for s in HTTPStatus}
         raise Unreadable(f"answered {status} {known.get(status, '')}".rstrip())
@@ -299,49 +275,6 @@ async def text_of_page(page: Page) -> Text:
         raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
     rows = await _THREADS.run(partial(_rows, done.stdout), abandon_on_cancel=True)
     return Text("paragraph" if page.kind == "html" else "line", rows)
-
-
-def parsed(address: str) -> httpx2.URL:
-    """The address of a page. Raises ``Unreadable`` for one that is none."""
-    import httpx2
-
-    try:
-        url = httpx2.URL(address)
-        host = _host(url)
-    except (httpx2.InvalidURL, ValueError):
-        raise Unreadable(_NO_ADDRESS) from None
-    if url.scheme not in ("http", "https"):
-        raise Unreadable("is not an http or https address, and only those can be visited")
-    # Of a port that is too large the system would use the rest.
-    if not (_NAME.fullmatch(host) or as_address(host)) or not 0 < (url.port or 1) < 65536:
-        raise Unreadable(_NO_ADDRESS)
-    if len(str(url)) > MAX_URL:
-        raise Unreadable(f"has more than {MAX_URL} characters")
-    if url.userinfo:
-        raise Unreadable("has a name or a password in it; only addresses without can be visited")
-    return url
-
-
-def host_of(address: str) -> str:
-    """The host of an address, as two are compared; empty for what is no address."""
-    try:
-        return folded(_host(parsed(address)))
-    except Unreadable:
-        return ""
-
-
-def proxy_for(url: httpx2.URL) -> str | None:
-    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``)."""
-    proxies = urllib.request.getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(f"{_host(url)}:{url.port}" if url.port else _host(url)):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _host(url: httpx2.URL) -> str:
-    """The host as it is connected to: a name with other letters in its ASCII form, which cannot look like another."""
-    return url.raw_host.decode("ascii")
 
 
 async def _looked_up(host: str) -> dict[str, Address]:

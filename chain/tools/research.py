@@ -19,9 +19,10 @@ from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools import course as courses
 from chain.tools import ranking
+from chain.tools.addresses import Unreadable
 from chain.tools.course import Course, Source
 from chain.tools.hosts import Permits, Refused
-from chain.tools.pages import MAX_BYTES, SOURCE_S, Unreadable, Web, text_of_page
+from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.paths import open_file
 from chain.tools.ranking import Finding, Found, Judge
 from chain.tools.tool import Tool, ToolContext, tool
@@ -209,7 +210,7 @@ class _Research:
             body = [row for report in reports for row in report.rows(most)]
             if sum(len(row) + 1 for row in body) <= MAX_RESULT:
                 break
-        return "\n".join([*head, *body, "", course.counts])
+        return "\n".join([*head, *body, "", course.counts]).lstrip("\n")
 
 
 _CUT = f"Only the first {MAX_BYTES // 1024**2} MB were read."

@@ -1,11 +1,15 @@
 """The text of a page: its encoding, its paragraphs, and pages that were made to be slow."""
 
+import os
+from pathlib import Path
+
 import pytest
 import trio
 
 from chain.tools import pages
+from chain.tools.addresses import Unreadable
 from chain.tools.page_text import MAX_PIECE, decoded, lines, numbered, paragraphs, pieces
-from chain.tools.pages import Page, Unreadable, text_of_page
+from chain.tools.pages import Page, text_of_page
 
 
 @pytest.mark.parametrize(
@@ -149,3 +153,15 @@ async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
             await text(BOMBS[bomb])
         nursery.cancel_scope.cancel()
     assert ticks > 100, "the rest of the program went on meanwhile"
+
+
+async def test_an_interrupt_leaves_no_process() -> None:
+    with trio.move_on_after(0.3) as scope:
+        await text(BOMBS["elements a million deep"])
+    assert scope.cancelled_caught
+    assert not children()
+
+
+def children() -> str:
+    """The processes that this one started and that are still there."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()

@@ -16,8 +16,9 @@ import trio.testing
 from support.site import Answer, Asked, Names, open_site
 
 from chain.tools import pages
+from chain.tools.addresses import Unreadable
 from chain.tools.hosts import Permits, Refused
-from chain.tools.pages import MAX_BYTES, Page, Unreadable, Web
+from chain.tools.pages import MAX_BYTES, Page, Web
 from chain.version import VERSION
 
 
