@@ -284,7 +284,11 @@ async def _looked_up(host: str) -> dict[str, Address]:
     except (OSError, UnicodeError):
         raise Unreadable(f"cannot be reached: the name {host} was not found") from None
     names = [str(name[0]) for *_, name in found]
-    return {name: address for name in names if (address := as_address(name)) is not None}
+    addresses = {name: address for name in names if (address := as_address(name)) is not None}
+    if not addresses:
+        # Without one the connection would be made by name, to whatever that leads to by then.
+        raise Unreadable(f"cannot be reached: the name {host} has no address")
+    return addresses
 
 
 def _tls() -> ssl.SSLContext:

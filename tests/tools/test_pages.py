@@ -271,6 +271,13 @@ async def test_addresses_that_lead_nowhere(names: Names, address: str, says: str
     assert says in await fails(address)
 
 
+async def test_a_name_without_an_address_is_not_connected_to_by_its_name(names: Names) -> None:
+    names.table["a.test"] = []
+    async with open_site(x=Answer(b"x")) as site:
+        assert await fails(site.at("/x", "a.test")) == "cannot be reached: the name a.test has no address"
+    assert names.asked == ["a.test"]
+
+
 async def test_a_port_where_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
