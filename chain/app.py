@@ -6,7 +6,7 @@ import difflib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -34,6 +34,8 @@ from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 from chain.version import VERSION
 from chain.wording import MAIN, ROOT
+
+ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
@@ -107,7 +109,7 @@ def _main_agent(
         max_cost_usd=chosen.budget.max_cost_usd,
     )
     tools = tuple(tools)
-    registry = Registry.of([*configured_tools(chosen, tools), *tools])
+    registry = Registry.of([*configured_tools(chosen, tools, tool_groups(settings)), *tools])
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
@@ -137,7 +139,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 def read_allowances(settings: Settings, registry: Registry) -> tuple[Allowance, ...]:
     """The allowances of a configuration, each for a tool that there is. Raises ``ConfigError``."""
-    ours = {tool.name: tool for group in _groups().values() for tool in group}
+    ours = {tool.name: tool for group in tool_groups(settings).values() for tool in group}
     return tuple(_read_allowance(text, ours, registry.tools) for text in settings.allow)
 
 
@@ -159,10 +161,18 @@ def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str
     return found
 
 
-def _groups() -> dict[str, tuple[Tool, ...]]:
+def tool_groups(settings: Settings) -> ToolGroups:
+    """The tools that there are, by group, as the settings want them."""
     from chain.tools import ask, edit, files, plan
+    from chain.tools.research import ResearchRules, research_tools
 
-    return {"todo": plan.TOOLS, "files": files.TOOLS, "edit": edit.TOOLS, "ask": ask.TOOLS}
+    return {
+        "todo": plan.TOOLS,
+        "files": files.TOOLS,
+        "edit": edit.TOOLS,
+        "ask": ask.TOOLS,
+        "research": research_tools(ResearchRules(settings.research_hosts)),
+    }
 
 
 def build_model(settings: ModelSettings) -> Model:
@@ -218,12 +228,11 @@ def check_state(state: Path) -> None:
     sessions_folder(state)
 
 
-def configured_tools(settings: ChainSettings, own: Iterable[Tool] = ()) -> list[Tool]:
+def configured_tools(settings: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
     """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
 
     ``own`` are the program's, which every chain has: they may be named as well.
     """
-    groups = _groups()
     ours = {tool.name for tool in own}
     single = {tool.name: tool for group in groups.values() for tool in group}
     chosen: dict[str, Tool] = {}

@@ -7,7 +7,18 @@ import pytest
 from support.house import ROOT, modules
 
 # Our own modules, plus the outside packages whose importers are limited. The standard library is free.
-GUARDED = {"trio", "yaml", "prompt_toolkit", "anthropic", "pydantic", "httpx2", "hypothesis", "pytest", "regex"}
+GUARDED = {
+    "trio",
+    "yaml",
+    "prompt_toolkit",
+    "anthropic",
+    "pydantic",
+    "httpx2",
+    "hypothesis",
+    "pytest",
+    "regex",
+    "selectolax",
+}
 
 # What may be imported by everything that is pure.
 PURE = {"chain.errors", "chain.messages", "chain.wording"}
@@ -51,6 +62,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.replace": {"chain.tools.grep"},
     "chain.tools.seen": set(),
     "chain.tools.allowances": {"chain.errors", "chain.tools.tool"},
+    "chain.tools.course": {"chain.lines.parse"},
+    "chain.tools.ranking": {"chain.tools.grep"},
+    "chain.tools.page_text": {"selectolax"},  # runs as a program of its own
+    "chain.tools.addresses": {"chain.tools.hosts", "httpx2"},
+    "chain.tools.pages": TOOLS | {"chain.version", "httpx2"},
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,

@@ -9,14 +9,13 @@ The threads are these tools' own: a file system that does not answer makes nobod
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePath
@@ -30,26 +29,7 @@ from chain.tools import grep
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
-
-LEFT_OUT = frozenset(
-    {
-        ".git",
-        ".hg",
-        ".svn",
-        ".venv",
-        "__pycache__",
-        "node_modules",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".tox",
-    }
-)
-"""Folders that hold what programs made: thousands of files that nobody asks about."""
-
-MAX_FOUND = 20_000
-"""Files of a tree that are listed, and folders; it takes about a second to find so many."""
+from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -66,9 +46,6 @@ MAX_SHOWN = 24_000
 MAX_PATTERN = 1_000
 
 _THREADS = Threads("files")
-
-LOOK_UP = 1_000
-"""Names of a folder between two checks whether the run goes on."""
 
 BATCH = 1_000
 """Files that one search process gets; progress is reported between them."""
@@ -111,7 +88,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
-    tree = await _THREADS.run(partial(_tree, ctx.workspace, path), abandon_on_cancel=True)
+    tree = await _THREADS.run(partial(walk, ctx.workspace, path), abandon_on_cancel=True)
     with trio.move_on_after(SEARCH_S) as patience:
         return await _search(ctx, pattern, path, tree)
     assert patience.cancelled_caught
@@ -120,44 +97,8 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A file as it is shown, and the parts of its real path below the workspace; without them ``note`` says why."""
-
-    shown: str
-    parts: tuple[str, ...] | None = None
-    note: str = ""
-
-
-@dataclass(slots=True)
-class _Tree:
-    """The files under a folder in their order, and what was passed over. ``root`` is the workspace, resolved."""
-
-    root: Path
-    entries: list[_Entry] = field(default_factory=list)
-    folders: int = 0
-    left_out: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-    complete: bool = True
-
-    def notes(self) -> list[str]:
-        """What was passed over, a sentence each."""
-        notes = []
-        if self.left_out:
-            notes.append(f"Left out: {_some(self.left_out)}.")
-        if self.unreadable:
-            notes.append(f"Not readable: {_some(self.unreadable)}.")
-        if not self.complete:
-            notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
-        return notes
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
 def _list(workspace: Path, path: str) -> str:
-    tree = _tree(workspace, path)
+    tree = walk(workspace, path)
     rows, budget = list[str](), MAX_COUNTED
     for entry in tree.entries[:MAX_ROWS]:
         trio.from_thread.check_cancelled()
@@ -173,7 +114,7 @@ def _list(workspace: Path, path: str) -> str:
     return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
 
 
-def _row(root: Path, entry: _Entry, budget: int) -> tuple[str, int]:
+def _row(root: Path, entry: Entry, budget: int) -> tuple[str, int]:
     """A file's row, and how many bytes were read for it."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
@@ -187,21 +128,11 @@ def _row(root: Path, entry: _Entry, budget: int) -> tuple[str, int]:
         return f"{entry.shown}: not readable", 0
     if b"\0" in raw:
         return f"{entry.shown}: {len(raw)} bytes, binary", len(raw)
-    return f"{entry.shown}: {_counts(raw, _text(raw))}", len(raw)
+    return f"{entry.shown}: {_counts(raw, text_of(raw))}", len(raw)
 
 
 def _counts(raw: bytes, text: str) -> str:
-    return f"{len(_lines(text))} lines, {len(text.split())} words, {len(raw)} bytes"
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8-sig", "replace").replace("\r\n", "\n")
-
-
-def _lines(text: str) -> list[str]:
-    """The lines as editors count them: an end of line ends one and begins none."""
-    lines = text.split("\n")
-    return lines[:-1] if not lines[-1] else lines
+    return f"{len(lines_of(text))} lines, {len(text.split())} words, {len(raw)} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +162,11 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
         raw = file.read(MAX_WHOLE)
     if b"\0" in raw:
         raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
-    text = _text(raw)
+    text = text_of(raw)
     head = f"{shown}: {_counts(raw, text)}"
     if "\ufffd" in text and "\ufffd".encode() not in raw:
         head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _Found(_part(head, iter(_lines(text)[offset - 1 :]), offset, limit), real, digest(raw))
+    return _Found(_part(head, iter(lines_of(text)[offset - 1 :]), offset, limit), real, digest(raw))
 
 
 def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
@@ -248,7 +179,7 @@ def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
         if count % 1_000 == 0:
             trio.from_thread.check_cancelled()
         if begins and n >= offset:
-            yield _text(piece).rstrip("\n")
+            yield text_of(piece).rstrip("\n")
         begins = piece.endswith(b"\n")
         n += begins
 
@@ -271,75 +202,7 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
     return "\n".join([head, *shown])
 
 
-def _tree(workspace: Path, path: str) -> _Tree:
-    base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
-    parts = base.relative_to(root).parts
-    if not base.is_dir():
-        return _Tree(root, [_Entry(as_text(given), parts)])
-    tree, waiting, seen = _Tree(root), [(given, parts)], 1
-    while waiting:
-        here, parts = waiting.pop()
-        try:
-            names, folders, links = _scan(root, parts)
-        except OSError:
-            tree.unreadable.append(as_text(here))
-            continue
-        tree.folders += here != given
-        tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
-        inner = _first([name for name in folders if name not in LEFT_OUT], MAX_FOUND - seen)
-        seen += len(inner)
-        found = _first(names, MAX_FOUND - len(tree.entries))
-        for name in found:
-            shown = as_text(here / name)
-            tree.entries.append(_link(root, parts, name, shown) if name in links else _Entry(shown, (*parts, name)))
-        left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
-        tree.complete = tree.complete and not left and len(found) == len(names)
-        if len(tree.entries) == MAX_FOUND:
-            tree.complete = tree.complete and not (inner or waiting)
-            break
-        waiting += [(here / name, (*parts, name)) for name in reversed(inner)]
-    return tree
-
-
-def _scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
-    names: list[str] = []
-    folders: list[str] = []
-    links: set[str] = set()
-    descriptor = grep.open_below(str(root), parts, os.O_DIRECTORY)
-    try:
-        with os.scandir(descriptor) as entries:
-            for n, entry in enumerate(entries):
-                if n % LOOK_UP == 0:
-                    trio.from_thread.check_cancelled()
-                is_folder = entry.is_dir(follow_symlinks=False)
-                (folders if is_folder else names).append(entry.name)
-                if not is_folder and entry.is_symlink():
-                    links.add(entry.name)
-    finally:
-        os.close(descriptor)
-    return names, folders, links
-
-
-def _first(names: Sequence[str], most: int) -> list[str]:
-    """The first of the names in their order. Sorting all of very many would hold up every other thread."""
-    return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
-
-
-def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> _Entry:
-    try:
-        real = root.joinpath(*parts, name).resolve(strict=True)
-        is_folder = real.is_dir()
-    except (OSError, RuntimeError):
-        return _Entry(shown, note="a broken link")
-    if not real.is_relative_to(root):
-        return _Entry(shown, note="a link that leads out of the workspace")
-    if is_folder:
-        return _Entry(shown, note="a link to a folder, not followed")
-    return _Entry(shown, real.relative_to(root).parts)
-
-
-async def _search(ctx: ToolContext, pattern: str, path: str, tree: _Tree) -> str:
+async def _search(ctx: ToolContext, pattern: str, path: str, tree: Tree) -> str:
     files = [(entry.shown, entry.parts) for entry in tree.entries if entry.parts is not None]
     rows: list[str] = []
     matches = matching = skipped = 0

@@ -51,7 +51,7 @@ def search(request: dict[str, Any]) -> dict[str, Any]:
                 continue
             found["matches"] += 1
             if len(rows) < request["rows"]:
-                rows.append(f"{shown}:{n}: {_around(line, match.start())}")
+                rows.append(f"{shown}:{n}: {around(line, match.start())}")
         found["files"] += found["matches"] > before
     return {"rows": rows, **found}
 
@@ -98,7 +98,7 @@ def _read(root: str, parts: Sequence[str]) -> bytes | None:
             return None
 
 
-def _around(line: str, at: int) -> str:
+def around(line: str, at: int) -> str:
     """The line, or the part of a long one that has the match."""
     line = line.rstrip("\r")
     start = 0 if at < MAX_SHOWN * 3 // 4 else at - MAX_SHOWN // 2

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, check_model, check_state, configured_tools, prompt_file
+from chain.app import build_model, check_model, check_state, configured_tools, prompt_file, tool_groups
 from chain.config.load import require_trust
 from chain.config.settings import Price
 from chain.config.system_prompt import read_system_prompt
@@ -112,7 +112,7 @@ def _chain_problems(settings: Settings, chain: ChainSettings) -> list[str]:
     if chain.system_prompt is not None:
         within = settings.within(f"chains.{chain.name}.system_prompt")
         problems += _problem(read_system_prompt, chain.system_prompt, within)
-    problems += _problem(configured_tools, chain)
+    problems += _problem(configured_tools, chain, (), tool_groups(settings))
     if chain.interruption_prompt is not None:
         _, error = prompt_file(settings, chain).current()
         problems += [] if error is None else [str(error)]

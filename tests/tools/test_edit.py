@@ -17,7 +17,7 @@ from support import check_invariants, open_session, settings
 from support.steered import Steered
 
 from chain import events
-from chain.app import configured_tools
+from chain.app import configured_tools, tool_groups
 from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
@@ -388,7 +388,11 @@ rules:
 
 def test_a_chain_gets_both_by_the_name_of_their_group() -> None:
     chosen = dataclasses.replace(settings().chain(), tools=("edit", "plan_list"))
-    assert [t.name for t in configured_tools(chosen)] == ["write_file", "edit_file", "plan_list"]
+    assert [t.name for t in configured_tools(chosen, (), tool_groups(settings()))] == [
+        "write_file",
+        "edit_file",
+        "plan_list",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- the preview

@@ -8,7 +8,7 @@ import pytest
 import trio
 from support.steered import Steered
 
-from chain.app import configured_tools
+from chain.app import configured_tools, tool_groups
 from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines.parse import Adjustment
@@ -300,10 +300,11 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
         return text
 
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, tools: [todo, echo]}}")
-    chosen = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path).chain()
-    assert "plan_list" in [each.name for each in configured_tools(chosen, [echo])]
+    found = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    chosen, groups = found.chain(), tool_groups(found)
+    assert "plan_list" in [each.name for each in configured_tools(chosen, [echo], groups)]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
-        configured_tools(chosen)
+        configured_tools(chosen, (), groups)
 
 
 class Doubler:

@@ -1,0 +1,290 @@
+"""``research``: visits folders, files and addresses in turn, and returns what they say about a topic, with where.
+
+Before each source stands a safe point, so that the user's lines change what comes next: ``course`` says how. What a
+source says is found by ``ranking``; nothing is interpreted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from chain.errors import ToolError
+from chain.threads import Threads
+from chain.tools import course as courses
+from chain.tools import ranking
+from chain.tools.addresses import Unreadable
+from chain.tools.course import Course, Source
+from chain.tools.hosts import Permits, Refused
+from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
+from chain.tools.paths import open_file
+from chain.tools.ranking import Finding, Found, Judge
+from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
+from chain.wording import counted
+
+MAX_SOURCES = 50
+"""Sources of one call; at 30 s each that is 25 minutes."""
+
+MAX_TOPIC = 1_000
+MAX_NAME = 2_000
+
+MAX_PLACES = 12
+"""Places that are shown of a source: enough to see which file or page to read."""
+
+MAX_RESULT = 24_000
+"""Characters of places in a result, below the default limit of a tool result, so that nothing is cut out of it."""
+
+MAX_ROW = 300
+"""Characters of a row that is no place: a heading, a note, a reason."""
+
+MAX_IN_FOLDER = 512 * 1024
+"""Bytes of a file in a folder that is searched. Larger ones are data, and would use up what is read of the folder."""
+
+AT_THE_END = "after_sources"
+"""The last safe point: what was said while the last source was visited still adds one."""
+
+_THREADS = Threads("research")
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchRules:
+    """What the configuration says: the hosts that need no approval, each with those below it."""
+
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What became of a source: in a few words, the places that were found, and sentences about what was left out."""
+
+    name: str
+    outcome: str
+    places: tuple[Finding, ...] = ()
+    total: int = 0
+    notes: tuple[str, ...] = ()
+
+    def rows(self, most: int) -> list[str]:
+        """The source's part of a result, with at most so many places."""
+        shown = self.places[:most]
+        rows = ["", f"## {_row(self.name)}: {self.outcome}", *(f"{each.place}: {each.text}" for each in shown)]
+        if self.total > len(shown):
+            rows.append(f"({counted(self.total - len(shown), 'more place')} not shown.)")
+        return [*rows, *self.notes]
+
+
+def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
+    """The tool ``research``. What it needs for addresses is imported when it first visits one."""
+    web = Web()
+
+    # Without a time of its own, since each source has one.
+    @tool(read_only=True, timeout_s=math.inf)
+    async def research(ctx: ToolContext, topic: str, sources: list[str]) -> str:
+        """Visit folders, files and web pages one after the other and collect the places that match a topic.
+
+        `topic` is what is looked for: a few telling words. `sources` has 1 to 50 paths relative to the workspace and
+        http(s) addresses, in the order in which they are visited. The result has the best places of each source, as
+        PATH:LINE: text and ADDRESS: paragraph N: text; read a file to see more of it. The user can redirect a
+        research that is under way; the result says what was changed.
+        """
+        if not ranking.terms(topic) or len(topic) > MAX_TOPIC:
+            raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
+        if not 1 <= len(sources) <= MAX_SOURCES:
+            raise ToolError(f"sources must name 1 to {MAX_SOURCES} paths or addresses; it names {len(sources)}.")
+        return await _Research(ctx, rules, web, topic, sources).run()
+
+    return (research,)
+
+
+class _Research:
+    """One call."""
+
+    def __init__(self, ctx: ToolContext, rules: ResearchRules, web: Web, topic: str, sources: list[str]) -> None:
+        self._ctx = ctx
+        self._web = web
+        self._permits = Permits(ctx.asking, rules.hosts)
+        self._course = courses.begin(topic, sources)
+        self._by_user: set[str] = set()
+        self._reports: list[_Report] = []
+
+    async def run(self) -> str:
+        """Visits the sources until none waits or the user stops; returns the result."""
+        while True:
+            first = next(iter(self._course.waiting), None)
+            guidance = await self._ctx.safe_point(f"before_source:{first.name}" if first else AT_THE_END)
+            for adjustment in guidance.adjustments:
+                self._steer(courses.steered(self._course, adjustment))
+            if guidance.stop:
+                return self._result()
+            now = next(iter(self._course.waiting), None)
+            if now is None:
+                return self._result()
+            # Where lines put another source first, it has its own safe point first.
+            if now == first or (first is not None and now.name == first.name):
+                await self._visit(now)
+
+    def _steer(self, after: Course) -> None:
+        before, self._course = self._course, after
+        skipped = [name for name in after.skipped if name not in before.skipped]
+        for note in after.notes[len(before.notes) :]:
+            # A source that is skipped has a row of its own.
+            if not skipped:
+                self._ctx.progress(f"{_row(note)} (from your line)")
+        for name in skipped:
+            self._ctx.progress(f"{_row(name)}: skipped, as you said")
+            self._reports.append(_Report(name, "skipped, as the user said"))
+        self._by_user |= {s.name for s in after.waiting if s.by_user and courses.is_address(s.name)}
+        self._reports = [r for r in self._reports if r.name not in {s.name for s in after.waiting}]
+
+    async def _visit(self, source: Source) -> None:
+        self._course = courses.visiting(self._course)
+        try:
+            report = await self._look(source)
+        except Refused as refused:
+            self._course = courses.passed_over(self._course)
+            report = _Report(source.name, f"refused: {_row(str(refused))}")
+        except (Unreadable, ToolError) as error:
+            report = _Report(source.name, _row(str(error)))
+        self._reports.append(report)
+        self._ctx.progress(f"{_row(source.name)}: {report.outcome}")
+
+    async def _look(self, source: Source) -> _Report:
+        """What a source has. Raises ``Refused``, ``Unreadable`` and ``ToolError``."""
+        name, course = source.name, self._course
+        judge = ranking.judge(course.sought, course.preferred, course.ignored)
+        if len(name) > MAX_NAME:
+            raise Unreadable(f"has more than {MAX_NAME} characters")
+        if courses.is_address(name):
+            return await self._look_at_page(name, name, judge)
+        try:
+            found, notes = await self._look_at_files(name, judge)
+        except ToolError as error:
+            if not courses.is_like_host(name):
+                raise
+            if not source.by_user:
+                raise ToolError(f"{error} (An address begins with https://.)") from None
+            # People say "also check example.org"; a path of that name would have come first.
+            address = f"https://{name}"
+            self._by_user.add(address)
+            return await self._look_at_page(name, address, judge)
+        return self._report(name, found, notes)
+
+    async def _look_at_page(self, name: str, address: str, judge: Judge) -> _Report:
+        wanted = [s.name for s in self._course.waiting if courses.is_address(s.name)]
+        page = await self._web.fetch(address, self._permits, self._by_user, wanted)
+        text = await text_of_page(page)
+        findings = ranking.find(text.rows, judge, f"{page.address}: {text.unit} ")
+        found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
+        return self._report(name, found, [_CUT] if page.was_cut else [])
+
+    async def _look_at_files(self, name: str, judge: Judge) -> tuple[Found, list[str]]:
+        work = partial(_search, self._ctx.workspace, name, judge)
+        with trio.move_on_after(SOURCE_S):
+            return await _THREADS.run(work, abandon_on_cancel=True)
+        raise Unreadable(f"took longer than {SOURCE_S:g} s")
+
+    def _report(self, name: str, found: Found, notes: list[str]) -> _Report:
+        course = self._course
+        if found.ignored:
+            ignored = ", ".join(course.ignored)
+            notes = [f"{counted(found.ignored, 'place')} left out (ignore: {ignored}, from the user's line).", *notes]
+        if any(each.is_preferred for each in found.best):
+            notes = [f"First those with {', '.join(course.preferred)} (prefer, from the user's line).", *notes]
+        outcome = f"{counted(found.total, 'place')} found"
+        if course.focus:
+            outcome += f", focus: {_row(course.focus)}"
+        return _Report(name, outcome, found.best, found.total, tuple(notes))
+
+    def _result(self) -> str:
+        course = self._course
+        reports = [*self._reports, *(_Report(s.name, "not visited, the user stopped") for s in course.waiting)]
+        head = [f"{_row(note)} (from the user's line)" for note in course.notes]
+        # As many places of each source as fit, the same for all.
+        for most in range(MAX_PLACES, -1, -1):
+            body = [row for report in reports for row in report.rows(most)]
+            if sum(len(row) + 1 for row in body) <= MAX_RESULT:
+                break
+        return "\n".join([*head, *body, "", course.counts]).lstrip("\n")
+
+
+_CUT = f"Only the first {MAX_BYTES // 1024**2} MB were read."
+
+
+@dataclass(slots=True)
+class _Passed:
+    """What a search of files passed over."""
+
+    binary: int = 0
+    large: int = 0
+    was_cut: bool = False
+
+    def notes(self) -> list[str]:
+        """A sentence for each kind."""
+        notes = []
+        if self.binary:
+            notes.append(f"{counted(self.binary, 'file')} not searched: binary or not readable.")
+        if self.large:
+            notes.append(f"{counted(self.large, 'file')} not searched: more than {MAX_IN_FOLDER} bytes.")
+        return [*notes, _CUT] if self.was_cut else notes
+
+
+def _search(workspace: Path, name: str, judge: Judge) -> tuple[Found, list[str]]:
+    """Search a file or the files of a folder. Runs in a thread. Raises ``ToolError``."""
+    tree, passed = walk(workspace, name), _Passed()
+    if len(tree.entries) == 1 and not tree.folders and (workspace / name).is_file():
+        # Somebody named this one file, so it says at once why it cannot be read, and may be larger.
+        entry = tree.entries[0]
+        if entry.parts is not None:
+            open_file(tree.root, entry.parts, entry.shown).close()
+        found = ranking.best(_findings(tree, judge, passed, MAX_BYTES), MAX_PLACES)
+        if passed.binary:
+            raise ToolError(f"{entry.shown} is a binary file; only text can be searched.")
+    else:
+        found = ranking.best(_findings(tree, judge, passed, MAX_IN_FOLDER), MAX_PLACES)
+    return found, [*passed.notes(), *tree.notes()]
+
+
+def _findings(tree: Tree, judge: Judge, passed: _Passed, most: int) -> Iterator[Finding]:
+    left = MAX_BYTES
+    for entry in tree.entries:
+        trio.from_thread.check_cancelled()
+        if entry.parts is None:
+            continue
+        if left <= 0:
+            passed.was_cut = True
+            return
+        try:
+            with open_file(tree.root, entry.parts, entry.shown) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > most and most < MAX_BYTES:
+                    passed.large += 1
+                    continue
+                if b"\0" in file.peek():
+                    passed.binary += 1
+                    continue
+                raw = file.read(left)
+        except (ToolError, OSError):
+            passed.binary += 1
+            continue
+        passed.was_cut = passed.was_cut or size > len(raw)
+        left -= len(raw)
+        yield from ranking.find(_counted_lines(text_of(raw)), judge, f"{entry.shown}:")
+
+
+def _counted_lines(text: str) -> Iterator[tuple[int, str]]:
+    for n, line in enumerate(lines_of(text), 1):
+        if n % LOOK_UP == 0:
+            trio.from_thread.check_cancelled()
+        yield n, line
+
+
+def _row(text: str) -> str:
+    """A text on one row."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_ROW else f"{text[:MAX_ROW]}…"

@@ -1,0 +1,161 @@
+"""The files under a folder of the workspace, in a fixed order, and their text.
+
+Whatever looks at many files walks the same way: no link leads out, not even one that is put in the way meanwhile, and
+the number of files is bounded. All of it reads the disk, so it belongs in a worker thread; it ends when its caller is
+cancelled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+import trio
+
+from chain.tools import grep
+from chain.tools.paths import as_text, existing
+
+LEFT_OUT = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".tox",
+    }
+)
+"""Folders that hold what programs made: thousands of files that nobody asks about."""
+
+MAX_FOUND = 20_000
+"""Files of a tree that are listed, and folders; it takes about a second to find so many."""
+
+LOOK_UP = 1_000
+"""Names of a folder between two checks whether the run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file as it is shown, and the parts of its real path below the workspace; without them ``note`` says why."""
+
+    shown: str
+    parts: tuple[str, ...] | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Tree:
+    """The files under a folder in their order, and what was passed over. ``root`` is the workspace, resolved."""
+
+    root: Path
+    entries: list[Entry] = field(default_factory=list)
+    folders: int = 0
+    left_out: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    complete: bool = True
+
+    def notes(self) -> list[str]:
+        """What was passed over, a sentence each."""
+        notes = []
+        if self.left_out:
+            notes.append(f"Left out: {_some(self.left_out)}.")
+        if self.unreadable:
+            notes.append(f"Not readable: {_some(self.unreadable)}.")
+        if not self.complete:
+            notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
+        return notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def walk(workspace: Path, path: str) -> Tree:
+    """The files under a folder of the workspace, or the one file.
+
+    Raises ``ToolError`` for a path that leads out of the workspace or to nothing.
+    """
+    base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
+    parts = base.relative_to(root).parts
+    if not base.is_dir():
+        return Tree(root, [Entry(as_text(given), parts)])
+    tree, waiting, seen = Tree(root), [(given, parts)], 1
+    while waiting:
+        here, parts = waiting.pop()
+        try:
+            names, folders, links = scan(root, parts)
+        except OSError:
+            tree.unreadable.append(as_text(here))
+            continue
+        tree.folders += here != given
+        tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
+        inner = _first([name for name in folders if name not in LEFT_OUT], MAX_FOUND - seen)
+        seen += len(inner)
+        found = _first(names, MAX_FOUND - len(tree.entries))
+        for name in found:
+            shown = as_text(here / name)
+            tree.entries.append(_link(root, parts, name, shown) if name in links else Entry(shown, (*parts, name)))
+        left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
+        tree.complete = tree.complete and not left and len(found) == len(names)
+        if len(tree.entries) == MAX_FOUND:
+            tree.complete = tree.complete and not (inner or waiting)
+            break
+        waiting += [(here / name, (*parts, name)) for name in reversed(inner)]
+    return tree
+
+
+def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
+    """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
+    names: list[str] = []
+    folders: list[str] = []
+    links: set[str] = set()
+    descriptor = grep.open_below(str(root), parts, os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as entries:
+            for n, entry in enumerate(entries):
+                if n % LOOK_UP == 0:
+                    trio.from_thread.check_cancelled()
+                is_folder = entry.is_dir(follow_symlinks=False)
+                (folders if is_folder else names).append(entry.name)
+                if not is_folder and entry.is_symlink():
+                    links.add(entry.name)
+    finally:
+        os.close(descriptor)
+    return names, folders, links
+
+
+def _first(names: Sequence[str], most: int) -> list[str]:
+    """The first of the names in their order. Sorting all of very many would hold up every other thread."""
+    return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
+
+
+def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Entry:
+    try:
+        real = root.joinpath(*parts, name).resolve(strict=True)
+        is_folder = real.is_dir()
+    except (OSError, RuntimeError):
+        return Entry(shown, note="a broken link")
+    if not real.is_relative_to(root):
+        return Entry(shown, note="a link that leads out of the workspace")
+    if is_folder:
+        return Entry(shown, note="a link to a folder, not followed")
+    return Entry(shown, real.relative_to(root).parts)
+
+
+def text_of(raw: bytes) -> str:
+    """The text of a file: UTF-8, with a sign in place of what is not."""
+    return raw.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines as editors count them: an end of line ends one and begins none."""
+    lines = text.split("\n")
+    return lines[:-1] if not lines[-1] else lines
