@@ -137,10 +137,19 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
 
 
-def read_allowances(settings: Settings, registry: Registry) -> tuple[Allowance, ...]:
-    """The allowances of a configuration, each for a tool that there is. Raises ``ConfigError``."""
+def read_allowances(settings: Settings, registered: Iterable[Tool]) -> tuple[Allowance, ...]:
+    """The allowances of a configuration, each for a tool that there is: one of ours, or one that is registered.
+
+    Raises ``ConfigError``.
+    """
     ours = {tool.name: tool for group in tool_groups(settings).values() for tool in group}
-    return tuple(_read_allowance(text, ours, registry.tools) for text in settings.allow)
+    others = {tool.name: tool for tool in registered}
+    return tuple(_read_allowance(text, ours, others) for text in settings.allow)
+
+
+def explain_allowance(text: str) -> str:
+    """What an allowance means. Raises ``UserError`` for one that means nothing."""
+    return allowances.explain(allowances.parse(text))
 
 
 def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:

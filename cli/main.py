@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         from cli.subcommands.check import check, check_service
 
-        rows, is_good = check(settings, state_folder(os.environ))
+        rows, is_good = check(settings, state_folder(os.environ), tools)
         if is_good:
             more, is_good = trio.run(check_service, settings)
             rows += more

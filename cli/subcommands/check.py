@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from chain.app import build_model, check_model, check_state, configured_tools, prompt_file, tool_groups
+from chain.app import (
+    build_model,
+    check_model,
+    check_state,
+    configured_tools,
+    explain_allowance,
+    prompt_file,
+    read_allowances,
+    tool_groups,
+)
 from chain.config.load import require_trust
 from chain.config.settings import Price
 from chain.config.system_prompt import read_system_prompt
-from chain.errors import ConfigError, SessionError
+from chain.errors import ConfigError, SessionError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from chain import Tool
     from chain.config.load import Settings
     from chain.config.settings import ChainSettings, ModelSettings
 
@@ -25,14 +36,16 @@ _ANTHROPIC = (
     *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
 )
 _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
+_SHELL = ("sandbox", "network", "env", "writable")
 _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
 
 
-def check(settings: Settings, state: Path | None = None) -> tuple[list[str], bool]:
+def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check the configuration, its prompts and its models; returns the rows to show, and whether all is well.
 
-    ``state`` is the folder of the sessions: with it, also checks that they can be written there.
+    ``state`` is the folder of the sessions: with it, also checks that they can be written there. ``tools`` are those
+    that the program adds to the configured ones.
 
     Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
@@ -67,13 +80,16 @@ def check(settings: Settings, state: Path | None = None) -> tuple[list[str], boo
             problems.append(str(error))
             continue
         lines += _chain_lines(settings, chain)
-        problems += _chain_problems(settings, chain)
+        problems += _chain_problems(settings, chain, tools)
     lines += [
         _line(settings, "inbox.size", settings.inbox_size),
         _line(settings, "tools.timeout_s", settings.tool_timeout_s),
         _line(settings, "tools.result_limit", settings.tool_result_limit),
-        _line(settings, "tools.allow", settings.allow),
+        *_allowance_lines(settings),
+        *(_line(settings, f"tools.shell.{key}", getattr(settings.shell, key)) for key in _SHELL),
+        _line(settings, "tools.research.hosts", settings.research_hosts),
     ]
+    problems += _problem(read_allowances, settings, tools)
     # Chains share models and prompts: each problem is shown once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 
@@ -107,12 +123,21 @@ def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
     return lines + [_line(settings, f"{prefix}.budget.{key}", limit) for key, limit in limits.items()]
 
 
-def _chain_problems(settings: Settings, chain: ChainSettings) -> list[str]:
+def _allowance_lines(settings: Settings) -> list[str]:
+    """The allowances, and below them what each of them means."""
+    rows = [_line(settings, "tools.allow", settings.allow)]
+    for text in settings.allow:
+        with suppress(UserError):  # it is one of the problems
+            rows.append(f"  {text}: {explain_allowance(text)}")
+    return rows
+
+
+def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool]) -> list[str]:
     problems = []
     if chain.system_prompt is not None:
         within = settings.within(f"chains.{chain.name}.system_prompt")
         problems += _problem(read_system_prompt, chain.system_prompt, within)
-    problems += _problem(configured_tools, chain, (), tool_groups(settings))
+    problems += _problem(configured_tools, chain, tools, tool_groups(settings))
     if chain.interruption_prompt is not None:
         _, error = prompt_file(settings, chain).current()
         problems += [] if error is None else [str(error)]
