@@ -152,7 +152,8 @@ class Interactive:
             self._print(WELCOME)
             with self._chain.answering():
                 await self._leaving.wait()
-            code = await self._finish()
+                # Within, since what is asked now is withdrawn, not left unanswered.
+                code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
 
@@ -174,8 +175,10 @@ class Interactive:
         return "accepted" if self._report(answer, text) else "keep" if had_room else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
-        if not text.strip() or self._chain.answer(question, text).what == "answered":
+        if not text.strip():
             return "accepted"
+        if self._chain.answer(question, text).what == "answered":
+            return "answered"
         return "keep" if self._chain.open_question == question else "gone"
 
     def escape(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pytest
 import trio
 from support import check_invariants, open_session, settings
+from support.models import ASKING_TOOLS
 from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -50,6 +51,12 @@ rules:
   - {when: {user: ^full}, text: Too much., stop_reason: model_context_window_exceeded}
   - {when: {user: ^loop, step: 1}, tools: [{name: quick, input: {}}]}
   - {when: {user: ^loop, tool: quick}, text: "Step ${step}.", tools: [{name: quick, input: {}}]}
+  - when: {user: ^change, step: 1}
+    tools: [{name: change_file, input: {path: a}}, {name: change_file, input: {path: b}}]
+  - {when: {user: ^change, tool: change_file}, text: "${result}"}
+  - when: {user: ^which, step: 1}
+    tools: [{name: ask_user_question, input: {question: Which?, options: [left, right]}}]
+  - {when: {user: ^which, tool: ask_user_question}, text: "${result}"}
   - {text: "Done: ${query}"}
 """
 
@@ -150,7 +157,7 @@ async def opened(
         with FileIO(writing, "w") as stdin, trio.fail_after(GUARD_S):
             chosen = use or settings(max_iterations=max_iterations)
             async with (
-                open_session(RULES, tools=[wait, quick], use=chosen) as session,
+                open_session(RULES, tools=[wait, quick, *ASKING_TOOLS], use=chosen) as session,
                 trio.open_nursery() as nursery,
             ):
                 stage = Headless(session, paths, stdin)
@@ -1155,3 +1162,119 @@ async def test_a_handler_can_be_edited_while_the_chain_runs(tmp_path: Path) -> N
             (file, "user: Handled: use B"),
         ]
         assert len([e for e in stage.session.of(events.Notice) if e.file]) == 2
+
+
+# --------------------------------------------------------------------------------------------------------- questions
+
+
+def answer(id: str, text: str) -> dict[str, str]:
+    return {"type": "answer", "id": id, "text": text}
+
+
+def decided(stage: Headless) -> list[tuple[str, str, str]]:
+    return [(e.id, e.decision, e.by) for e in stage.session.of(events.Answer)]
+
+
+@pytest.mark.spec("8", "stream-json input that is open")
+async def test_json_answers_a_question_and_a_line_never_does(tmp_path: Path) -> None:
+    async with opened(tmp_path, "change it", input="stream-json") as stage:
+        await stage.until("question", id="Q1")
+        stage.send(line("y", "l1"), line("@question y", "l2"), answer("Q2", "y"), {"type": "answer", "id": "Q1"})
+        await stage.until("line_refused", id="Q1")
+        await stage.until("line_queued", id="l1")
+        assert [(e.id, e.reason) for e in stage.session.of(events.LineRefused)][:2] == [
+            ("l2", 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'),
+            ("Q2", "there is no question Q2"),
+        ]
+        assert stage.session.chain.open_question == "Q1"
+        stage.send(answer("Q1", "y"))
+        await stage.until("question", id="Q2")
+        stage.send(answer("Q2", "no need"), answer("Q2", "y"))
+        await stage.until("line_refused", id="Q2", text="y")
+        await stage.end()
+        assert decided(stage) == [("Q1", "allowed", "user"), ("Q2", "refused", "user")]
+        told = [o for o in stage.objects if o["type"] in ("question", "answer")]
+        assert [o["type"] for o in told] == ["question", "answer"] * 2
+        assert told[0]["preview"] == "change a"
+
+
+async def test_at_the_end_of_its_input_nobody_can_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path, "change it", input="stream-json") as stage:
+        await stage.until("question", id="Q1")
+        assert await stage.end() == 0
+        assert decided(stage) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
+        assert "allow it with --allow change_file" in stage.last["result"]
+
+
+async def test_an_interrupt_in_json_withdraws_a_question(tmp_path: Path) -> None:
+    async with opened(tmp_path, "change it", input="stream-json") as stage:
+        await stage.until("question", id="Q1")
+        stage.send(INTERRUPT)
+        await stage.until("result")
+        assert await stage.end() == 130
+        assert decided(stage) == [("Q1", "withdrawn", "user")]
+
+
+@pytest.mark.spec("8", "@question, in a script or a pipe")
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_script_answers_in_its_order_each_once(tmp_path: Path, reads: bool) -> None:
+    says = ["@question y", "@question not that one", "@question left over"]
+    async with opened(tmp_path, "change it", says=says, reads=reads) as stage:
+        await stage.until("result")
+        assert await (stage.end() if reads else stage.ended()) == 3
+        assert decided(stage) == [("Q1", "allowed", "user"), ("Q2", "refused", "user")]
+        assert [o["text"] for o in stage.objects if o["type"] == "answer"] == ["", "not that one"]
+        assert stage.last["unsent"] == ["@question left over"]
+
+
+async def test_when_a_script_has_no_more_answers_and_nobody_else_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path, "change it", says=["@question y"], reads=False) as stage:
+        assert await stage.ended() == 0
+        assert decided(stage) == [("Q1", "allowed", "user"), ("Q2", "refused", "nobody")]
+
+
+async def test_a_pipe_that_is_open_may_still_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.send("which one")
+        await stage.until("question", id="Q1")
+        stage.send("not an answer", "@question 2", "@question 1")
+        await stage.until("answer", id="Q1")
+        await stage.until("result")
+        stage.send("which one now")
+        await stage.until("answer", id="Q2")
+        await stage.until("result", count=2)
+        assert await stage.end() == 0
+        assert [(e.text, e.by) for e in stage.session.of(events.Answer)] == [("right", "user"), ("left", "user")]
+        assert stage.states["not an answer"] == "delivered"
+
+
+@pytest.mark.spec("8", "nobody, or the last of these has gone")
+async def test_without_anybody_there_is_no_waiting(tmp_path: Path) -> None:
+    async with opened(tmp_path, "which one", reads=False, output="text") as stage:
+        assert await stage.ended() == 0
+        assert stage.stdout == "Nobody can be asked; decide, and say what you assumed.\n"
+        assert "❓ Q1 Which?" in stage.stderr
+        assert "✗ Q1 refused, since nobody can be asked" in stage.stderr
+
+
+async def test_a_question_does_not_wait_for_lines_that_wait_for_it(tmp_path: Path) -> None:
+    """Input that is held back for want of room brings no answer."""
+    async with opened(tmp_path, input="stream-json", is_checked=False) as stage:
+        stage.send(line("which one"))
+        await stage.until("question", id="Q1")
+        async with trio.open_nursery() as nursery:
+            lines = [line(f"line {n}") for n in range(1_100)]
+            nursery.start_soon(trio.to_thread.run_sync, stage.send, *lines)
+            await stage.until("answer", id="Q1")
+        assert decided(stage) == [("Q1", "refused", "nobody")]
+        stage.send(line("stop"))
+        await stage.end()
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_at_a_question_withdraws_it(tmp_path: Path, signal_: signal.Signals) -> None:
+    async with opened(tmp_path, "change it") as stage:
+        await stage.until("question", id="Q1")
+        os.kill(os.getpid(), signal_)
+        assert await stage.ended() == (143 if signal_ == signal.SIGTERM else 130)
+        assert decided(stage) == [("Q1", "withdrawn", "user")]

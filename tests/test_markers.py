@@ -95,6 +95,23 @@ SPEC = {
         pause_turn
         a reply without content
     """,
+    "8: who answers": """
+        a terminal whose editor is up
+        stream-json input that is open
+        @question, in a script or a pipe
+        nobody, or the last of these has gone
+    """,
+    "8: questions": """
+        one is open at a time, and the first answer counts
+        an answer is no line
+        y, a, n, or any other text
+        a number, an option, or any other text
+        what the configuration answers
+        the clocks stand still
+        stops, urgent lines, interrupts and exits withdraw
+        approval holds for what was shown
+        a call starts when the answer is on disk
+    """,
     "7: ways to stop": """
         soft
         urgent

@@ -391,6 +391,18 @@ class Terminal:
             self._buffer.document = Document(text, len(text))
             self._begun_at = ""  # it was, before any question
 
+    def _is_answered(self, question: str) -> None:
+        """What is typed from now on does not answer this question, whenever the next rows are drawn."""
+        with self._lock:
+            if question == self._question:
+                self._question = ""
+            if question == self._next_question:
+                self._next_question = ""
+
+    def _empty(self) -> None:
+        self._buffer.reset()
+        self._begun_at = None
+
     def _set_lines(self, lines: Sequence[str], column: int) -> None:
         above = "".join(f"{line}\n" for line in lines[:-1])
         self._buffer.document = Document(above + lines[-1], len(above) + column)
@@ -407,14 +419,16 @@ class Terminal:
             # What came back above the text was begun before any question.
             line_at = at if len(lines) == 1 else ""
             answer = self._offer(lines[0], urgency=urgency, at=line_at)
-            if answer != "accepted":
+            if answer == "answered":
+                self._is_answered(line_at)
+            elif answer != "accepted":
                 break
             line = lines.pop(0)
             if not line_at:
                 self._remember(line)
         if not lines:
             self._back = []
-            self._buffer.reset()
+            self._empty()
         elif answer in ("keep", "gone") and len(lines) == 1:
             self._back = []
             self._kept = lines[0]
@@ -507,7 +521,7 @@ class Terminal:
         def _interrupt(event: KeyPressEvent) -> None:
             has_text = bool(self._buffer.text)
             if self._ask(lambda listener: listener.ctrl_c(has_text=has_text), False):
-                self._buffer.reset()
+                self._empty()
 
         @keys.add("c-d", filter=in_editor & is_empty)
         def _end(event: KeyPressEvent) -> None:

@@ -11,9 +11,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from chain.lines.parse import Urgency
 
-Acceptance: TypeAlias = Literal["accepted", "keep", "later", "gone"]
-"""What happened to a line: accepted; kept in the editor to be corrected; kept there to be sent again later as it is;
-kept there since the question that it was to answer has gone, and a line from now on."""
+Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "later", "gone"]
+"""What happened to a line: accepted, as it is or as an answer; kept in the editor to be corrected; kept there to be
+sent again later as it is; kept there since the question that it was to answer has gone, and a line from now on."""
 
 
 class Listener(Protocol):

@@ -27,7 +27,7 @@ import pyte
 from .emulator import Emulator
 from .program import environ, gates
 
-DEADLINE_S = 120.0
+DEADLINE_S = 10.0
 """Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
 
 TICK_S = 0.02
@@ -47,6 +47,7 @@ _MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mo
     2004: "bracketed paste",
 }
 _CURSOR_SHOWN = 25
+_PROMPT = re.compile(r"(>|Q\d+\?) ")
 
 
 Condition: TypeAlias = "Callable[[Screen], object] | str"
@@ -143,15 +144,22 @@ class Screen:
 
     @property
     def editor(self) -> str | None:
-        """The text at the prompt: from the last row with a ``>`` to the toolbar. ``None`` without a prompt."""
+        """The text at the prompt: from the last row with a ``>`` or ``Q1?`` to the toolbar. ``None`` without one."""
         found = self._below_prompt()
         if found is None:
             return None
-        first = found[0].removeprefix(">").removeprefix(" ")
-        text = "\n".join([first, *(row.removeprefix("  ") for row in found[1:-1])])
+        sign = self.prompt
+        first = found[0].removeprefix(sign).removeprefix(" ")
+        text = "\n".join([first, *(row.removeprefix(" " * (len(sign) + 1)) for row in found[1:-1])])
         # Blank rows at the end are of the text only as far as the cursor has come.
         rows = max(1, self.cursor[0] - (len(self._used()) - len(found)) + 1)
         return text if text.count("\n") < rows else _without_blank_rows(text, rows)
+
+    @property
+    def prompt(self) -> str:
+        """The sign of the prompt: ``>``, or ``Q1?`` where an answer is expected; empty without a prompt."""
+        found = _PROMPT.match(f"{(self._below_prompt() or [''])[0]} ")
+        return "" if found is None else found[1]
 
     @property
     def toolbar(self) -> str:
@@ -161,7 +169,7 @@ class Screen:
 
     def _below_prompt(self) -> list[str] | None:
         rows = self._used()
-        start = next((n for n in range(len(rows) - 1, -1, -1) if f"{rows[n]} ".startswith("> ")), None)
+        start = next((n for n in range(len(rows) - 1, -1, -1) if _PROMPT.match(f"{rows[n]} ")), None)
         return None if start is None else rows[start:]
 
     def _used(self) -> list[str]:

@@ -108,7 +108,7 @@ def screen(ahead: Ahead) -> Iterator[Screen]:
 
 def idle(screen: Screen) -> Screen:
     """Wait for an empty prompt with nothing to do."""
-    return screen.until(lambda s: s.editor == "" and "idle" in s.toolbar)
+    return screen.until(lambda s: s.prompt == ">" and s.editor == "" and "idle" in s.toolbar)
 
 
 def send(screen: Screen, *lines: str) -> Screen:
