@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -394,3 +394,49 @@ async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, auto
             await session.chain.wait_idle()
             check(session, limit)
             assert session.of(events.Result)[0].iterations <= limit
+
+
+# ------------------------------------------------------------------- questions, and what the user does at every moment
+
+Answering = list[tuple[float, str | None]]
+
+CHANGE, DIG = ToolCall("a", "change_file", {"path": "b"}), ToolCall("c", "dig", {})
+WHICH = ToolCall("d", "ask_user_question", {"question": "Which?", "options": ["left", "right"]})
+ASK = Step((Text("I ask."), CHANGE, ToolCall("b", "slow", {}), ToolCall("e", "danger", {})))
+
+WITH_QUESTIONS: dict[str, tuple[list[Step], Answering]] = {
+    "allowed": ([ASK, FINAL], [(1, "y"), (1, "y")]),
+    "allowed, then refused": ([ASK, FINAL], [(0, "y"), (1, "not that")]),
+    "always": ([Step((CHANGE, replace(CHANGE, id="f"), DIG)), FINAL], [(1, "a"), (0, "a"), (1, "y")]),
+    "never answered": ([ASK, FINAL], [(1, "y"), (0, None)]),
+    "a choice": ([Step((WHICH,)), LOOK, FINAL], [(1, "2")]),
+    "choices side by side": ([Step((WHICH, replace(WHICH, id="g"), DIG)), FINAL], [(1, "1"), (1, "no idea"), (1, "n")]),
+    "in the middle of the work": ([Step((DIG, ToolCall("h", "watch", {}))), FINAL], [(1, "y"), (1, "n")]),
+}
+
+
+async def play_questions(name: str, moment: int, line: str) -> int:
+    """Play a scenario with something done at a moment; how many moments there were."""
+    drawn, answers = WITH_QUESTIONS[name]
+    async with open_session(RandomModel(list(drawn)), tools=[*TOOLS, *ASKING_TOOLS]) as session:
+        async with trio.open_nursery() as nursery:
+            with session.chain.answering():
+                session.chain.listen(Replies(session, list(answers), nursery))
+                acts = Acts(session, [(moment, line)])
+                session.chain.listen(acts)
+                session.chain.submit("Do the task")
+                acts.at_once()
+                with trio.move_on_after(1e6):
+                    await wait_quiet(session)
+            await wait_quiet(session)
+        check(session, 20)
+        return len(session.events)
+
+
+@pytest.mark.parametrize(
+    "line", ["use the other file", "!at once", "!!now", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
+)
+@pytest.mark.parametrize("name", WITH_QUESTIONS)
+async def test_a_line_at_every_moment_of_a_question(name: str, line: str, autojump_clock: MockClock) -> None:
+    for moment in range(await play_questions(name, -1, line) + 1):
+        await play_questions(name, moment, line)
