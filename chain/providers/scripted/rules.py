@@ -45,7 +45,8 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
 ``\Z`` those of the text. Templates: ``${name}``, ``${name:-instead}`` for an empty value, ``${name|6}`` right-aligned
-in 6 columns, ``${name|number}`` as a number in a tool's input, and ``$$`` for a dollar sign. The names are
+in 6 columns, ``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$``
+for a dollar sign. The names are
 
 - ``0``, ``1``, ... and the named groups of the conditions (the numbers are those of the first of interruption, result,
   user, tail, system that the rule has), and of the item in a ``row`` or a ``for_each``;
@@ -123,10 +124,12 @@ class Template:
         """The text."""
         return "".join(part if isinstance(part, str) else part.fill(names) for part in self.parts)
 
-    def value(self, names: Mapping[str, str]) -> str | int | float:
-        """The text, or a number where the template is ``${name|number}`` alone and the value is a number."""
+    def value(self, names: Mapping[str, str]) -> str | int | float | list[str]:
+        """The text; where the template is one slot alone, a number or a list if that says so and the value is one."""
         text = self.fill(names)
         match self.parts:
+            case (Slot(form="list"),):
+                return [line for line in text.split("\n") if line.strip()]
             case (Slot(form="number"),) if number := NUMBER.fullmatch(text.strip()):
                 return float(text) if number[1] else int(text)
             case _:
