@@ -42,9 +42,10 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
-from chain.lines.parse import Urgency, is_stop
+from chain.lines.parse import Urgency
 from chain.threads import Threads
 from cli.screen import tty
+from cli.screen.draft import Draft
 from cli.screen.protocol import Acceptance, Listener
 from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
 from cli.show.text import cut
@@ -100,14 +101,8 @@ class Terminal:
         self._rows: list[str] = []
         self._tail = self._next_tail = ""
         self._last: deque[str] = deque(maxlen=KEPT)
-        self._back: list[str] = []
-        """The lines that came back to the top of the editor, unchanged."""
-        self._kept = ""
-        """The text that was last refused and has to be corrected."""
-        self._question = self._next_question = ""
-        """The question that is open, as far as the screen shows it."""
-        self._begun_at: str | None = None
-        """The question at which the text was begun, empty for none; ``None`` while there is no text."""
+        self._draft = Draft()
+        self._next_question = ""
         self._is_scheduled = False
         self._is_open = False
         self._is_closing = False
@@ -139,7 +134,7 @@ class Terminal:
         self._buffer = self._session.default_buffer
         # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
         self._buffer.accept_handler = lambda buffer: self._submit(urgency="next")
-        self._buffer.on_text_changed += lambda _: self._note_begin()
+        self._buffer.on_text_changed += lambda buffer: self._draft.changed(buffer.text)
         # A pasted file must not fill the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
@@ -309,7 +304,7 @@ class Terminal:
 
     def _draw_again_if_due(self) -> None:
         with self._lock:
-            is_due = bool(self._rows) or self._next_tail != self._tail or self._next_question != self._question
+            is_due = bool(self._rows) or self._next_tail != self._tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
         if is_due:
             self._draw_now_and_rest()
@@ -324,7 +319,7 @@ class Terminal:
             # a question that is not on the screen yet.
             shrinks = self._tail.count("\n") > self._next_tail.count("\n")
             self._tail = self._next_tail
-            self._question = self._next_question
+            self._draft.question = self._next_question
             self._last.extend(rows)
         app, output = self._app, self._output
         if app.is_running and not app.is_done:
@@ -341,67 +336,37 @@ class Terminal:
 
     def _message(self) -> StyleAndTextTuples:
         above = [("", f"{self._tail}\n")] if self._tail else []
-        return [*above, ("class:prompt", f"{self._at}? " if self._at else PROMPT)]
-
-    @property
-    def _at(self) -> str:
-        """The question that what is typed answers, or will."""
-        return self._question if self._begun_at is None else self._begun_at
-
-    def _note_begin(self) -> None:
-        """Note at which question a text is begun. What came back above it was begun before."""
-        if not self._lines()[-1]:
-            self._begun_at = None
-        elif self._begun_at is None:
-            self._begun_at = self._question
+        return [*above, ("class:prompt", f"{self._draft.at}? " if self._draft.at else PROMPT)]
 
     def _toolbar(self) -> str:
         width = self._output.get_size().columns
         state = self._buffer.complete_state
         if state is not None and len(state.completions) > 1:
             return cut("  ".join(completion.text for completion in state.completions), width, "")
-        return self._listener.toolbar(width, self._buffer.text, self._at) if self._listener is not None else "starting"
+        if self._listener is None:
+            return "starting"
+        return self._listener.toolbar(width, self._buffer.text, self._draft.at)
 
     def _completions(self, text: str) -> Sequence[str]:
         nothing: Sequence[str] = ()
         return self._ask(lambda listener: listener.completions(text), nothing)
 
-    def _lines(self) -> list[str]:
-        """The text as lines: those that came back and were not changed are lines of their own again."""
-        rest, lines = self._buffer.text, []
-        for line in self._back:
-            if not rest.startswith(f"{line}\n"):
-                break
-            lines.append(line)
-            rest = rest[len(line) + 1 :]
-        return [*lines, rest]
-
     def _put_above(self, text: str) -> None:
         """Put a line above what is being typed, and below others that came back before."""
-        typed, *above = reversed(self._lines())
-        self._back = [*reversed(above), text]
-        before = len(self._buffer.text) - len(typed)
-        column = max(self._buffer.cursor_position - before, 0)
-        self._set_lines([*self._back, typed], column)
+        typed = self._buffer.text
+        *_, rest = lines = self._draft.put_above(typed, text)
+        self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def _put_to_edit(self, text: str) -> None:
         if self._buffer.text:
             self._put_above(text)
         else:
             self._buffer.document = Document(text, len(text))
-            self._begun_at = ""  # it was, before any question
-
-    def _is_answered(self, question: str) -> None:
-        """What is typed from now on does not answer this question, whenever the next rows are drawn."""
-        with self._lock:
-            if question == self._question:
-                self._question = ""
-            if question == self._next_question:
-                self._next_question = ""
+            self._draft.is_no_answer()
 
     def _empty(self) -> None:
         self._buffer.reset()
-        self._begun_at = None
+        self._draft.cleared()
 
     def _set_lines(self, lines: Sequence[str], column: int) -> None:
         above = "".join(f"{line}\n" for line in lines[:-1])
@@ -409,51 +374,36 @@ class Terminal:
 
     def _submit(self, *, urgency: Urgency) -> bool:
         """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
-        if self._submit_stop():
+        if stop := self._draft.stop_in(self._buffer.text):
+            self._offer(stop[0], urgency="next", at="")
+            self._buffer.document = Document(stop[1], len(stop[1]))
             return True
-        lines = self._lines()
-        answer: Acceptance = "accepted"
+        lines, at = self._draft.lines(self._buffer.text), self._draft.at
         was_tall = "\n" in self._buffer.text
-        at = self._at
         while lines:
-            # What came back above the text was begun before any question.
-            line_at = at if len(lines) == 1 else ""
-            answer = self._offer(lines[0], urgency=urgency, at=line_at)
-            if answer == "answered":
-                self._is_answered(line_at)
-            elif answer != "accepted":
+            is_last = len(lines) == 1
+            answer = self._offer(lines[0], urgency=urgency, at=at if is_last else "")
+            if answer not in ("accepted", "answered"):
+                left = self._draft.left(lines, answer)
+                self._set_lines(left, len(left[-1]))
                 break
-            line = lines.pop(0)
-            if not line_at:
-                self._remember(line)
-        if not lines:
-            self._back = []
-            self._empty()
-        elif answer in ("keep", "gone") and len(lines) == 1:
-            self._back = []
-            self._kept = lines[0]
-            self._set_lines(lines, len(lines[0]))
+            if answer == "answered":
+                self._is_answered(at)
+            if not (is_last and at):
+                self._remember(lines[0])
+            del lines[0]
         else:
-            # What is typed next will be a line of its own.
-            self._back = lines if lines[-1] else lines[:-1]
-            self._set_lines([*self._back, ""], 0)
-        if answer == "gone":
-            self._begun_at = ""
+            self._empty()
         if was_tall:
             self._redraw_at_its_height()
         return True
 
-    def _submit_stop(self) -> bool:
-        """Submit a stop that was typed after text that could not be sent: a stop must always work."""
-        text = self._buffer.text
-        for before in (self._kept, "".join(f"{line}\n" for line in self._lines()[:-1])):
-            typed = text.removeprefix(before)
-            if before and typed != text and is_stop(typed):
-                self._offer(typed, urgency="next", at="")
-                self._buffer.document = Document(before, len(before))
-                return True
-        self._kept = ""
-        return False
+    def _is_answered(self, question: str) -> None:
+        """What is typed from now on does not answer this question, whenever the next rows are drawn."""
+        with self._lock:
+            if self._next_question == question:
+                self._next_question = ""
+        self._draft.question = ""
 
     def _offer(self, line: str, *, urgency: Urgency, at: str) -> Acceptance:
         otherwise: Acceptance = "later"
