@@ -192,7 +192,8 @@ class _Shell:
         if self.rules.sandbox == "off":
             return None
         held = protections(self.rules, found)
-        writable = [str(workspace), str(self.guard.folder), *map(str, self.rules.writable), *fence.DEVICES]
+        own = [workspace, self.guard.folder, *self.rules.writable]
+        writable = [*(str(each.absolute()) for each in own), *fence.DEVICES]
         return Fence(
             writable=writable if "writes" in held else None,
             network="network" in held,

@@ -102,6 +102,14 @@ async def test_the_folder_is_one_of_the_workspace(shell_: Shell) -> None:
     assert await shell_.run("pwd") == f"{shell_.workspace}\nexit code 0"
 
 
+async def test_all_of_a_workspace_may_be_written_also_if_its_path_is_relative(
+    shell_: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shell_.workspace.parent)
+    shell_.workspace = Path("work")
+    assert await shell_.run("touch one ../two && ls ..", workdir="docs") == "docs\nfile\ntwo\nexit code 0"
+
+
 async def test_sh_where_there_is_no_bash(shell_: Shell) -> None:
     shell_.environ["PATH"] = ""
     assert await shell_.run('test -z "$BASH_VERSION" && echo $((1 + 1)) $0') == "2 /bin/sh\nexit code 0"
