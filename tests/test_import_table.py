@@ -57,6 +57,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
     "chain.tools.grep": set(),  # also runs as a program of its own
+    "chain.tools.fence": set(),  # this and the next two are the guard, a program of its own
+    "chain.tools.keeper": {"chain.tools.fence"},
+    "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
+    "chain.tools.output": set(),
     "chain.tools.paths": {"chain.errors", "chain.tools.grep"},
     "chain.tools.diff": PURE,
     "chain.tools.replace": {"chain.tools.grep"},

@@ -1,0 +1,96 @@
+"""What a command writes: decoded as it comes, kept in bounded memory, and shown in bounded portions. Pure."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+
+KEPT = 1_000_000
+"""Characters that are kept of the beginning, and of the end: far more than any result has, far less than the memory."""
+
+SHOWN = 4_000
+"""Characters of one report to people: several screens, of which nobody reads more while more comes."""
+
+
+class Tail:
+    """The last characters of a text that comes in pieces, and how many there were before them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: deque[str] = deque()
+        self._held = 0
+        self.left_out = 0
+
+    def add(self, text: str) -> None:
+        """Take more of the text; what is no longer among the last characters is dropped, a piece at a time."""
+        if not text:
+            return
+        self._pieces.append(text)
+        self._held += len(text)
+        while self._held - len(self._pieces[0]) >= self._limit:
+            dropped = len(self._pieces.popleft())
+            self._held -= dropped
+            self.left_out += dropped
+
+    def text(self) -> str:
+        """The last characters; ``left_out`` counts all others from now on."""
+        text = "".join(self._pieces)
+        if over := max(0, len(text) - self._limit):
+            text = text[over:]
+            self.left_out += over
+        self._pieces = deque([text] if text else [])
+        self._held = len(text)
+        return text
+
+
+class Output:
+    """The output of one command: bytes in, the text of the result and what people have not seen yet out."""
+
+    def __init__(self, kept: int = KEPT, shown: int = SHOWN) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = kept
+        self._head: list[str] = []
+        self._room = kept
+        self._tail = Tail(kept)
+        self._shown = shown
+        self._unseen = Tail(shown)
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take what the command wrote next, of any size, cut anywhere."""
+        self._add(self._decoder.decode(chunk))
+
+    def end(self) -> None:
+        """Say that nothing follows: half a character at the end counts as a broken one."""
+        self._add(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        """All of it or, of a long one, its beginning and its end, with a row between that counts what is missing."""
+        tail = self._tail.text()
+        if not self._tail.left_out:
+            return "".join(self._head) + tail
+        return f"{''.join(self._head)}\n[{self._tail.left_out:,} of {self._size:,} characters left out]\n{tail}"
+
+    @property
+    def note(self) -> str:
+        """A sentence about what was not kept, for the end of a result whose middle is cut once more; else empty."""
+        self._tail.text()
+        left_out = self._tail.left_out
+        return f"The output had {self._size:,} characters; {left_out:,} of them were not kept." if left_out else ""
+
+    def unseen(self) -> str:
+        """What people have not seen: whole rows while there are any. Of a flood it is the end, and says so."""
+        text, left_out = self._unseen.text(), self._unseen.left_out
+        cut = text.rfind("\n") + 1 or len(text)
+        self._unseen = Tail(self._shown)
+        self._unseen.add(text[cut:])
+        return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]
+
+    def _add(self, text: str) -> None:
+        self._size += len(text)
+        self._unseen.add(text)
+        if self._room and text:
+            self._head.append(text[: self._room])
+            text = text[self._room :]
+            self._room -= len(self._head[-1])
+        self._tail.add(text)

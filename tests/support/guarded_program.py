@@ -1,0 +1,98 @@
+"""A program that holds a guard, with a command for each way to get away from it: ``HOW MARK``, on the command line.
+
+It writes the folder for temporary files, then ``up`` once all commands have started what is to get away, then ``over``
+once all of their calls have ended, and ends with its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``;
+with ``fenced`` as a third argument the commands are fenced in as far as the machine allows. It imports nothing of the
+tests: the Python of another user need not have what they need.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from chain.errors import ToolError
+from chain.tools import fence
+from chain.tools.processes import Guard
+
+STAYS = "sh -c 'echo > $PIPE; exec sleep 1000'"
+"""What gets away: it says in a pipe that it is there."""
+
+WAYS = {
+    "setsid": f"setsid {STAYS} &",
+    "nohup": f"nohup {STAYS} >/dev/null 2>&1 & disown",
+    "two forks": f"( ( setsid {STAYS} & ) & );",
+    "in the background": f"{STAYS} &",
+    "kills its keeper": f"(setsid {STAYS} &); read x < $PIPE; kill -9 $PPID;",
+    "stops its keeper": f"(setsid {STAYS} &); read x < $PIPE; kill -STOP $PPID;",
+}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+async def run(how: str, mark: str, is_fenced: bool, clock: MockClock) -> None:
+    guard = Guard()
+    say(str(guard.folder))
+    held = fence.probe()
+    box = fence.Fence(
+        [str(guard.folder), *fence.DEVICES] if held.writes else None, held.network, held.signals, held.namespace
+    )
+    left = set(WAYS)
+    over = 0
+    all_up = trio.Event()
+
+    async def start(way: str) -> None:
+        nonlocal over
+        command = f"export PIPE=$(mktemp -u); mkfifo $PIPE; {WAYS[way]} "
+        command += "echo up; " if "read" in WAYS[way] else "read x < $PIPE; echo up; "
+        output = bytearray()
+
+        def on_output(chunk: bytes) -> None:
+            output.extend(chunk)
+            if b"up\n" in output:
+                is_up(way)
+
+        try:
+            await guard.run(
+                ["bash", "-c", command + ("" if how == "end" else "sleep 1000")],
+                cwd=Path("/"),
+                env={"PATH": os.environ["PATH"], "TMPDIR": str(guard.folder), "MARK": mark},
+                on_output=on_output,
+                timeout_s=500,
+                fence=box if is_fenced else None,
+            )
+        except ToolError:
+            is_up(way)  # its keeper is gone
+        over += 1
+
+    def is_up(way: str) -> None:
+        left.discard(way)
+        if not left:
+            all_up.set()
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            for way in WAYS:
+                nursery.start_soon(start, way)
+            with trio.fail_after(60):
+                await all_up.wait()
+            say("up")
+            if how == "timeout":
+                clock.jump(501)
+            elif how == "cancel":
+                scope.cancel()
+    say("over")
+    await trio.to_thread.run_sync(sys.stdin.read)
+    await guard.close()
+
+
+if __name__ == "__main__":
+    clock = MockClock(rate=1)
+    trio.run(run, sys.argv[1], sys.argv[2], "fenced" in sys.argv, clock, clock=clock)

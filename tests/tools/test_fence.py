@@ -1,0 +1,257 @@
+"""The fence: what it refuses, and that work goes on in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.house import ROOT
+from support.processes import DEADLINE_S, NOBODY, as_user, python_of
+
+from chain.tools import fence
+from chain.tools.fence import Fence, Protections
+from chain.tools.processes import Guard
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fence is for Linux")
+
+HELD = fence.probe() if sys.platform == "linux" else Protections()
+USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
+
+needs_writes = pytest.mark.skipif(not HELD.writes, reason="this machine cannot refuse writes")
+needs_network = pytest.mark.skipif(not HELD.network, reason="this machine cannot refuse sockets")
+needs_signals = pytest.mark.skipif(not HELD.signals, reason="this machine cannot refuse signals")
+needs_namespace = pytest.mark.skipif(not HELD.namespace, reason="this machine has no PID namespaces")
+
+
+class Yard:
+    """A workspace with a fence around it, and what lies outside."""
+
+    def __init__(self, folder: Path, guard: Guard) -> None:
+        self.work, self.outside, self.guard = folder / "work", folder / "outside", guard
+        self.work.mkdir()
+        self.outside.mkdir()
+        (self.outside / "kept").write_text("kept\n")
+        writable = (str(self.work), str(guard.folder), "/no/such/folder", *fence.DEVICES) if HELD.writes else None
+        self.fence = Fence(writable, HELD.network, HELD.signals, HELD.namespace)
+
+    async def run(self, command: str, fence: Fence | None = None) -> tuple[int | None, str]:
+        got = bytearray()
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.outside), "TMPDIR": str(self.guard.folder)}
+        ended = await self.guard.run(
+            ["bash", "-c", command],
+            cwd=self.work,
+            env={
+                **env,
+                "PYTHON": sys.executable,
+                "OUT": str(self.outside),
+                "OURS": str(os.getpid()),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
+            on_output=got.extend,
+            timeout_s=DEADLINE_S,
+            fence=fence or self.fence,
+        )
+        return ended.code, os.fsdecode(bytes(got))
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    guard = Guard()
+    yield Yard(tmp_path, guard)
+    await guard.close()
+
+
+# -------------------------------------------------------------------------------------------------- what is refused
+
+
+@needs_writes
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > $OUT/new",
+        "echo x >> $OUT/kept",
+        ": > $OUT/kept",
+        "truncate -s 0 $OUT/kept",
+        "rm -f $OUT/kept",
+        "mv $OUT/kept .",
+        "mkdir $OUT/folder",
+        "ln -s x $OUT/link",
+        "mkfifo $OUT/pipe",
+        "touch mine && mv mine $OUT/",
+        "touch mine && ln mine $OUT/mine",
+        "ln $OUT/kept mine && echo x > mine",
+        "ln -s $OUT/kept link && echo x > link",
+        "mknod disk b 259 0 && exec 3<>disk",
+        "mount -t tmpfs none $OUT",
+        "unshare -Urm mount -t tmpfs none $OUT && touch $OUT/new",
+    ],
+)
+async def test_writes_outside(yard: Yard, command: str) -> None:
+    before = sorted(yard.outside.iterdir()), (yard.outside / "kept").read_text()
+    for namespace in {False, HELD.namespace}:
+        code, said = await yard.run(command, yard.fence._replace(namespace=namespace))
+        assert code, said
+        assert (sorted(yard.outside.iterdir()), (yard.outside / "kept").read_text()) == before
+
+
+SOCKETS = """
+import ctypes, socket
+for family in range(50):
+    for kind in (1, 2, 3):
+        try:
+            socket.socket(family, kind)
+        except PermissionError:
+            continue
+        raise SystemExit(f"family {family}, kind {kind}")
+libc = ctypes.CDLL(None, use_errno=True)
+ring = ctypes.create_string_buffer(120)
+assert libc.syscall(425, 8, ring) == -1 and ctypes.get_errno() in (13, 38), "io_uring"
+assert libc.syscall(0x40000000 + 41, 1, 1, 0) == -1, "x32"
+one, other = socket.socketpair()
+one.send(b"pair")
+print(other.recv(4))
+"""
+
+
+@needs_network
+async def test_sockets_of_all_kinds_but_a_pair(yard: Yard) -> None:
+    (yard.work / "sockets.py").write_text(SOCKETS)
+    assert await yard.run("$PYTHON sockets.py") == (0, "b'pair'\n")
+
+
+@needs_network
+async def test_the_network_alone_may_be_left_open(yard: Yard) -> None:
+    command = "$PYTHON -c 'import socket; socket.socket(); socket.socket(socket.AF_UNIX)'"
+    assert await yard.run(command, yard.fence._replace(network=False)) == (0, "")
+    code, _ = await yard.run("echo x > $OUT/new", yard.fence._replace(network=False))
+    assert bool(code) == HELD.writes
+
+
+@needs_signals
+@pytest.mark.parametrize("command", ["kill -0 $OURS", "kill -TERM $OURS", "kill -9 $PPID; kill -0 $PPID"])
+async def test_signals_to_the_outside(yard: Yard, command: str) -> None:
+    code, said = await yard.run(command, yard.fence._replace(namespace=False))
+    assert code
+    assert "not permitted" in said
+
+
+@needs_signals
+async def test_signals_to_all_reach_only_its_own(yard: Yard) -> None:
+    """Else this test would not come to its end."""
+    unprivileged = yard.fence._replace(namespace=False)
+    code, _ = await yard.run("sleep 1000 & trap '' TERM; kill -TERM -1; wait; echo", unprivileged)
+    assert code == 0
+
+
+@needs_writes
+async def test_tracing_reaches_only_its_own(yard: Yard) -> None:
+    trace = "import ctypes, os; raise SystemExit(ctypes.CDLL(None).ptrace(16, int(os.environ['OURS']), 0, 0) == 0)"
+    code, _ = await yard.run(f'$PYTHON -c "{trace}"', yard.fence._replace(namespace=False))
+    assert code == 0
+
+
+@needs_writes
+async def test_the_environment_of_the_chain_and_its_guard_cannot_be_read(yard: Yard) -> None:
+    """It has the keys that a command's own has not."""
+    code, said = await yard.run("cat /proc/$OURS/environ /proc/$PPID/environ", yard.fence._replace(namespace=False))
+    assert code
+    assert said.count("Permission denied") == 2
+
+
+@needs_namespace
+async def test_its_processes_are_all_that_it_sees_in_a_namespace(yard: Yard) -> None:
+    code, said = await yard.run('ls -d /proc/[0-9]*; test /proc/self/exe -ef /proc/$$/exe; echo "$$"')
+    *seen, own = said.split()
+    assert code == 0
+    assert own == "2"
+    assert len(seen) <= 4
+
+
+@needs_writes
+async def test_a_terminal_is_refused(yard: Yard) -> None:
+    code, said = await yard.run("echo > /dev/ptmx")
+    assert code
+    assert "Permission denied" in said
+
+
+# ------------------------------------------------------------------------------------------------------- what works
+
+
+WORK = {
+    "files": "mkdir -p a/b && echo x > a/b/c && mv a/b/c a/d && ln a/d e && rm -r a && truncate -s 0 e && cat e",
+    "moves between its folders": "echo x > $TMPDIR/x && mv $TMPDIR/x . && mv x $TMPDIR/y",
+    "devices": "echo x > /dev/null && head -c 4 /dev/urandom > /dev/zero && echo > /dev/stderr && echo > /dev/fd/1",
+    "here-documents": "cat <<X\n$(seq 20000)\nX",
+    "process substitution": "diff <(seq 3) <(seq 3) && seq 3 | tee >(cat > seen) >/dev/null && cat <<< x",
+    "pipes and jobs": "mkfifo p; (echo hi > p) & cat p; wait; sleep 1000 & kill $!; wait $!; test $? = 143",
+    "git": "git init -q . && echo x > f && git add f && git -c user.name=a -c user.email=b@c commit -qm m; git status",
+    "gcc": "printf 'int main(void){return 0;}' > m.c && gcc m.c -o m && ./m",
+    "pytest": 'printf \'def test(tmp_path): (tmp_path / "x").write_text("")\' > test_x.py && '
+    "$PYTHON -m pytest -q -p no:xdist -p no:trio test_x.py",
+    "a pool": "$PYTHON -c 'import multiprocessing as m; print(m.get_context(\"fork\").Pool(2).map(abs, [-1, 2]))'",
+    "shared memory": "$PYTHON -c 'from multiprocessing.shared_memory import SharedMemory as M; "
+    "m = M(create=True, size=9); m.close(); m.unlink()'",
+    "an event loop": "$PYTHON -c 'import asyncio; asyncio.run(asyncio.create_subprocess_exec(\"true\"))'",
+    "temporary files": "$PYTHON -c 'import tempfile; tempfile.NamedTemporaryFile(); tempfile.mkdtemp()'",
+    "names of users": "id && ls -l /",
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize("namespace", [False, True])
+async def test_work_goes_on_in_it(yard: Yard, name: str, namespace: bool) -> None:
+    if (name in ("git", "gcc")) and not shutil.which(name):
+        pytest.skip(f"no {name} here")
+    code, said = await yard.run(WORK[name], yard.fence._replace(namespace=namespace and HELD.namespace))
+    assert code == 0, said
+
+
+# ------------------------------------------------------------------------------------------------------------ probes
+
+
+def test_a_probe_says_what_holds_and_leaves_this_process_as_it_is() -> None:
+    assert fence.probe() == HELD
+    assert "NoNewPrivs:\t0" in Path("/proc/self/status").read_text()
+    assert "Seccomp:\t0" in Path("/proc/self/status").read_text() or os.environ.get("CI")
+    socket.socket().close()
+
+
+@pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
+def test_the_probe_runs_as_any_user(user: int) -> None:
+    python = python_of(user)
+    if python is None:
+        pytest.skip("no Python that another user may run")
+    done = subprocess.run(
+        [python, "-c", "from chain.tools import fence; print(fence.probe().writes)"],
+        capture_output=True,
+        check=True,
+        text=True,
+        **as_user(user),
+    )
+    assert done.stdout.strip() == str(HELD.writes)
+
+
+NO_LANDLOCK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from chain.tools import fence
+fence._landlock_abi = lambda: 2
+for each in fence.Fence(writable=()), fence.Fence(signals=True):
+    try:
+        fence.enter(each)
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+async def test_what_cannot_be_refused_is_an_error(yard: Yard) -> None:
+    """Nothing is dropped silently: a command whose fence cannot be put up does not run."""
+    (yard.work / "inner.py").write_text(NO_LANDLOCK)
+    code, said = await yard.run(f"$PYTHON inner.py {ROOT}")
+    assert (code, said.splitlines()) == (0, ["Landlock cannot refuse this here"] * 2)

@@ -1,0 +1,358 @@
+"""The tool that runs commands: what it gives, what it shows before, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from support.processes import marked
+from support.steered import Steered
+
+from chain.errors import ToolError
+from chain.messages import ToolCall
+from chain.plan import Plan
+from chain.tools import calling, fence, shell
+from chain.tools.fence import Protections
+from chain.tools.processes import Guard
+from chain.tools.registry import Registry
+from chain.tools.shell import ShellRules, environment, gaps, protections, shell_tools
+from chain.tools.tool import FunctionTool, Preview, ToolContext
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
+
+NOTHING, ALL = Protections(), Protections(True, True, True, True)
+
+
+class Shell:
+    """The tool in a workspace, with rules and a machine of the test's choice."""
+
+    def __init__(self, workspace: Path, guard: Guard) -> None:
+        self.workspace, self.guard = workspace, guard
+        self.said: list[str] = []
+        self.rules = ShellRules()
+        self.found: Protections | None = None
+        self.environ = dict(os.environ)
+        self.approved: Preview | None = None
+
+    @property
+    def tool(self) -> FunctionTool:
+        (made,) = shell_tools(self.guard, self.rules, self.environ, self.found)
+        assert isinstance(made, FunctionTool)
+        return made
+
+    def _context(self) -> ToolContext:
+        return ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
+
+    async def run(self, command: str, **input: Any) -> str:
+        return await self.tool.run(self._context(), {"command": command, **input})
+
+    async def preview(self, command: str, **input: Any) -> Preview:
+        shown = await calling.preview(
+            self.tool, ToolCall("t1", "shell", {"command": command, **input}), self._context()
+        )
+        assert shown is not None
+        return shown
+
+
+@pytest.fixture
+async def shell_(tmp_path: Path) -> AsyncIterator[Shell]:
+    (tmp_path / "work/docs").mkdir(parents=True)
+    (tmp_path / "work/file").write_text("x\n")
+    guard = Guard()
+    yield Shell(tmp_path / "work", guard)
+    await guard.close()
+
+
+# ----------------------------------------------------------------------------------------------------- what it gives
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("echo hi; echo there >&2", "hi\nthere\nexit code 0"),
+        ("printf hi; exit 3", "hi\nexit code 3"),
+        ("true", "exit code 0"),
+        ("echo hi; kill -9 $$", "hi\nkilled by SIGKILL"),
+        ("read x || echo no input", "no input\nexit code 0"),
+        ("[[ a == a ]] && echo bash", "bash\nexit code 0"),
+        ("printf 'a\\xffb\\n\\n'", "a\N{REPLACEMENT CHARACTER}b\n\nexit code 0"),
+        ("sleep 1000 & echo hi", "hi\nexit code 0"),
+    ],
+)
+async def test_its_result_is_the_output_and_how_it_ended(shell_: Shell, command: str, result: str) -> None:
+    assert await shell_.run(command) == result
+
+
+async def test_time_that_runs_out_is_an_error_with_the_output_so_far(shell_: Shell) -> None:
+    with pytest.raises(ToolError) as caught:
+        await shell_.run("echo begun; sleep 1000", timeout_s=0.3)
+    assert str(caught.value) == "begun\nstopped after 0.3 s, its time limit"
+
+
+async def test_the_folder_is_one_of_the_workspace(shell_: Shell) -> None:
+    assert await shell_.run("pwd", workdir="docs") == f"{shell_.workspace}/docs\nexit code 0"
+    assert await shell_.run("pwd") == f"{shell_.workspace}\nexit code 0"
+
+
+async def test_all_of_a_workspace_may_be_written_also_if_its_path_is_relative(
+    shell_: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shell_.workspace.parent)
+    shell_.workspace = Path("work")
+    assert await shell_.run("touch one ../two && ls ..", workdir="docs") == "docs\nfile\ntwo\nexit code 0"
+
+
+async def test_sh_where_there_is_no_bash(shell_: Shell) -> None:
+    shell_.environ["PATH"] = ""
+    assert await shell_.run('test -z "$BASH_VERSION" && echo $((1 + 1)) $0') == "2 /bin/sh\nexit code 0"
+
+
+async def test_output_is_reported_while_it_comes(shell_: Shell) -> None:
+    os.mkfifo(shell_.workspace / "go")
+    has_come = trio.Event()
+
+    def report(text: str) -> None:
+        shell_.said.append(text)
+        has_come.set()
+
+    context = dataclasses.replace(shell_._context(), report=report)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            shell_.tool.run, context, {"command": "echo one; read x < go; echo two; printf th; printf ree"}
+        )
+        await has_come.wait()
+        assert shell_.said == ["one\n"]
+        await trio.to_thread.run_sync((shell_.workspace / "go").write_text, "\n")
+    assert "".join(shell_.said) == "one\ntwo\nthree"
+
+
+async def test_a_flood_is_bounded_in_the_result_and_in_the_reports(shell_: Shell) -> None:
+    result = await shell_.run("head -c 20000000 /dev/zero | tr '\\0' '\\n' && echo the end")
+    assert len(result) < 2_100_000
+    assert "[18,000,008 of 20,000,008 characters left out]" in result
+    assert result.endswith(
+        "the end\nThe output had 20,000,008 characters; 18,000,008 of them were not kept.\nexit code 0"
+    )
+    assert sum(map(len, shell_.said)) < 1_000_000
+    assert shell_.said[-1].endswith("the end\n")
+
+
+async def test_a_cancelled_call_leaves_nothing(shell_: Shell) -> None:
+    mark = uuid.uuid4().hex
+    shell_.environ["MARK"] = mark
+    os.mkfifo(shell_.workspace / "up")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shell_.run, "setsid sh -c 'echo $$ > up; exec sleep 1000' & sleep 1000")
+            await trio.to_thread.run_sync((shell_.workspace / "up").read_text)
+            assert marked(mark)
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert marked(mark) == []
+
+
+async def test_a_long_command_is_run_and_one_that_is_too_long_is_not(shell_: Shell) -> None:
+    text = "x" * 100_000
+    assert await shell_.run(f"echo {text} | wc -c") == "100001\nexit code 0"
+    longest = "true ".ljust(shell.MAX_COMMAND, "x")
+    assert await shell_.run(longest) == "exit code 0"
+    with pytest.raises(ToolError, match="131,072 bytes, more than the 131,071"):
+        await shell_.run(f"{longest}x")
+
+
+# -------------------------------------------------------------------------------------------------- what it refuses
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({"command": " \n"}, "The command is empty"),
+    "a NUL": ({"command": "echo \0"}, "NUL"),
+    "half a character": ({"command": "echo \ud800"}, "does not fit its schema"),
+    "no time": ({"timeout_s": 0}, "timeout_s must be more than 0"),
+    "negative time": ({"timeout_s": -1}, "timeout_s must be more than 0"),
+    "very much time": ({"timeout_s": 3_601}, "at most 3,600 s, not 3601"),
+    "no such folder": ({"workdir": "dogs"}, "There is no dogs; did you mean docs?"),
+    "a file": ({"workdir": "file"}, "file is no folder"),
+    "up": ({"workdir": ".."}, "must not contain .."),
+    "absolute": ({"workdir": "/tmp"}, "absolute path"),
+    "a link out": ({"workdir": "out"}, "leads out of the workspace"),
+    "an unknown key": ({"cwd": "docs"}, "does not fit its schema"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_is_refused_is_told_in_a_sentence_and_not_run(shell_: Shell, name: str) -> None:
+    (shell_.workspace / "out").symlink_to("..")
+    changes, says = REFUSED[name]
+    input = {"command": "touch was-here", **changes}
+    for act in (shell_.run, shell_.preview):
+        with pytest.raises(ToolError) as caught:
+            await act(**input)
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert not (shell_.workspace / "was-here").exists()
+
+
+# ------------------------------------------------------------------------------------------------ what is shown before
+
+
+async def test_the_preview_is_the_command_and_where_and_how_long(shell_: Shell) -> None:
+    shell_.found = ALL
+    shown = await shell_.preview("git status\n# more")
+    assert (shown.text, shown.subject, shown.always) == ("git status\n# more", "git status\n# more", "subject")
+    assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\nls"
+    assert (await shell_.preview("ls", workdir="docs")).subject == "ls"
+
+
+async def test_its_digest_is_of_the_command_and_the_folder(shell_: Shell) -> None:
+    digests = [
+        (await shell_.preview(*command, **input)).digest
+        for command, input in [(["ls"], {}), (["ls -l"], {}), (["ls"], {"workdir": "docs"})]
+    ]
+    assert len(set(digests)) == 3
+    assert (await shell_.preview("ls", timeout_s=5)).digest == digests[0]
+
+
+async def test_what_was_allowed_is_what_is_run(shell_: Shell) -> None:
+    shell_.approved = await shell_.preview("echo hi")
+    assert await shell_.run("echo hi") == "hi\nexit code 0"
+    for command, input in [("echo ho", {}), ("echo hi", {"workdir": "docs"})]:
+        with pytest.raises(ToolError, match="not what was shown when it was allowed"):
+            await shell_.run(command, **input)
+    shell_.found = NOTHING
+    with pytest.raises(ToolError, match="not what was shown when it was allowed"):
+        await shell_.run("echo hi")
+
+
+def some(*names: str) -> Protections:
+    return Protections(**dict.fromkeys(names, True))
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "found", "held", "missing"),
+    [
+        ("auto", False, ALL, ("writes", "network", "signals"), ()),
+        ("auto", True, ALL, ("writes", "signals"), ()),
+        ("auto", False, NOTHING, (), ()),
+        ("auto", False, some("writes", "network"), ("writes", "network"), ()),
+        ("strict", False, ALL, ("writes", "network", "signals"), ()),
+        ("strict", True, some("writes", "signals"), ("writes", "signals"), ()),
+        ("strict", False, some("writes", "network"), None, ("signals",)),
+        ("strict", True, some("network"), None, ("writes", "signals")),
+        ("off", False, ALL, (), ()),
+        ("off", True, NOTHING, (), ()),
+    ],
+)
+async def test_which_protections_hold_on_which_machine(
+    shell_: Shell,
+    sandbox: Any,
+    network: bool,
+    found: Protections,
+    held: tuple[str, ...] | None,
+    missing: tuple[str, ...],
+) -> None:
+    shell_.rules, shell_.found = ShellRules(sandbox, network), found
+    if held is not None:
+        assert (await shell_.preview("ls")).protections == held
+        assert protections(shell_.rules, found) == held
+        assert len(gaps(shell_.rules, found)) == 3 - len(held)
+        return
+    for act in (shell_.preview, shell_.run):
+        with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.* to auto") as caught:
+            await act("touch was-here")
+        assert [name for name in ("writes", "network", "signals") if f"({name})" in str(caught.value)] == list(missing)
+    assert not (shell_.workspace / "was-here").exists()
+
+
+# ------------------------------------------------------------------------------------------------- what a command may
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: Any, tmp_path: Path) -> None:
+    shell_.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
+    (tmp_path / "more").mkdir()
+    held = (await shell_.preview("ls")).protections
+    assert held == (protections(shell_.rules, fence.probe()) if sandbox == "auto" else ())
+    await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
+    assert (shell_.workspace / "inside").exists()
+    assert (tmp_path / "more/new").exists()
+    assert (tmp_path / "outside").exists() == ("writes" not in held)
+    said = await shell_.run(f"{sys.executable} -c 'import socket; socket.socket()'; kill -0 {os.getpid()}")
+    assert ("PermissionError" in said) == ("network" in held)
+    assert said.endswith("exit code 0") == ("signals" not in held)
+
+
+async def test_on_a_machine_that_can_refuse_nothing_it_runs_all_the_same(shell_: Shell, tmp_path: Path) -> None:
+    shell_.found = NOTHING
+    assert await shell_.run(f"touch {tmp_path}/outside; echo $PPID") != ""
+    assert (tmp_path / "outside").exists()
+
+
+async def test_temporary_files_are_the_chain_s_in_a_fence(shell_: Shell) -> None:
+    shell_.environ["TMPDIR"] = "/somewhere"
+    assert await shell_.run("echo $TMPDIR") == f"{shell_.guard.folder}\nexit code 0"
+    shell_.rules = ShellRules("off")
+    assert await shell_.run("echo $TMPDIR") == "/somewhere\nexit code 0"
+
+
+def test_no_secret_and_nothing_of_the_chain_is_in_the_environment() -> None:
+    environ = {
+        "HOME": "/home/me",
+        "ANTHROPIC_API_KEY": "1",
+        "my_token": "2",
+        "DB_PASSWORD": "3",
+        "Client_Secret": "4",
+        "MY_PLACE": "5",
+        "GITHUB_TOKEN": "6",
+        "NPM": "7",
+        "CHAIN_TRACE": "8",
+        "CHAIN_KEY": "9",
+        "KEYS": "10",
+        "OTHER": "11",
+    }
+    rules = ShellRules(env=frozenset({"GITHUB_TOKEN", "CHAIN_KEY", "NPM"}), secrets=frozenset({"MY_PLACE", "NPM"}))
+    kept = environment(environ, rules)
+    assert sorted(kept) == ["GITHUB_TOKEN", "HOME", "KEYS", "NPM", "OTHER"]
+
+
+async def test_a_command_does_not_see_a_secret(shell_: Shell) -> None:
+    shell_.environ |= {"ANTHROPIC_API_KEY": "sesame", "PLACE": "open", "CHAIN_DOOR": "sesame"}
+    shell_.rules = ShellRules(secrets=frozenset({"PLACE"}))
+    said = await shell_.run("env")
+    assert "sesame" not in said
+    assert "PLACE" not in said
+
+
+# --------------------------------------------------------------------------------------------------------- as a tool
+
+
+async def test_it_needs_approval_and_bounds_its_time_itself(shell_: Shell) -> None:
+    (made,) = Registry.of(shell_tools(shell_.guard, shell_.rules, {}))
+    assert (made.name, made.needs_approval, made.read_only, made.timeout_s) == ("shell", True, False, math.inf)
+    assert made.input_schema["required"] == ["command"]
+    assert set(made.input_schema["properties"]) == {"command", "timeout_s", "workdir"}
+
+
+async def test_a_failing_command_is_no_error_result_and_a_timeout_is(shell_: Shell) -> None:
+    async def call(**input: Any) -> tuple[bool, str]:
+        rules = calling.Rules(timeout_s=0.001, result_limit=100)
+        result = await calling.run(shell_.tool, ToolCall("t1", "shell", input), shell_._context(), rules)
+        return result.is_error, result.text
+
+    assert await call(command="exit 1") == (False, "exit code 1")
+    assert await call(command="sleep 1000", timeout_s=0.2) == (True, "stopped after 0.2 s, its time limit")
+    is_error, text = await call(command="seq 1000; false")
+    assert not is_error
+    assert text.startswith("1\n2\n")
+    assert text.endswith("1000\nexit code 1")
+
+
+def test_off_linux_there_is_no_such_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert shell_tools(Guard(), ShellRules(), {}) == ()
