@@ -30,6 +30,7 @@ from chain.session.store import new_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.tools import allowances, calling
 from chain.tools.allowances import SUBJECTS, Allowance
+from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 from chain.version import VERSION
@@ -39,6 +40,7 @@ ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
+    from chain.tools.shell import ShellRules
 
 
 @asynccontextmanager
@@ -60,9 +62,11 @@ async def open_chain(
     is the folder for debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
     cannot be used.
     """
-    spec, workspace, rules = _main_agent(settings, workspace, tools, model)
+    guard = Guard()
+    spec, workspace, rules = _main_agent(settings, workspace, tools, model, guard)
     allowed = read_allowances(settings, spec.registry)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(guard.close)
         if journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         audience = Audience()
@@ -91,7 +95,7 @@ async def open_chain(
 
 
 def _main_agent(
-    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None
+    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None, guard: Guard
 ) -> tuple[AgentSpec, Path, calling.Rules]:
     """The main agent, its workspace and the rules of its tools.
 
@@ -109,7 +113,7 @@ def _main_agent(
         max_cost_usd=chosen.budget.max_cost_usd,
     )
     tools = tuple(tools)
-    registry = Registry.of([*configured_tools(chosen, tools, tool_groups(settings)), *tools])
+    registry = Registry.of([*configured_tools(chosen, tools, tool_groups(settings, guard)), *tools])
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
@@ -170,18 +174,28 @@ def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str
     return found
 
 
-def tool_groups(settings: Settings) -> ToolGroups:
-    """The tools that there are, by group, as the settings want them."""
+def tool_groups(settings: Settings, guard: Guard | None = None) -> ToolGroups:
+    """The tools that there are, by group, as the settings want them; commands run under the ``guard``."""
     from chain.tools import ask, edit, files, plan
     from chain.tools.research import ResearchRules, research_tools
+    from chain.tools.shell import shell_tools
 
     return {
         "todo": plan.TOOLS,
         "files": files.TOOLS,
         "edit": edit.TOOLS,
+        "shell": shell_tools(guard or Guard(), shell_rules(settings), settings.environ),
         "ask": ask.TOOLS,
         "research": research_tools(ResearchRules(settings.research_hosts)),
     }
+
+
+def shell_rules(settings: Settings) -> ShellRules:
+    """How the shell's commands are fenced in."""
+    from chain.tools.shell import ShellRules
+
+    shell = settings.shell
+    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables)
 
 
 def build_model(settings: ModelSettings) -> Model:

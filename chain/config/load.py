@@ -18,9 +18,9 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import layers, trust
-from chain.config.settings import ChainSettings, ModelSettings, ShellSettings
+from chain.config.settings import KEY_VARIABLE, ChainSettings, ModelSettings, ShellSettings
 from chain.config.trust import is_trusted
-from chain.config.values import MissingVariable, Values, variables
+from chain.config.values import MissingVariable, Values, variables, variables_within
 from chain.errors import ConfigError
 from chain.yamlfile import Node
 
@@ -69,6 +69,18 @@ class Settings:
     def chain_names(self) -> tuple[str, ...]:
         """The names of the chains."""
         return tuple(self._root.entries("chains"))
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment that the configuration was read in."""
+        return self._values.environ
+
+    @property
+    def key_variables(self) -> frozenset[str]:
+        """The environment variables that models' definitions take keys, headers and the like from."""
+        definitions = self._root.entries("models", "definitions").values()
+        nodes = [definition.entries().get(key) for definition in definitions for key in trust.SENSITIVE]
+        return frozenset({KEY_VARIABLE, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
         """A definition with its variables filled in, by default that of the default chain.

@@ -15,7 +15,7 @@ from chain.config.values import KEY_REFERENCE, located
 from chain.errors import UserError
 from chain.yamlfile import Node
 
-_SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
+SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
 """What decides where a key and a conversation go. ``extra_body`` is one of them: a request can name servers that the
 service then calls on its own."""
 _SENSITIVE_TOOLS = ("shell", "research")
@@ -73,7 +73,7 @@ def _redefined(user: Node, shipped: Node) -> Iterator[str]:
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was["api_key"] = KEY_REFERENCE
         for key, node in definition.entries().items():
-            if (key in _SENSITIVE or (key == "provider" and key in was)) and (node.plain() or None) != was.get(key):
+            if (key in SENSITIVE or (key == "provider" and key in was)) and (node.plain() or None) != was.get(key):
                 yield node.key
 
 

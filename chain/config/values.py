@@ -59,6 +59,17 @@ def variables(node: Node | None) -> list[str]:
     return [found["name"] for found in _REFERENCE.finditer(node.value) if found["name"]]
 
 
+def variables_within(node: Node | None) -> list[str]:
+    """The same of a value with all that is in it."""
+    match None if node is None else node.value:
+        case dict() as children:
+            return [name for child in children.values() for name in variables_within(child)]
+        case list() as children:
+            return [name for child in children for name in variables_within(child)]
+        case _:
+            return variables(node)
+
+
 def located(text: str, file: str, environ: Mapping[str, str]) -> Path | None:
     """The path that a text in a configuration file means, ``None`` for a blank one; for judging it and for using it."""
     text = text.strip()

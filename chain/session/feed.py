@@ -49,8 +49,11 @@ class _Stream:
 
     @property
     def _joined(self) -> str:
+        if not isinstance(self.first, ToolProgress):
+            return "".join(self.pieces)
         # A report is a row, or several: two that wait must not become one row.
-        return ("\n" if isinstance(self.first, ToolProgress) else "").join(self.pieces)
+        *pieces, last = self.pieces
+        return "".join(piece if piece.endswith("\n") else f"{piece}\n" for piece in pieces) + last
 
     def _keep_the_last(self) -> None:
         self.pieces = [self._joined[-MAX_PROGRESS:]]

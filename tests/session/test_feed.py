@@ -162,7 +162,7 @@ async def test_of_a_tool_that_says_too_much_the_last_of_it_is_kept() -> None:
     shown = kept(await waiting(feed_of(*(progress(row) for row in rows))))
 
     assert MAX_PROGRESS <= len(shown) <= 2 * MAX_PROGRESS
-    assert "\n".join(rows).endswith(shown)
+    assert "".join(rows).endswith(shown)
 
 
 @pytest.mark.parametrize("more", range(1, 4))
