@@ -198,6 +198,20 @@ def shell_rules(settings: Settings) -> ShellRules:
     return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables)
 
 
+def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What fences a command in here, by its short names, and in words what it can do all the same.
+
+    Raises ``ConfigError`` where no command would run.
+    """
+    from chain.tools import fence, shell
+
+    rules = shell_rules(settings)
+    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
+    if lacks := shell.missing(rules, found):
+        raise ConfigError(lacks)
+    return shell.protections(rules, found), shell.gaps(rules, found)
+
+
 def build_model(settings: ModelSettings) -> Model:
     """The model of a definition. Raises ``ConfigError``."""
     from chain.providers.scripted.model import ScriptedModel

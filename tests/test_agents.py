@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
+from chain.agent.questions import Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.interruption.file import PromptFile
@@ -81,7 +82,7 @@ async def house() -> AsyncIterator[House]:
     file, told = MemoryFile(), list[events.Event]()
     journal = Journal(file)
     ledger = Ledger(journal, told.append)
-    shared = Shared(journal, ledger, told.append, Plan(), Path("/"))
+    shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal, told.append))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.run)
         yield House(file, journal, shared, told)

@@ -63,7 +63,7 @@ def test_an_edit_is_shown_as_a_difference_and_done_when_it_is_allowed(screen: Sc
     send(screen, "read and edit notes.txt")
     asked(screen)
     for row in (
-        "❓ Q1 Allow edit_file notes.txt?",
+        "❓ Q1 Allow edit_file: notes.txt",
         "  notes.txt +2 −1",
         "  @@ -1,3 +1,4 @@",
         "  -beta",
@@ -92,7 +92,7 @@ def test_a_refusal_says_why_and_changes_nothing(screen: Screen) -> None:
 def test_what_was_begun_before_the_question_never_answers_it(screen: Screen, tmp_path: Path) -> None:
     # Typed behind the query without an Enter, so it is in the editor before anything is asked.
     screen.type("read and write notes.txt\ry")
-    screen.until("❓ Q1 Allow write_file notes.txt?")
+    screen.until("❓ Q1 Allow write_file: notes.txt")
     screen.until(lambda s: "Q1 waits" in s.toolbar and "next safe point" in s.toolbar)
     assert screen.prompt == ">"
     assert screen.editor == "y"

@@ -153,7 +153,7 @@ class Questions:
     async def approve(self, asker: Asker, preview: Preview) -> Verdict:
         """Ask whether a call may do this. Raises ``JournalError``."""
         name = asker.call.name
-        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}?", preview=preview)
+        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}", preview=preview)
         await self._ask(asked)
         if asked.decision == "allowed":
             return Verdict(True)
@@ -315,7 +315,7 @@ class Questions:
 def _shown(subject: str) -> str:
     first, *more = subject.strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
-    return f" {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else ""
+    return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
 
 
 def _record_of(question: events.Question) -> records.Question:

@@ -78,12 +78,7 @@ def _redefined(user: Node, shipped: Node) -> Iterator[str]:
 
 
 def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
-    """What names a dangerous tool, lets any tool go unapproved, or fences the shell and research in otherwise."""
-    known = {tool.value for tool in shipped.entries("chains", "default")["tools"].items()}
-    for chain in user.entries("chains").values():
-        tools = chain.entries().get("tools")
-        if tools and tools.value and any(t.value in _SENSITIVE_TOOLS and t.value not in known for t in tools.items()):
-            yield tools.key
+    """What lets a call go unapproved, or fences the shell and research in otherwise than is shipped."""
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
         yield allow.key

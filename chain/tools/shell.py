@@ -94,6 +94,15 @@ def gaps(rules: ShellRules, found: Protections) -> tuple[str, ...]:
     return tuple(sentence for name, sentence in _WITHOUT.items() if name not in held)
 
 
+def missing(rules: ShellRules, found: Protections) -> str:
+    """Why no command is run where the sandbox is strict; empty if commands are."""
+    lacking = _wanted(rules) - set(protections(rules, found))
+    if rules.sandbox != "strict" or not lacking:
+        return ""
+    lacks = ", and ".join(f"{_WITHOUT[name]} ({name})" for name in _WITHOUT if name in lacking)
+    return f"tools.shell.sandbox is strict, but on this machine {lacks}; set it to auto to use what there is"
+
+
 def environment(environ: Mapping[str, str], rules: ShellRules) -> dict[str, str]:
     """The variables that a command gets: none of the chain's own, and no secrets but those that are named."""
 
@@ -156,8 +165,11 @@ class _Shell:
     def _shown(self, command: str, timeout_s: float, workdir: str, found: Protections, folder: Path) -> Preview:
         conditions = [f"in {as_text(PurePath(workdir))}"] if PurePath(workdir) != PurePath() else []
         conditions += [f"for at most {timeout_s:g} s"] if timeout_s != TIMEOUT_S else []
-        # Before the command, which could end in a row that looks the same.
-        text = f"{', '.join(conditions)}:\n{command}" if conditions else command
+        # Before the command, which could end in rows that look the same.
+        open_to = gaps(self.rules, found)
+        head = [f"Not fenced in: {', '.join(open_to)}."] if open_to else []
+        head += [f"{', '.join(conditions)}:"] if conditions else []
+        text = "\n".join([*head, command])
         digest = hashlib.sha256(json.dumps([command, str(folder)]).encode()).hexdigest()
         return Preview(text, command, digest, "subject", protections(self.rules, found))
 
@@ -179,13 +191,8 @@ class _Shell:
         return self.found or Protections()
 
     def _check_strict(self, found: Protections) -> None:
-        missing = _wanted(self.rules) - set(protections(self.rules, found))
-        if self.rules.sandbox == "strict" and missing:
-            lacks = ", and ".join(f"{_WITHOUT[name]} ({name})" for name in _WITHOUT if name in missing)
-            raise ToolError(
-                f"The command was not run: tools.shell.sandbox is strict, but on this machine {lacks}. "
-                "Set tools.shell.sandbox to auto to use what there is."
-            )
+        if why := missing(self.rules, found):
+            raise ToolError(f"The command was not run: {why}.")
 
     def _fence(self, workspace: Path, found: Protections) -> Fence | None:
         """The fence of a command: all that is wanted and can be had."""

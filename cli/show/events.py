@@ -211,7 +211,8 @@ class Renderer:
 
     def _question(self, event: events.Question) -> list[str]:
         rows = [self._paint("bold", row) for row in self._wrapped(f"{self._sign('❓')} {questions.title(event)}")]
-        rows += self.preview(event.preview)
+        # One row that the title has already says nothing more.
+        rows += [] if event.preview in event.text else self.preview(event.preview)
         return [*rows, *(row for option in questions.options(event) for row in self._wrapped(option))]
 
     def hint(self, event: events.Question) -> list[str]:

@@ -49,7 +49,7 @@ def preview_rows(text: str, width: int, mark: str, *, whole: bool = False) -> li
 
 def title(question: events.Question) -> str:
     """What is asked, on one row or more."""
-    fence = f" [{', '.join(question.protections)}]" if question.protections else ""
+    fence = f" (fenced in: {', '.join(question.protections)})" if question.protections else ""
     return f"{question.id} {visible(question.text)}{fence}"
 
 

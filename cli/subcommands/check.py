@@ -15,6 +15,7 @@ from chain.app import (
     explain_allowance,
     prompt_file,
     read_allowances,
+    shell_protections,
     tool_groups,
 )
 from chain.config.load import require_trust
@@ -87,9 +88,10 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         _line(settings, "tools.result_limit", settings.tool_result_limit),
         *_allowance_lines(settings),
         *(_line(settings, f"tools.shell.{key}", getattr(settings.shell, key)) for key in _SHELL),
+        *_fence_lines(settings),
         _line(settings, "tools.research.hosts", settings.research_hosts),
     ]
-    problems += _problem(read_allowances, settings, tools)
+    problems += [*_problem(read_allowances, settings, tools), *_problem(shell_protections, settings)]
     # Chains share models and prompts: each problem is shown once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 
@@ -130,6 +132,17 @@ def _allowance_lines(settings: Settings) -> list[str]:
         with suppress(UserError):  # it is one of the problems
             rows.append(f"  {text}: {explain_allowance(text)}")
     return rows
+
+
+def _fence_lines(settings: Settings) -> list[str]:
+    """What fences commands in on this machine, and what they can do all the same."""
+    if not tool_groups(settings)["shell"]:
+        return ["  the shell is left out here: it needs Linux"]
+    with suppress(ConfigError):  # it is one of the problems
+        held, open_to = shell_protections(settings)
+        rows = [f"  fenced in: {', '.join(held)}"] if held else []
+        return [*rows, *(f"  not fenced in: {sentence}" for sentence in open_to)]
+    return []
 
 
 def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool]) -> list[str]:

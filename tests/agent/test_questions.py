@@ -81,7 +81,7 @@ DECISIONS = [
 async def test_an_approval_is_answered(text: str, decision: str, result: str, autojump_clock: MockClock) -> None:
     async with asked(CHANGE) as session:
         [question] = session.of(events.Question)
-        assert (question.id, question.kind, question.text) == ("Q1", "approval", "Allow change_file a?")
+        assert (question.id, question.kind, question.text) == ("Q1", "approval", "Allow change_file: a")
         assert (question.preview, question.name, question.options) == ("change a", "change_file", ())
         assert not session.of(events.ToolCall)
         await answer(session, text)

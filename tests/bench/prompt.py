@@ -207,7 +207,7 @@ class Echoes:
 
 
 def echoes(lab: Lab, keys: int) -> Echoes:
-    """From each key to its echo, while a tool reports lines."""
+    """From each key to its echo, while a reply of many lines comes."""
     with lab.prompt(SCROLLING) as terminal:
         terminal.send("flood")
         terminal.wait_for(b"one of many lines")

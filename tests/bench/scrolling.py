@@ -1,7 +1,7 @@
 """The ``chain`` program with a model that does what the query says, until it is killed:
 
-- ``flood`` runs a tool that reports 10,000 lines a second,
-- ``report`` one that reports a line now and then,
+- ``flood`` is answered by a reply of 10,000 lines a second,
+- ``report`` runs a tool that reports a line now and then,
 - ``tell`` is answered by a reply that streams, piece by piece.
 
 Each of these texts ends in a mark, its number and the moment of its event: ``#17@123.456789``. The moment is by the
@@ -23,6 +23,7 @@ from chain.messages import ToolCall, assistant
 from chain.model import Delta, Reply, Request
 from chain.tools.tool import ToolContext, tool
 from cli.main import main
+from cli.show.progress import FIRST
 
 LINES_A_SECOND = 10_000
 MOST_AT_ONCE = 100
@@ -39,37 +40,44 @@ def mark(n: int) -> str:
     return f"#{n}@{time.monotonic():.6f}"
 
 
-@tool(timeout_s=FOREVER_S)
-async def flood(ctx: ToolContext) -> str:
-    """Report lines, as many as are due each millisecond; what was late is caught up with, but never all at once."""
+async def flood(on_delta: Callable[[Delta], None]) -> None:
+    """Say lines, as many as are due each millisecond; what was late is caught up with, but never all at once."""
     begun = time.monotonic()
     told = 0
     while True:
         due = int((time.monotonic() - begun) * LINES_A_SECOND)
         for told in range(told + 1, min(due, told + MOST_AT_ONCE) + 1):  # noqa: B020 - it goes on where it was
-            ctx.progress(f"one of many lines {mark(told)}\n")
+            on_delta(Delta("text", f"one of many lines {mark(told)}\n"))
         await trio.sleep(0.001)
+
+
+NUMBERS = itertools.count(1)
 
 
 @tool(timeout_s=FOREVER_S)
 async def report(ctx: ToolContext) -> str:
-    """Report a line now and then."""
-    for n in itertools.count(1):
+    """Report a line now and then, as many as are shown of one call as they come."""
+    for _ in range(FIRST):
         await trio.sleep(random.uniform(0, 2 * REPORTS_S))
-        ctx.progress(f"a line {mark(n)}\n")
-    raise AssertionError
+        ctx.progress(f"a line {mark(next(NUMBERS))}\n")
+    return "reported"
 
 
 class Obedient:
-    """A model that calls the tool that the query names, or streams."""
+    """A model that calls the tool that the query names, again and again, or streams."""
 
     name = "obedient"
 
+    def __init__(self) -> None:
+        self._calls = itertools.count(1)
+
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Obey."""
-        query = request.messages[-1].text.strip()
-        if query != "tell":
-            return Reply(assistant([ToolCall("call_1", query, {})]), "tool_use")
+        query = request.messages[0].text.strip()
+        if query == "flood":
+            await flood(on_delta)
+        if query == "report":
+            return Reply(assistant([ToolCall(f"call_{next(self._calls)}", query, {})]), "tool_use")
         for n in itertools.count(1):
             await trio.sleep(random.uniform(0, 2 * PIECES_S))
             on_delta(Delta("text", f"said {mark(n)} "))
@@ -85,4 +93,4 @@ class Obedient:
 if __name__ == "__main__":
     # Everything else is as the program has it: the command takes no model but the configured one.
     app.build_model = lambda settings: Obedient()
-    sys.exit(main(sys.argv[1:], tools=[flood, report]))
+    sys.exit(main(sys.argv[1:], tools=[report]))

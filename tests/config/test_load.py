@@ -18,6 +18,7 @@ from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.file import PromptFile
 
+GROUPS = ("todo", "files", "edit", "shell", "ask", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
 
@@ -85,7 +86,7 @@ def test_the_built_in_values_are_those_of_the_shipped_file(at: Setting) -> None:
     assert built_in.model_names == ("claude", "offline")
     assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
     chain = built_in.chain()
-    assert (chain.name, chain.model, chain.tools) == ("default", "claude", ("todo", "files"))
+    assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
     assert (chain.max_iterations, chain.timeout_s, chain.budget) == (20, 1800.0, Budget())
 
 
@@ -494,8 +495,11 @@ def test_a_secret_of_the_wrong_type_is_not_shown(at: Setting) -> None:
         (definition("thinking: {a: {b: '${HOME}'}}", "claude"), ["models.definitions.claude.thinking"]),
         (definition("stop_sequences: ['${HOME}']", "claude"), ["models.definitions.claude.stop_sequences"]),
         (definition("provider: scripted, script: ../rules.yaml"), ["models.definitions.mine.script"]),
-        ("chains: {default: {tools: [todo, shell]}}", ["chains.default.tools"]),
-        ("chains: {other: {tools: [research]}}", ["chains.other.tools"]),
+        ("tools: {shell: {sandbox: off}}", ["tools.shell.sandbox"]),
+        ("tools: {shell: {sandbox: strict}}", ["tools.shell.sandbox"]),
+        ("tools: {shell: {network: true, env: [GH_TOKEN]}}", ["tools.shell.network", "tools.shell.env"]),
+        ("tools: {shell: {writable: [..]}}", ["tools.shell.writable"]),
+        ("tools: {research: {hosts: [example.org]}}", ["tools.research.hosts"]),
         ("chains: {default: {system_prompt: /etc/passwd}}", ["chains.default.system_prompt"]),
         ("chains: {default: {system_prompt: ~/.ssh/id_rsa}}", ["chains.default.system_prompt"]),
         ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
@@ -547,7 +551,7 @@ def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
 
 def test_tools_of_the_wrong_shape_are_told_where_a_missing_variable_hides_them(at: Setting) -> None:
     got = at.found("chains: {default: {model: '${NONE_SUCH}', tools: [[shell], shell]}}")
-    assert got.untrusted == ("chains.default.tools", "chains.default.model")
+    assert got.untrusted == ("chains.default.model",)
 
 
 def test_the_shipped_file_is_trusted_wherever_it_is_found(at: Setting) -> None:

@@ -65,9 +65,11 @@ def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
     assert "models.default: offline  (flag --model)" in lines
     assert "chains.default.model: offline  (flag --model)" in lines
     assert "chains.default.max_iterations: 7  (config.yaml:8)" in lines
-    assert "chains.default.tools: todo, files  (default)" in lines
+    assert "chains.default.tools: todo, files, edit, shell, ask, research  (default)" in lines
     assert "chains.default.budget.max_cost_usd: not set  (default)" in lines
     assert "tools.allow: shell  (CHAIN_ALLOW)" in lines
+    assert "  shell: every call of shell, without asking" in lines
+    assert "tools.shell.sandbox: auto  (default)" in lines
     assert f"models.definitions.offline.script: {folder / 'rules.yaml'}  (config.yaml:3)" in lines
 
 
@@ -210,3 +212,26 @@ async def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path
 
 async def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:
     assert await check_service(read(folder, model="offline")) == (["all is well"], True)
+
+
+def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None:
+    shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
+    assert ok
+    at = shown.index("tools.shell.writable: none  (default)")
+    assert shown[at + 1 : at + 4] == [
+        "  not fenced in: a command can write wherever you can",
+        "  not fenced in: a command can use the network",
+        "  not fenced in: a command can send signals to your other processes",
+    ]
+    shown, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
+    assert "  not fenced in: a command can use the network" in shown
+
+
+def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path) -> None:
+    rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "edit_file(/etc/*)"}))
+    assert not ok
+    assert rows[-1] == (
+        "problem: tools.allow: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
+    )
+    rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "read_file(x)"}))
+    assert rows[-1] == "problem: tools.allow: read_file(x) can never allow anything: read_file takes no pattern"
