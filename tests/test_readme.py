@@ -18,6 +18,7 @@ from support.rows import without_chance
 from support.screen import Screen
 
 from chain import events
+from chain.app import read_allowances
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
@@ -184,3 +185,34 @@ def test_the_table_of_figures_has_the_rows_and_goals_of_the_benchmark() -> None:
         assert row in README
         assert row in program
     assert block("bench").split()[-1] == "tests/bench/run.py"
+
+
+def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("allowances"))
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    assert [str(each) for each in read_allowances(settings, ())] == list(settings.allow)
+    assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
+
+
+RECIPES = {
+    "tests": ("1 passed", "def test_a():\n    assert True\n"),
+    "edit": ("Changed notes.md +1 −1.", "color\n"),
+    "read": ("docs", "colour\n"),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
+    said, content = RECIPES[recipe]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Title\n")
+    file = tmp_path / ("test_a.py" if recipe == "tests" else "notes.md")
+    file.write_text(content.replace("color\n", "colour\n"))
+    python = Path(sys.executable).parent
+    environ = {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONUTF8": "1"}
+    program = f'chain() {{ {shlex.quote(sys.executable)} -m cli "$@"; }}\nexport PYTHONPATH={ROOT}\n'
+    command = ["bash", "-ec", program + block(f"recipe: {recipe}")]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert file.read_text() == content

@@ -71,7 +71,7 @@ def test_an_edit_is_shown_as_a_difference_and_done_when_it_is_allowed(screen: Sc
         "  +three",
     ):
         assert row in screen.rows
-    assert any("y allows it · a always · n refuses" in row for row in screen.rows)
+    assert any("y allows it · a always allows what is like it · n refuses" in row for row in screen.rows)
     assert "Q1 waits" in screen.toolbar
     assert notes(screen) == "alpha\nbeta\ngamma\n"
     send(screen, "y").until("✓ Q1 allowed").until("Result: Changed notes.txt +2 −1.")

@@ -25,7 +25,7 @@ Row: TypeAlias = tuple[str, str]
 
 _SIGNS = {"+": "added", "-": "removed", "@": "place"}
 
-ALWAYS_HINT = "y allows it · a always · n refuses, and any other text refuses and says why"
+ALWAYS_HINT = "y allows it · a always allows what is like it · n refuses; any other text refuses and says why"
 CHOICE_HINT = "a number chooses; any other text is an answer too"
 
 
