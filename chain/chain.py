@@ -8,50 +8,33 @@ run, never nothing. Everything that happens comes out as events.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import trio
 
 from chain import events
-from chain.agent.handler import current_prompt
 from chain.agent.questions import Answerer
 from chain.agent.run import Run
 from chain.agent.spec import Shared
-from chain.errors import JournalError, ModelError, PlanError, UserError
+from chain.errors import ModelError, UserError
 from chain.events import Origin
-from chain.interruption.prompt import InterruptionPrompt, by_rule
 from chain.lines.inbox import Inbox
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import MAX_REFUSED, Accepted, Refused, Settled
+from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
 from chain.model import Model
 from chain.session.feed import Audience, Feed, Listener
+from chain.session.intake import Intake, Sent, Submitted
 from chain.session.journal import Journal
 from chain.session.runs import Session
 from chain.version import VERSION
-from chain.wording import STOPPED_BY_RULE, counted
+from chain.wording import counted
 
 __all__ = ["CLOSING_S", "Answerer", "Chain", "Submitted"]
 
 CLOSING_S = 5.0
 """Grace period for tools that shield themselves from cancellation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of a line at once.
-
-    ``started``: it is the query of a new run. ``queued``: it waits for a safe point (its receipt follows as an event).
-    ``stopping``: the run will end. ``handled``: done without a model, and ``message`` says what. ``refused``:
-    ``message`` says why, and the text is still the user's. ``local``: a slash command, for the front end.
-    ``returned``: it was accepted and cannot be done, ``message`` says why, and its receipt gives the text back.
-    ``answered``: it answers a question. ``nothing``: a blank line, or a stop when nothing runs.
-    """
-
-    what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "answered", "nothing"]
-    id: str = ""
-    message: str = ""
 
 
 class Chain:
@@ -66,11 +49,11 @@ class Chain:
         self.max_iterations = spec.limits.max_iterations
         self.plan = shared.plan
         self._shared = shared
-        self._journal = journal
         self._audience = audience
         self._session = session
         self._inbox = inbox
         self._ledger = shared.ledger
+        self._intake = Intake(session, shared, inbox)
         workspace = str(shared.workspace)
         self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
 
@@ -91,21 +74,22 @@ class Chain:
         ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
+        sent = Sent(line, id, origin)
         if self._session.is_closing:
-            return self._refuse(line, "the chain is closing", id, origin)
+            return self._intake.refuse(sent, "the chain is closing")
         if line.kind == "blank":
             return Submitted("nothing")
         if line.kind == "local":
             return Submitted("local", message=line.message)
         if self._run is not None:
-            return self._interrupt_with(self._run, line, id, origin)
+            return self._intake.interrupt(self._run, sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
-        if problem := self._ledger.problem(line, id):
-            return self._refuse(line, problem, id, origin)
+        if problem := self._intake.problem(sent):
+            return self._intake.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
-            return self._handle_idle(line, id, origin)
-        return self._start(line, id, origin)
+            return self._intake.carry_out(sent, self.status())
+        return self._intake.start(sent)
 
     def needs_no_room(
         self, text: str, *, urgency: Urgency = "next", local: bool = True
@@ -116,7 +100,7 @@ class Chain:
         """
         if self._run is None:
             return None
-        line = self._by_rule(parse_line(text, urgency=urgency, local=local), "")
+        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local)))
         return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
@@ -128,7 +112,7 @@ class Chain:
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
-        return self._refuse(Line(text, "redirect", text), reason, id, origin)
+        return self._intake.refuse(Sent(Line(text, "redirect", text), id, origin), reason)
 
     def settled(self) -> Settled:
         """What became of lines since the last result, or since this was last called."""
@@ -137,14 +121,15 @@ class Chain:
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
-        problem = "a run is active; wait for it to end" if self._run else self._ledger.problem(line, id)
+        sent = Sent(line, id, origin)
+        problem = "a run is active; wait for it to end" if self._run else self._intake.problem(sent)
         if self._session.is_closing:
             problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
         if problem:
-            return self._refuse(line, problem, id, origin)
-        return self._start(line, id, origin)
+            return self._intake.refuse(sent, problem)
+        return self._intake.start(sent)
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
@@ -308,70 +293,6 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _interrupt_with(self, run: Run, typed: Line, id: str, origin: Origin) -> Submitted:
-        line = self._by_rule(typed, id)
-        if line.kind == "stop":
-            return self._stop(run, line, id, origin, "" if typed.kind == "stop" else STOPPED_BY_RULE)
-        put = self._inbox.put(line, id=id, origin=origin, iteration=run.iteration)
-        if isinstance(put, Accepted) and line.skips_tools:
-            self._shared.questions.withdraw(self._inbox.agent)
-        if isinstance(put, Accepted) and line.urgency == "now":
-            run.cut()
-        return Submitted("refused", message=put.reason) if isinstance(put, Refused) else Submitted("queued", put.id)
-
-    def _stop(self, run: Run, line: Line, id: str, origin: Origin, reason: str) -> Submitted:
-        """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
-        accepted = None
-        problem = self._ledger.problem(line, id)
-        if not problem:
-            try:
-                accepted = self._accept_at_once(line, id, origin)
-            except JournalError as error:
-                problem = str(error)
-        if accepted is None:
-            why = f"{problem}; the run stops all the same"
-            self._ledger.refuse(
-                line, self._session.spec.name, len(self._inbox), why, id=id, origin=origin, iteration=run.iteration
-            )
-        else:
-            self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
-        self._shared.questions.withdraw()
-        run.stop()
-        return Submitted("stopping", "" if accepted is None else accepted.id)
-
-    def _by_rule(self, line: Line, id: str) -> Line:
-        """What the handler prompt's rules, as they are now, make of a line.
-
-        Only for an interruption: a line that starts a run is a query, which no handler prompt is asked about. A line
-        that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
-        a stop.
-        """
-        if not self._session.spec.prompts.is_configured or self._ledger.problem(line, id):
-            return line
-        prompt = self._prompt()
-        line = by_rule(prompt, line)
-        if prompt.mistake is not None:
-            self._prompt()  # a rule was too slow just now, which is reported at once
-        return line
-
-    def _handle_idle(self, line: Line, id: str, origin: Origin) -> Submitted:
-        """What needs no model is done at once when no run is active."""
-        try:
-            accepted = self._accept_at_once(line, id, origin)
-        except JournalError as error:
-            return self._refuse(line, str(error), id, origin)
-        reason = ""
-        try:
-            message = self.status() if line.command is None else self.plan.carry_out(line.command)
-        except PlanError as error:
-            message = reason = str(error)
-        except JournalError as error:
-            # The line was accepted, so it is not refused but comes back.
-            self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
-            return Submitted("returned", accepted.id, str(error))
-        self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
-        return Submitted("handled", accepted.id, message)
-
     def status(self) -> str:
         """What the chain is doing, in one line."""
         run = self._run
@@ -380,24 +301,6 @@ class Chain:
         used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         waiting = f"{counted(len(self._inbox), 'line')} {'waits' if len(self._inbox) == 1 else 'wait'}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
-
-    def _start(self, line: Line, id: str, origin: Origin) -> Submitted:
-        try:
-            accepted = self._accept_at_once(line, id, origin)
-        except JournalError as error:
-            return self._refuse(line, str(error), id, origin)
-        self._session.begin(Run(accepted))
-        return Submitted("started", accepted.id)
-
-    def _accept_at_once(self, line: Line, id: str, origin: Origin) -> Accepted:
-        """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(line, self._session.spec.name, id=id, origin=origin)
-        self._journal.acknowledge(lambda: None)
-        return accepted
-
-    def _refuse(self, line: Line, reason: str, id: str, origin: Origin) -> Submitted:
-        self._ledger.refuse(line, self._session.spec.name, len(self._inbox), reason, id=id, origin=origin)
-        return Submitted("refused", message=reason)
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""
@@ -412,6 +315,3 @@ class Chain:
     @property
     def _run(self) -> Run | None:
         return self._session.active
-
-    def _prompt(self) -> InterruptionPrompt:
-        return current_prompt(self._session.spec, self._shared.emit, self._session.iteration)

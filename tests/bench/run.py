@@ -98,6 +98,7 @@ class Size:
     iterations: int = 50_000
     outputs: int = 3_000
     chains: int = 1_000
+    commands: int = 200
     growths: int = 3
 
 
@@ -117,6 +118,7 @@ QUICK = Size(
     iterations=200,
     outputs=100,
     chains=4,
+    commands=3,
     growths=1,
 )
 
@@ -134,6 +136,7 @@ def main() -> int:
         partial(waiting_line, size.lines),
         partial(reuse, size.interrupted),
         partial(memory, size.memory),
+        partial(commands, size.commands),
         partial(terminal, size),
     ]
     # One after the other, lest they disturb each other; in a trial run that does not matter.
@@ -249,6 +252,14 @@ def memory(iterations: int) -> list[Row]:
         alone = max(1, int(program("memory.py", "hold", folder)))
     remark = f"{needed / MIB:.1f} MiB, the messages {alone / MIB:.1f} MiB"
     return [Row(f"memory for {iterations:,} iterations, of the conversation's", 3.0, [needed / alone], remark=remark)]
+
+
+def commands(count: int) -> list[Row]:
+    """A command that does nothing, under the guard and without."""
+    guarded, bare = json.loads(program("commands.py", count))
+    times = f"{statistics.median(guarded) * MS:.1f} ms and {statistics.median(bare) * MS:.1f} ms, {count} commands"
+    ratio = statistics.median(guarded) / statistics.median(bare)
+    return [Row("a command under the guard, of one without", 6.0, [ratio], remark=times)]
 
 
 def terminal(size: Size) -> list[Row]:

@@ -18,6 +18,7 @@ ROWS = (
     "the same, typed so late that the disk is waited for",
     "input read from the cache, of what was sent before",
     "memory for 40 iterations, of the conversation's",
+    "a command under the guard, of one without",
     "time to the first usable prompt",
     "a key's echo while 10,000 lines a second scroll, at worst",
     "an event on the screen, a tool's now and then, at worst",
