@@ -56,7 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
-    "chain.tools.grep": set(),  # also runs as a program of its own
+    "chain.tools.lifeline": set(),
+    "chain.tools.grep": {"chain.tools.lifeline"},  # also runs as a program of its own
     "chain.tools.fence": set(),  # this and the next two are the guard, a program of its own
     "chain.tools.keeper": {"chain.tools.fence"},
     "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.allowances": {"chain.errors", "chain.tools.tool"},
     "chain.tools.course": {"chain.lines.parse"},
     "chain.tools.ranking": {"chain.tools.grep"},
-    "chain.tools.page_text": {"selectolax"},  # runs as a program of its own
+    "chain.tools.page_text": {"chain.tools.lifeline", "selectolax"},  # runs as a program of its own
     "chain.tools.addresses": {"chain.tools.hosts", "httpx2"},
     "chain.tools.pages": TOOLS | {"chain.version", "httpx2"},
     "chain.tools": TOOLS,

@@ -12,8 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +28,7 @@ from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
+from chain.tools.worker import run_worker
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -225,18 +224,10 @@ async def _search(ctx: ToolContext, pattern: str, path: str, tree: Tree) -> str:
 
 async def _grep(pattern: str, root: Path, files: list[tuple[str, tuple[str, ...]]], rows: int) -> JsonObject:
     request = json.dumps({"pattern": pattern, "root": str(root), "files": files, "rows": rows})
-    # A session of its own: Ctrl-C in the terminal is for the chain, which ends the search itself.
-    done = await trio.run_process(
-        [sys.executable, "-I", "-S", grep.__file__],
-        stdin=request.encode(),
-        capture_stdout=True,
-        stderr=subprocess.DEVNULL,
-        check=False,
-        start_new_session=True,
-    )
-    if done.returncode:
-        raise ToolError(f"The search for {pattern!r} failed (its process ended with {done.returncode}); simplify it.")
-    answer: JsonObject = json.loads(done.stdout)
+    code, written = await run_worker(grep.__file__, input=request.encode())
+    if code:
+        raise ToolError(f"The search for {pattern!r} failed (its process ended with {code}); simplify it.")
+    answer: JsonObject = json.loads(written)
     if "error" in answer:
         raise ToolError(f"{pattern!r} is not a regular expression: {answer['error']}.")
     return answer

@@ -15,6 +15,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+if __name__ == "__main__":
+    # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from chain.tools import lifeline
+
 MAX_FILE = 5 * 1024 * 1024
 """Bytes of a file that is searched; larger ones are data rather than text, and counted as left out."""
 
@@ -107,4 +113,4 @@ def around(line: str, at: int) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(search(json.load(sys.stdin)), sys.stdout)
+    json.dump(search(json.loads(lifeline.received())), sys.stdout)

@@ -15,16 +15,23 @@ output is the number of a paragraph (HTML) or of a line, a tab, and its text or 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import resource
 import sys
 from collections.abc import Iterable, Iterator
 
+if __name__ == "__main__":
+    # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from chain.tools import lifeline
+
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
 """Bytes of address space. The usual page of 5 MB needs 260 MB, and the worst that was found 600."""
 
 MAX_CPU_S = 15
-"""Seconds of processor time, for the case that nobody is left to end this process; above what its caller waits."""
+"""Seconds of processor time, above what its caller waits."""
 
 MAX_PIECE = 1_000
 """Characters of a row. It is what is searched and ranked, so a text of one long line is cut into several."""
@@ -156,7 +163,7 @@ def main(library: str, kind: str, charset: str) -> None:
     _limit(resource.RLIMIT_AS, MAX_MEMORY)
     _limit(resource.RLIMIT_CPU, MAX_CPU_S)
     is_html = kind == "html"
-    text = decoded(sys.stdin.buffer.read(), charset, is_html=is_html)
+    text = decoded(lifeline.received(), charset, is_html=is_html)
     for n, row in numbered(paragraphs(text)) if is_html else lines(text):
         for piece in pieces(row):
             sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import ssl
-import subprocess
-import sys
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from chain.threads import Threads
 from chain.tools import page_text
 from chain.tools.addresses import Unreadable, host_in, host_of, parsed, proxy_for, redirected
 from chain.tools.hosts import Address, Permits, Refused, as_address, folded
+from chain.tools.worker import run_worker
 from chain.version import VERSION
 
 if TYPE_CHECKING:
@@ -259,21 +258,12 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
 async def text_of_page(page: Page) -> Text:
     """The text of a page, made by a process of its own that is ended when it takes too long. Raises ``Unreadable``."""
     library = await _THREADS.run(_library, abandon_on_cancel=True)
-    command = [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset]
-    done = None
+    code, written = None, b""
     with trio.move_on_after(TEXT_S):
-        # A session of its own: Ctrl-C in the terminal is for the chain, which ends the process itself.
-        done = await trio.run_process(
-            command,
-            stdin=page.raw,
-            capture_stdout=True,
-            stderr=subprocess.DEVNULL,
-            check=False,
-            start_new_session=True,
-        )
-    if done is None or done.returncode:
+        code, written = await run_worker(page_text.__file__, library, page.kind, page.charset, input=page.raw)
+    if code != 0:
         raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
-    rows = await _THREADS.run(partial(_rows, done.stdout), abandon_on_cancel=True)
+    rows = await _THREADS.run(partial(_rows, written), abandon_on_cancel=True)
     return Text("paragraph" if page.kind == "html" else "line", rows)
 
 
