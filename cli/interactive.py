@@ -305,10 +305,11 @@ class Interactive:
         with self._lock:
             for event in batch:
                 self._toolbar.update(event)
-                rows += self._renderer.lines(event)
-                if isinstance(event, events.Question) and event.id not in settled:
-                    rows += self._renderer.hint(event)
             question = self._toolbar.question
+        for event in batch:
+            rows += self._renderer.lines(event)
+            if isinstance(event, events.Question) and event.id not in settled:
+                rows += self._renderer.hint(event)
         self._screen.show(rows, self._renderer.tail)
         self._screen.ask(question)
         self._update_queue()

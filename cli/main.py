@@ -193,7 +193,8 @@ def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsync
 def _ask_for_trust(settings: Settings, state: Path) -> Settings:
     """Ask whether to trust a configuration that was merely found; the answer is remembered for its content."""
     keys = ", ".join(settings.untrusted)
-    _write(1, f"{settings.file} was found here and sets {keys}.\nIt could send your key away. Trust it? [y/N] ")
+    danger = "It could send your key away, or run commands without asking."
+    _write(1, f"{settings.file} was found here and sets {keys}.\n{danger} Trust it? [y/N] ")
     try:
         answer = input()
     except EOFError:

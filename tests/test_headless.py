@@ -1227,6 +1227,13 @@ async def test_a_script_answers_in_its_order_each_once(tmp_path: Path, reads: bo
         assert stage.last["unsent"] == ["@question left over"]
 
 
+async def test_an_answer_that_is_refused_makes_way_for_the_next(tmp_path: Path) -> None:
+    says = ["@question " + "x" * 100_001, "@question y", "@question y"]
+    async with opened(tmp_path, "change it", says=says, reads=False) as stage:
+        await stage.ended()
+        assert decided(stage) == [("Q1", "allowed", "user"), ("Q2", "allowed", "user")]
+
+
 async def test_when_a_script_has_no_more_answers_and_nobody_else_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path, "change it", says=["@question y"], reads=False) as stage:
         assert await stage.ended() == 0

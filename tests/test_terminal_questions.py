@@ -71,7 +71,7 @@ def test_an_edit_is_shown_as_a_difference_and_done_when_it_is_allowed(screen: Sc
         "  +three",
     ):
         assert row in screen.rows
-    assert any("y allows it · a always allows what is like it · n refuses" in row for row in screen.rows)
+    assert any("y allows it · n or a reason refuses · a always allows such calls" in row for row in screen.rows)
     assert "Q1 waits" in screen.toolbar
     assert notes(screen) == "alpha\nbeta\ngamma\n"
     send(screen, "y").until("✓ Q1 allowed").until("Result: Changed notes.txt +2 −1.")
@@ -165,7 +165,7 @@ def test_a_choice_by_number_and_by_text_of_several_rows(screen: Screen) -> None:
 def test_always_allows_the_next_without_asking(screen: Screen) -> None:
     send(screen, "write 2 files")
     asked(screen)
-    send(screen, "a").until("✓ Q2 allowed by the configuration").until("✓ write_file (0.0 s): Created b +1 −0.")
+    send(screen, "a").until("✓ Q2 allowed without asking").until("✓ write_file (0.0 s): Created b +1 −0.")
     assert answers(screen) == [("Q1", "allowed", "user"), ("Q2", "allowed", "config")]
     quit(idle(screen))
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from chain.errors import JournalError
 from chain.lines.receipts import Journal
 
 
 class FlushedJournal(Journal, Protocol):
     """A journal that can be waited for."""
+
+    def when_failed(self, action: Callable[[JournalError], None]) -> None:
+        """Call ``action`` when the disk fails for good."""
+        ...
 
     async def flush(self) -> None:
         """Wait until what was recorded is on the disk and acknowledged. Raises ``JournalError``."""

@@ -15,7 +15,7 @@ The asker goes on once the answer is on disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -48,17 +48,21 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them."""
+    """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
+
+    ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
+    """
 
     agent: str
     iteration: int
     call: ToolCall
     clocks: tuple[Clock, ...]
+    may_ask: Callable[[], bool]
 
 
 @dataclass(eq=False, slots=True)
 class _Asked:
-    """A question and what became of it. ``done`` is set when there is an answer, or when the disk failed."""
+    """A question and what became of it. That counts when ``done`` is set: by an answer, or when the disk failed."""
 
     asker: Asker
     kind: QuestionKind
@@ -67,7 +71,7 @@ class _Asked:
     preview: Preview = _NO_PREVIEW
     id: str = ""
     answer: str = ""
-    decision: Decision | None = None
+    decision: Decision = "withdrawn"
     by: AnsweredBy = "user"
     failure: JournalError | None = None
     done: trio.Event = field(default_factory=trio.Event)
@@ -88,7 +92,6 @@ class _Asked:
         )
 
     def event(self) -> events.Answer:
-        assert self.decision is not None
         return events.Answer(
             agent=self.asker.agent,
             iteration=self.asker.iteration,
@@ -133,6 +136,7 @@ class Questions:
         self._open: _Asked | None = None
         self._asked = 0
         self._latest: deque[events.Question] = deque(maxlen=KEPT)
+        journal.when_failed(self._fail_all)
 
     @property
     def latest(self) -> tuple[events.Question, ...]:
@@ -241,6 +245,8 @@ class Questions:
             asked = self._waiting.popleft()
             if asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview.subject):
                 self._settle_without_user(asked, "allowed", "config")
+            elif not asked.asker.may_ask():
+                self._let_go(asked)
             elif self._answerers == 0:
                 self._settle_without_user(asked, "refused", "nobody")
             else:
@@ -266,6 +272,13 @@ class Questions:
         """Let the asker raise the error, which ends its run."""
         asked.failure = error
         self._let_go(asked)
+
+    def _fail_all(self, error: JournalError) -> None:
+        """No answer can be kept any more, so nobody waits for one."""
+        waiting = [*([self._open] if self._open is not None else []), *self._waiting]
+        self._waiting.clear()
+        for asked in waiting:
+            self._fail(asked, error)
 
     def _let_go(self, asked: _Asked) -> None:
         asked.done.set()
@@ -301,7 +314,6 @@ class Questions:
 
     def _withdraw(self, asked: _Asked) -> None:
         """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
-        asked.decision = "withdrawn"
         if asked is self._open:
             with suppress(JournalError):
                 self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))

@@ -178,7 +178,7 @@ class ToolCalls:
 
         Raises ``ToolError`` if it may not start, or would fail, and ``_NotNow`` if the question was withdrawn.
         """
-        shown = await calling.preview(tool, call, context)
+        shown = await calling.preview(tool, call, context, self._shared.tool_rules)
         if shown is None:
             return None
         verdict = await context.asking.approve(shown)
@@ -186,7 +186,7 @@ class ToolCalls:
             raise _NotNow
         if not verdict.allowed:
             raise ToolError(verdict.reason)
-        if await calling.preview(tool, call, context) != shown:
+        if await calling.preview(tool, call, context, self._shared.tool_rules) != shown:
             raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
         return shown
 
@@ -238,7 +238,9 @@ class ToolCalls:
             )
 
         shared = self._shared
-        asker = Asker(self._spec.name, run.iteration, call, (clock, run.clock))
+        asker = Asker(
+            self._spec.name, run.iteration, call, (clock, run.clock), may_ask=lambda: not self._is_held_up(run)
+        )
         return ToolContext(
             shared.workspace,
             shared.plan,

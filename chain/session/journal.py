@@ -168,6 +168,7 @@ class Journal:
         self._wanted = trio.Event()
         self._waiters = trio.lowlevel.ParkingLot()
         self._failure: str | None = None
+        self._at_failure: list[Callable[[JournalError], None]] = []
 
     @property
     def failure(self) -> str | None:
@@ -196,6 +197,10 @@ class Journal:
         """Call ``action`` after the acknowledgements that wait; at once when none does."""
         self._enqueue(action, needs_sync=False)
         self._release(synced=0)
+
+    def when_failed(self, action: Callable[[JournalError], None]) -> None:
+        """Call ``action`` when the disk fails for good."""
+        self._at_failure.append(action)
 
     async def flush(self) -> None:
         """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
@@ -245,6 +250,8 @@ class Journal:
         self._done += len(self._queue) - len(others)
         self._queue = deque(others)
         self._release(synced=0)
+        for action in self._at_failure:
+            action(JournalError(why))
 
     @property
     def _name(self) -> str:

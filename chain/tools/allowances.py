@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 
 from chain.errors import UserError
 from chain.tools.tool import Preview
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
+
+_SPECIAL = re.compile(r"([*?[])")
 
 _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
 """What ends a command or puts another one, a file or a variable into it."""
@@ -75,7 +76,7 @@ def that_permits(tool: str, preview: Preview | None) -> str:
     """The narrowest allowance that a user can write for a call."""
     if preview is None or preview.always == "tool":
         return tool
-    found = Allowance(tool, preview.subject)
+    found = Allowance(tool, _SPECIAL.sub(r"[\1]", preview.subject))
     return f"'{found}'" if found.covers(tool, preview.subject) and "'" not in preview.subject else tool
 
 
@@ -89,6 +90,18 @@ def explain(allowance: Allowance) -> str:
     return f"{subjects} that match {allowance.pattern}{but}{slashes}"
 
 
+def host_problem(host: str) -> str:
+    """Why a host, or a pattern for hosts, cannot match; empty if it can."""
+    if re.search(r"[/:@\s]", host.strip("[]")) and not re.fullmatch(r"[0-9a-fA-F:.]+", host.strip("[]")):
+        return "a host is a name such as example.org, without https:// and without a path or port"
+    if host.isascii():
+        return ""
+    try:
+        return f"write it as {host.encode('idna').decode()}, the name that is asked for"
+    except UnicodeError:
+        return "it is no name that a host can have"
+
+
 def _problem(tool: str, pattern: str) -> str:
     """Why a pattern cannot match; empty if it can."""
     if not pattern.strip():
@@ -98,11 +111,11 @@ def _problem(tool: str, pattern: str) -> str:
             return "a pattern never matches a command with ; | & < > $ ` or a line break; plain shell allows all"
         case "paths" if pattern.startswith(("/", "~")):
             return "paths are relative to the workspace"
-        case "paths" if pattern.startswith("./") or ".." in PurePosixPath(pattern).parts:
-            return "paths are relative to the workspace, without . and .. in them"
         case "paths" if pattern.endswith("/"):
             return f"{pattern} is a folder; {pattern}* are the files in it"
-        case "hosts" if re.search(r"[/:@\s]", pattern):
-            return "a host is a name such as example.org, without https:// and without a path or port"
+        case "paths" if {"", ".", ".."} & set(pattern.split("/")):
+            return "paths are relative to the workspace, without . and .. and empty parts in them"
+        case "hosts":
+            return host_problem(pattern)
         case _:
             return ""

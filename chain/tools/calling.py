@@ -40,7 +40,7 @@ def find(registry: Registry, call: ToolCall) -> Tool:
     return tool
 
 
-async def preview(tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
+async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> Preview | None:
     """What a call would do; ``None`` if nothing that needs approval. A tool that cannot say has its input shown.
 
     Raises ``ToolError`` where the call would fail.
@@ -52,7 +52,9 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext) -> Preview |
         return Preview(shown if call.input else "", "", shown)
     assert isinstance(tool, Previewing)
     try:
-        return await tool.preview(context, call.input)
+        with trio.move_on_after(rules.timeout_s):
+            return await tool.preview(context, call.input)
+        raise ToolError(f"{tool.name} did not say within {rules.timeout_s:g} s what it would do, so it was not run.")
     except ToolError:
         raise
     except BaseException as error:

@@ -24,7 +24,7 @@ from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import Seen, digest
-from chain.tools.tool import Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
 
@@ -77,16 +77,21 @@ class _Plan:
     change: Change
 
     @property
+    def preview(self) -> Preview | None:
+        """What is put to the user; ``None`` if nothing changes."""
+        if self.status is not None and not self.change.diff:
+            return None
+        # The real path: a pattern must not be led elsewhere by a link.
+        return Preview(self.change.diff or self.change.head, as_text(PurePath(*self.parts)), self.digest)
+
+    @property
     def real(self) -> Path:
         return self.root.joinpath(*self.parts)
 
 
 async def _preview(ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
     plan = await _THREADS.run(partial(_plan, ctx.workspace, ctx.seen, path, edit), abandon_on_cancel=True)
-    if plan.status is not None and not plan.change.diff:
-        return None
-    # The real path: a pattern must not be led elsewhere by a link.
-    return Preview(plan.change.diff or plan.change.head, as_text(PurePath(*plan.parts)), plan.digest)
+    return plan.preview
 
 
 async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
@@ -99,10 +104,11 @@ async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
 
 def _carried_out(ctx: ToolContext, path: str, edit: Edit) -> _Plan:
     plan = _plan(ctx.workspace, ctx.seen, path, edit)
-    if ctx.approved is not None and plan.digest != ctx.approved.digest:
-        raise ToolError(f"{plan.shown} was changed after it was shown to the user; read it again.")
-    if plan.status is not None and not plan.change.diff:
+    shown = plan.preview
+    if shown is None:
         return plan
+    if ctx.approved is not UNASKED and shown != ctx.approved:
+        raise ToolError(f"{plan.shown} was changed after it was shown to the user; read it again.")
     try:
         replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
     except Changed:

@@ -20,6 +20,7 @@ import re
 import resource
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
@@ -32,6 +33,9 @@ MAX_MEMORY = 2 * 1024 * 1024 * 1024
 
 MAX_CPU_S = 15
 """Seconds of processor time, above what its caller waits."""
+
+MAX_ROWS = 100_000
+"""Rows that are given back; a page of more is a file of data, and ranking them would take seconds."""
 
 MAX_PIECE = 1_000
 """Characters of a row. It is what is searched and ranked, so a text of one long line is cut into several."""
@@ -164,9 +168,9 @@ def main(library: str, kind: str, charset: str) -> None:
     _limit(resource.RLIMIT_CPU, MAX_CPU_S)
     is_html = kind == "html"
     text = decoded(lifeline.received(), charset, is_html=is_html)
-    for n, row in numbered(paragraphs(text)) if is_html else lines(text):
-        for piece in pieces(row):
-            sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))
+    rows = ((n, piece) for n, row in (numbered(paragraphs(text)) if is_html else lines(text)) for piece in pieces(row))
+    for n, piece in islice(rows, MAX_ROWS):
+        sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))
 
 
 if __name__ == "__main__":

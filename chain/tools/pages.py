@@ -75,6 +75,11 @@ class Text:
     unit: Literal["paragraph", "line"]
     rows: list[tuple[int, str]]
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether it had more rows."""
+        return len(self.rows) >= page_text.MAX_ROWS
+
 
 class _Patience:
     """The seconds that the transfers of one source take together."""
@@ -105,9 +110,13 @@ class Web:
         ``by_user`` are the addresses that the user's own lines named, ``wanted`` those that are to be visited. Raises
         ``Refused`` if the first host may not be visited, else ``Unreadable``.
         """
-        if self._tls is None:
-            self._tls = await _THREADS.run(_tls, abandon_on_cancel=True)
         url, patience = parsed(address), _Patience()
+        if self._tls is None:
+            try:
+                self._tls = await _THREADS.run(_tls, abandon_on_cancel=True)
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                raise Unreadable(f"cannot be reached: the certificates to check with cannot be read ({why})") from None
         users = {host for each in by_user if (host := host_of(each))}
         for hop in range(MAX_REDIRECTS + 1):
             host = host_in(url)

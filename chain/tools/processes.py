@@ -40,6 +40,9 @@ START_S = 30.0
 CHUNK = 1 << 16
 """Bytes of output that are read in one step: what a pipe holds."""
 
+_NEEDED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
+"""The variables that a Python may need to start."""
+
 _THREADS = Threads("processes")
 
 GUARD_LOST = "The guard of the commands was killed, so the command was ended; it may have had effects."
@@ -111,8 +114,16 @@ class Guard:
                     self._process = None
                 self._process = await _Process.start(self.folder)
             process = self._process
-            leash, their_leash = socket.socketpair()
-            output, their_output = os.pipe()
+            try:
+                leash, their_leash = socket.socketpair()
+                try:
+                    output, their_output = os.pipe()
+                except OSError:
+                    leash.close()
+                    their_leash.close()
+                    raise
+            except OSError as error:
+                raise ToolError(f"The command cannot be started: {error.strerror}.") from None
             call = _Call(process, leash, trio.lowlevel.FdStream(output))
             try:
                 with their_leash:
@@ -146,6 +157,8 @@ class _Process:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
+                    # A command that is not fenced in can read the environment of the guard: no key may be in it.
+                    env={name: os.environ[name] for name in _NEEDED if name in os.environ},
                 )
         except BaseException as error:
             control.close()

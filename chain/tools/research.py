@@ -22,6 +22,7 @@ from chain.tools import ranking
 from chain.tools.addresses import Unreadable
 from chain.tools.course import Course, Source
 from chain.tools.hosts import Permits, Refused
+from chain.tools.page_text import MAX_ROWS
 from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.paths import open_file
 from chain.tools.ranking import Finding, Found, Judge
@@ -181,7 +182,7 @@ class _Research:
         text = await text_of_page(page)
         findings = ranking.find(text.rows, judge, f"{page.address}: {text.unit} ")
         found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
-        return self._report(name, found, [_CUT] if page.was_cut else [])
+        return self._report(name, found, [_CUT] if page.was_cut else [_FIRST_ROWS] if text.was_cut else [])
 
     async def _look_at_files(self, name: str, judge: Judge) -> tuple[Found, list[str]]:
         work = partial(_search, self._ctx.workspace, name, judge)
@@ -213,6 +214,7 @@ class _Research:
         return "\n".join([*head, *body, "", course.counts]).lstrip("\n")
 
 
+_FIRST_ROWS = f"Only the first {MAX_ROWS:,} rows of it were looked at."
 _CUT = f"Only the first {MAX_BYTES // 1024**2} MB were read."
 
 

@@ -26,7 +26,7 @@ from chain.tools.fence import Fence, Protections
 from chain.tools.output import Output
 from chain.tools.paths import as_text, existing
 from chain.tools.processes import Ended, Guard
-from chain.tools.tool import Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
 
 TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -46,7 +46,7 @@ _OURS = "CHAIN_"
 _THREADS = Threads("shell")
 
 _WITHOUT = {
-    "writes": "a command can write wherever you can",
+    "writes": "a command can write wherever you can, and read the keys in this program's environment",
     "network": "a command can use the network",
     "signals": "a command can send signals to your other processes",
 }
@@ -141,7 +141,7 @@ class _Shell:
         workspace and in $TMPDIR, and has no network.
         """
         found, folder = await self._check(ctx, command, timeout_s, workdir)
-        if ctx.approved is not None and ctx.approved != self._shown(command, timeout_s, workdir, found, folder):
+        if ctx.approved is not UNASKED and ctx.approved != self._shown(command, timeout_s, workdir, found, folder):
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         box = self._fence(ctx.workspace, found)
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
@@ -171,7 +171,9 @@ class _Shell:
         head += [f"{', '.join(conditions)}:"] if conditions else []
         text = "\n".join([*head, command])
         digest = hashlib.sha256(json.dumps([command, str(folder)]).encode()).hexdigest()
-        return Preview(text, command, digest, "subject", protections(self.rules, found))
+        # In another folder the same words run other things, so that is another command, which no pattern matches.
+        subject = f"cd {as_text(PurePath(workdir))} && {command}" if PurePath(workdir) != PurePath() else command
+        return Preview(text, subject, digest, "subject", protections(self.rules, found))
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> tuple[Protections, Path]:
         """What the machine can refuse, and the folder to run in. Raises ``ToolError`` for what is not to be run."""

@@ -82,6 +82,10 @@ class Verdict:
     withdrawn: bool = False
 
 
+UNASKED = Preview("", "", "")
+"""Stands for the approval of a call that nobody had to approve, since its tool runs outside of a chain."""
+
+
 class Asking(Protocol):
     """How a running tool asks the user. The clocks of the call and of the run stand still meanwhile."""
 
@@ -108,7 +112,10 @@ class Unasked:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use besides its input. ``approved`` is what the user saw of a call that needed approval."""
+    """What a tool may use besides its input.
+
+    ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be.
+    """
 
     workspace: Path
     plan: Plan
@@ -117,7 +124,7 @@ class ToolContext:
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
     asking: Asking = field(default_factory=Unasked)
-    approved: Preview | None = None
+    approved: Preview | None = UNASKED
 
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""

@@ -113,7 +113,7 @@ class Sender:
         """Send a line now, or keep it for its moment."""
         if isinstance(line.moment, Now):
             self._send(line)
-        elif len(line.text) > MAX_LINE and not isinstance(line.moment, AtQuestion):
+        elif len(line.text) > MAX_LINE:
             self._submit_at_once(line)  # it is refused, whatever its moment
         else:
             self._scheduled.append(line)
@@ -181,12 +181,16 @@ class Sender:
 
     def _answer_open(self) -> None:
         """Answer the open question, if there is one and an answer for it."""
-        answers = [line for line in self._scheduled if isinstance(line.moment, AtQuestion)]
-        if answers and (id := self._chain.open_question) is not None:
-            self._unschedule(answers[0])
-            self._chain.answer(id, answers[0].text, origin=answers[0].origin)
-            if len(answers) == 1:
-                self._end_answers()
+        answers = deque(line for line in self._scheduled if isinstance(line.moment, AtQuestion))
+        while answers and (id := self._chain.open_question) is not None:
+            line = answers.popleft()
+            self._unschedule(line)
+            answer = self._chain.answer(id, line.text, origin=line.origin)
+            if answer.what == "answered":
+                break
+            self.report_unsent(line, answer.message)
+        if not answers:
+            self._end_answers()
 
     def _end_answers(self) -> None:
         if self._answerer is not None:

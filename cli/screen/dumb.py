@@ -43,7 +43,7 @@ class Plain:
         self._news = trio.Event()
         self._shown = trio.Event()
         self._is_closed = False
-        self._question = ""
+        self._question = self._next_question = ""
 
     async def read(self) -> None:
         """Give lines to the listener until the input ends."""
@@ -60,6 +60,7 @@ class Plain:
             self._news = trio.Event()
             with suppress(OSError):
                 await _THREADS.run(partial(write_all, 1, self._drain()), abandon_on_cancel=True)
+            self._question = self._next_question
             self._shown.set()
 
     def _drain(self) -> bytes:
@@ -86,7 +87,9 @@ class Plain:
 
     def ask(self, question: str | None) -> None:
         """The next line answers this question: when it was begun is not known here."""
-        self._question = question or ""
+        self._next_question = question or ""
+        if not self._rows:
+            self._question = self._next_question
 
     async def shown(self) -> None:
         """Wait until the rows are written."""

@@ -200,7 +200,8 @@ class Renderer:
                 return []
 
     def _progressed(self, event: events.ToolProgress) -> list[str]:
-        said = [row for row in _rows_of(event.text) if row.strip()]
+        # What writes over its own row, as progress bars do, has said something each time.
+        said = [row for row in _rows_of(event.text.replace("\r", "\n")) if row.strip()]
         rows = self._progress.setdefault(event.id, Progress()).add(said)
         return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
 
@@ -217,7 +218,8 @@ class Renderer:
 
     def hint(self, event: events.Question) -> list[str]:
         """How to answer a question that is open."""
-        return [self._paint("dim", self._one_row(f"  {questions.hint(event).replace('·', self._sign('·'))}"))]
+        rows = self._wrapped(questions.hint(event).replace("·", self._sign("·")))
+        return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
 
     def preview(self, text: str, *, whole: bool = False) -> list[str]:
         """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""

@@ -7,44 +7,71 @@ says how many rows are missing.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from chain import events
 from chain.wording import counted
-from cli.show.text import clean, fitting
+from cli.show.text import fitting
 
-HEAD_ROWS, TAIL_ROWS = 24, 12
-"""Rows of a preview that are shown before and after the cut in it."""
+HEAD_ROWS, TAIL_ROWS = 12, 6
+"""Rows of a preview that are shown before and after the cut in it: with them, a question fits on 24 rows."""
 
 TAB = 4
+
+_HIDDEN = re.compile(
+    # Controls but the tab and the line end, what turns text around, halves of pairs; spaces and fillers that look like
+    # others or like nothing; variation selectors and tags.
+    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
 
 Row: TypeAlias = tuple[str, str]
 """A style (``added``, ``removed``, ``place``, ``plain`` or ``cut``) and a row."""
 
 _SIGNS = {"+": "added", "-": "removed", "@": "place"}
 
-ALWAYS_HINT = "y allows it · a always allows what is like it · n refuses; any other text refuses and says why"
+ALWAYS_HINT = "y allows it · n or a reason refuses · a always allows such calls"
 CHOICE_HINT = "a number chooses; any other text is an answer too"
 
 
 def preview_rows(text: str, width: int, mark: str, *, whole: bool = False) -> list[Row]:
     """The rows of a preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
 
-    ``mark`` begins the row that says how many are missing. A unified difference, which begins with a title and then a
+    ``mark`` begins the row that says how much is missing. A unified difference, which begins with a title and then a
     place, is told apart by its signs.
     """
-    lines = visible(text).split("\n") if text.strip() else []
+    lines = text.split("\n") if text.strip() else []
     is_diff = len(lines) > 1 and lines[1].startswith("@@ -")
+    left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
+    if left > 1:
+        head = _rows(lines[:HEAD_ROWS], width, is_diff)
+        tail = _rows(lines[-TAIL_ROWS:], width, is_diff)
+        return [
+            *(_cut(head, HEAD_ROWS, 0, mark)),
+            ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
+            *(_cut(tail, 0, TAIL_ROWS, mark)),
+        ]
+    rows = _rows(lines, width, is_diff)
+    return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
+
+
+def _rows(lines: Sequence[str], width: int, is_diff: bool) -> list[Row]:
     rows: list[Row] = []
-    for n, line in enumerate(lines):
-        style = _SIGNS.get(line[:1], "plain") if is_diff and n else "plain"
-        rows += [(style, f"  {part}") for part in _parts(line, max(width - 2, 10))]
-    left = len(rows) - HEAD_ROWS - TAIL_ROWS
-    if whole or left <= 1:
+    for line in lines:
+        style = _SIGNS.get(line[:1], "plain") if is_diff else "plain"
+        rows += [(style, f"  {part}") for part in _parts(visible(line), max(width - 2, 10))]
+    return rows
+
+
+def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
+    """At most so many rows of the beginning and of the end; the lines of a preview may be long."""
+    left = len(rows) - head - tail
+    if left <= 1:
         return rows
-    return [*rows[:HEAD_ROWS], ("cut", f"  {mark} {counted(left, 'more row')}; /diff shows all"), *rows[-TAIL_ROWS:]]
+    note = ("cut", f"  {mark} {counted(left, 'more row')}; /diff shows all")
+    return [*rows[:head], note, *rows[len(rows) - tail :]]
 
 
 def title(question: events.Question) -> str:
@@ -68,7 +95,7 @@ def outcome(answer: events.Answer) -> tuple[str, str]:
     text = f": {answer.text}" if answer.text else ""
     match answer.decision:
         case "allowed":
-            return "✓", f"{answer.id} allowed{' by the configuration' if answer.by == 'config' else ''}"
+            return "✓", f"{answer.id} allowed{' without asking' if answer.by == 'config' else ''}"
         case "answered":
             return "✓", f"{answer.id}{text}"
         case "refused" if answer.by == "nobody":
@@ -80,19 +107,20 @@ def outcome(answer: events.Answer) -> tuple[str, str]:
 
 
 def visible(text: str) -> str:
-    """The text with every character that ``clean`` would remove, or that has no width of its own, as an escape."""
-    return text if text.isascii() and text == clean(text) else "".join(map(_visible, text))
+    """The text with every character that ``clean`` would remove, or that nobody can see, as an escape."""
+    return _HIDDEN.sub(lambda found: _escaped(found[0]), text)
 
 
-def _visible(char: str) -> str:
-    is_hidden = char != clean(char) or unicodedata.category(char) == "Cf"
-    return char.encode("unicode_escape", "backslashreplace").decode() if is_hidden else char
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "backslashreplace").decode()
 
 
 def _parts(line: str, width: int) -> Iterator[str]:
     """A line in parts that fit, nothing of it left out."""
-    line = line.expandtabs(TAB)
-    while (end := fitting(line, width)) < len(line):
-        yield line[:end]
-        line = line[end:]
-    yield line
+    line, at = line.expandtabs(TAB), 0
+    while True:
+        end = at + fitting(line[at : at + 2 * width], width)
+        yield line[at:end]
+        if end >= len(line):
+            return
+        at = end

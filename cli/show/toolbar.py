@@ -15,7 +15,7 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
+from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.wording import MAIN, counted
 from cli.show.events import is_stop_receipt
 from cli.show.text import columns, flat
@@ -31,7 +31,7 @@ GAP = 2
 
 def answers_question(text: str) -> bool:
     """Whether a text that was begun at a question answers it; stops, ``!``, ``!!`` and commands keep their meaning."""
-    return not (is_stop(text) or text.startswith(("!", "/")))
+    return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 from support import SKIPPED, FullDisk, MemoryFile, Session, check_invariants, open_session, settings
 from support.gates import Gates, results
 from support.models import ASKING_TOOLS
@@ -21,6 +22,8 @@ from chain.tools.tool import Preview, ToolContext, tool
 CHANGE = "{name: change_file, input: {path: a}}"
 OTHER = "{name: change_file, input: {path: b}}"
 DANGER = "{name: danger, input: {}}"
+LATE = "{name: change_file, input: {path: late}}"
+DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
 NOBODY_ALLOWS = "danger needs approval, and nobody can be asked here; allow it with --allow danger."
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
@@ -378,6 +381,67 @@ async def test_so_does_a_line(line: str) -> None:
         assert started(session) == []
 
 
+@pytest.mark.parametrize("line", ["stop", "!no"])
+@pytest.mark.parametrize("call", [LATE, DIG])
+async def test_nothing_is_asked_after_a_line_that_came_before_the_question(
+    line: str, call: str, mock_clock: MockClock
+) -> None:
+    """While what would be done is found out, or while a tool works that will ask."""
+    async with open_session(asking(call, CHOICE), tools=ASKING_TOOLS) as session:
+        with session.chain.answering():
+            session.chain.submit("Do the task")
+            await wait_all_tasks_blocked()
+            if call == DIG:  # the first host is asked about at once, the second after a while
+                await answer(session, "y")
+                mock_clock.jump(0.6)
+                await wait_all_tasks_blocked()
+            session.chain.submit(line)
+            mock_clock.autojump_threshold = 0
+            await session.chain.wait_idle()
+        assert len(session.of(events.Question)) == (1 if call == DIG else 0)
+        assert [e.name for e in session.of(events.ToolCall)] == (["dig"] if call == DIG else [])
+        check_invariants(session)
+
+
+async def test_a_call_that_asks_stands_alone_though_it_only_reads(autojump_clock: MockClock) -> None:
+    async with asked("{name: watch, input: {}}", "{name: peek, input: {}}", "{name: watch, input: {}}") as session:
+        await trio.sleep(5)
+        assert started(session) == ["watch"]
+        await answer(session, "y")
+        await session.chain.wait_idle()
+        assert started(session) == ["watch", "peek", "watch"]
+
+
+async def test_a_preview_has_a_time_limit(autojump_clock: MockClock) -> None:
+    async def shown(ctx: ToolContext) -> Preview:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    @tool(needs_approval=True, preview=shown)
+    async def replace(ctx: ToolContext) -> str:
+        """Replace it."""
+        return ""
+
+    async with open_session(asking("{name: replace, input: {}}"), tools=[replace]) as session:
+        await session.run("Do the task")
+        assert results(session) == ["replace did not say within 60 s what it would do, so it was not run."]
+        check_invariants(session)
+
+
+async def test_an_asker_that_is_cancelled_asks_no_more() -> None:
+    """By whatever cancelled it: here it is the host of the whole chain."""
+    file = MemoryFile()
+    with trio.CancelScope() as scope:
+        async with open_session(asking(CHOICE), tools=ASKING_TOOLS, file=file) as session:
+            with session.chain.answering():
+                session.chain.submit("Do the task")
+                await wait_all_tasks_blocked()
+                assert session.chain.open_question == "Q1"
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+    assert [(r["decision"], r["by"]) for r in session.records if r["type"] == "answer"] == [("withdrawn", "user")]
+
+
 # --------------------------------------------------------------------------------------------------- on a full disk
 
 
@@ -397,6 +461,20 @@ async def test_an_answer_that_cannot_be_written_is_refused_and_the_question_stay
             await session.chain.wait_idle()
     assert results(session) == ["a is changed"]
     check_invariants(session)
+
+
+async def test_a_disk_that_fails_ends_the_run_that_asks() -> None:
+    file = FullDisk()
+    async with open_session(asking(CHOICE), tools=ASKING_TOOLS, file=file) as session:
+        with session.chain.answering():
+            session.chain.submit("Do the task")
+            await wait_all_tasks_blocked()
+            assert session.chain.open_question == "Q1"
+            file.broken = True
+            session.chain.submit("a line that has to come to the disk")
+            await session.chain.wait_idle()
+            assert session.chain.open_question is None
+            assert session.result.status == "error"
 
 
 @pytest.mark.parametrize("what", ["the question", "the answer of nobody", "stop"])

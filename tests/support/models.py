@@ -189,7 +189,7 @@ async def _shown(ctx: ToolContext, path: str) -> Preview | None:
         return None
     if path == "bad":
         raise ToolError("it would fail")
-    await trio.lowlevel.checkpoint()
+    await (trio.sleep(0.5) if path == "late" else trio.lowlevel.checkpoint())
     return Preview(f"change {path}", path, path, always="subject" if path == "b" else "tool")
 
 
@@ -201,20 +201,29 @@ async def change_file(ctx: ToolContext, path: str) -> str:
     return f"{path} is changed"
 
 
-@tool(read_only=True, timeout_s=3)
+@tool(read_only=True, needs_approval=True)
+async def peek(ctx: ToolContext) -> str:
+    """Read what needs approval."""
+    ctx.progress("at work")
+    await trio.sleep(0.5)
+    return "peeked"
+
+
+@tool(read_only=True, timeout_s=5)
 async def dig(ctx: ToolContext, hosts: int = 2) -> str:
     """Ask in the middle of the work."""
     found = []
     for n in range(hosts):
         if (await ctx.safe_point(f"host:{n}")).stop:
             break
+        await (trio.sleep(0.5) if n else trio.lowlevel.checkpoint())
         verdict = await ctx.asking.approve(Preview("", f"host{n}", f"host{n}", always="subject"))
         found.append("allowed" if verdict.allowed else "withdrawn" if verdict.withdrawn else "refused")
         await trio.sleep(0.5)
     return f"hosts: {found}"
 
 
-ASKING_TOOLS: list[Tool] = [danger, change_file, dig, ask_user_question]
+ASKING_TOOLS: list[Tool] = [danger, change_file, peek, dig, ask_user_question]
 
 ASKING_CALLS: list[Block] = [
     ToolCall("a", "danger", {}),
@@ -222,12 +231,14 @@ ASKING_CALLS: list[Block] = [
     ToolCall("c", "change_file", {"path": "b"}),
     ToolCall("d", "change_file", {"path": "none"}),
     ToolCall("e", "change_file", {"path": "bad"}),
+    ToolCall("m", "change_file", {"path": "late"}),
     ToolCall("f", "dig", {}),
     ToolCall("g", "dig", {"hosts": 1}),
     ToolCall("h", "ask_user_question", {"question": "Which?", "options": ["left", "right"]}),
     ToolCall("i", "look", {}),
     ToolCall("j", "watch", {}),
     ToolCall("k", "slow", {}),
+    ToolCall("l", "peek", {}),
     Text("Some text."),
 ]
 

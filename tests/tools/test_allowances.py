@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import UserError
-from chain.tools.allowances import Allowance, explain, for_always, parse, that_permits
+from chain.tools.allowances import explain, for_always, parse, that_permits
 from chain.tools.tool import Preview
 
 COVERED = [
@@ -70,15 +70,23 @@ def test_a_pattern_that_cannot_match_is_refused_with_the_reason(text: str, why: 
     assert "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=30), st.sampled_from(["tool", "subject"]))
-def test_always_allows_the_same_again_and_what_is_suggested_permits_it(subject: str, always: str) -> None:
-    preview = Preview("", subject, "", always="subject" if always == "subject" else "tool")
-    for tool in ("shell", "edit_file"):
-        again = for_always(tool, preview)
-        assert again.covers(tool, subject)
-        assert again.covers(tool, subject + "x") == (always == "tool")
-        suggested = that_permits(tool, preview)
-        assert suggested == tool or Allowance(tool, subject).covers(tool, subject)
+@given(st.text(min_size=1, max_size=30).filter(str.strip))
+def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else(command: str) -> None:
+    preview = Preview("", command, "", always="subject")
+    again = for_always("shell", preview)
+    assert again.covers("shell", command)
+    assert not again.covers("shell", command + "x")
+    suggested = that_permits("shell", preview)
+    if suggested != "shell":
+        narrow = parse(suggested.strip("'"))
+        assert narrow.covers("shell", command)
+        assert not narrow.covers("shell", command + "x")
+
+
+def test_for_an_edit_always_means_the_tool() -> None:
+    preview = Preview("", "docs/a.md", "")
+    assert for_always("edit_file", preview).covers("edit_file", "other.md")
+    assert that_permits("edit_file", preview) == "edit_file"
 
 
 def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:

@@ -47,7 +47,7 @@ class Agent:
         return await edit_file.run(self.context, {"path": path, "old_string": old, "new_string": new, **input})
 
     async def preview(self, using: Any, **input: Any) -> Preview | None:
-        return await calling.preview(using, ToolCall("t1", using.name, input), self.context)
+        return await calling.preview(using, ToolCall("t1", using.name, input), self.context, calling.Rules())
 
 
 def everything(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -475,3 +475,24 @@ async def test_what_was_approved_is_what_is_done_also_if_the_file_becomes_anothe
     with pytest.raises(ToolError, match="was changed after it was shown"):
         await agent.edit("beta", "two")
     assert (agent.workspace / "docs/a.txt").read_text() == "alpha\nbeta\ndelta\n"
+
+
+@pytest.mark.parametrize("case", ["a new file", "nothing to change"])
+async def test_a_link_that_is_swapped_after_the_preview_leads_nowhere_else(agent: Agent, case: str) -> None:
+    root = agent.workspace
+    (root / "other").mkdir()
+    (root / "link").symlink_to("docs")
+    (root / "docs/same").write_text("same")
+    (root / "other/same").write_text("other")
+    await agent.read("docs/same")
+    await agent.read("other/same")
+    name, content = ("link/new", "x") if case == "a new file" else ("link/same", "same")
+    shown = await agent.preview(write_file, path=name, content=content)
+    assert (shown is None) == (case == "nothing to change")
+    agent.context = replaced(agent.context, approved=shown)
+    (root / "link").unlink()
+    (root / "link").symlink_to("other")
+    with pytest.raises(ToolError, match="was changed after it was shown"):
+        await agent.write(name, content)
+    assert not (root / "other/new").exists()
+    assert (root / "other/same").read_text() == "other"

@@ -20,11 +20,12 @@ from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling, fence, shell
+from chain.tools.allowances import for_always, parse
 from chain.tools.fence import Protections
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.shell import ShellRules, environment, gaps, protections, shell_tools
-from chain.tools.tool import FunctionTool, Preview, ToolContext
+from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
@@ -40,7 +41,7 @@ class Shell:
         self.rules = ShellRules()
         self.found: Protections | None = None
         self.environ = dict(os.environ)
-        self.approved: Preview | None = None
+        self.approved: Preview | None = UNASKED
 
     @property
     def tool(self) -> FunctionTool:
@@ -356,3 +357,22 @@ async def test_a_failing_command_is_no_error_result_and_a_timeout_is(shell_: She
 def test_off_linux_there_is_no_such_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert shell_tools(Guard(), ShellRules(), {}) == ()
+
+
+async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
+    here, there = await shell_.preview("git status"), await shell_.preview("git status", workdir="docs")
+    assert (here.subject, there.subject) == ("git status", "cd docs && git status")
+    for allowance in (for_always("shell", here), parse("shell(git status*)"), parse("shell(*)")):
+        assert allowance.covers("shell", here.subject)
+        assert not allowance.covers("shell", there.subject)
+    assert for_always("shell", there).covers("shell", there.subject)
+
+
+async def test_the_question_says_what_does_not_hold(shell_: Shell) -> None:
+    shell_.found = NOTHING
+    shown = await shell_.preview("echo hi", workdir="docs")
+    assert shown.protections == ()
+    head, where, command = shown.text.split("\n")
+    assert head.startswith("Not fenced in: a command can write wherever you can")
+    assert "a command can use the network" in head
+    assert (where, command) == ("in docs:", "echo hi")
