@@ -22,6 +22,7 @@ from chain.tools.tool import Preview, ToolContext, tool
 CHANGE = "{name: change_file, input: {path: a}}"
 OTHER = "{name: change_file, input: {path: b}}"
 DANGER = "{name: danger, input: {}}"
+LOOK = "{name: look, input: {at: x}}"
 LATE = "{name: change_file, input: {path: late}}"
 DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
@@ -387,7 +388,7 @@ async def test_nothing_is_asked_after_a_line_that_came_before_the_question(
     line: str, call: str, mock_clock: MockClock
 ) -> None:
     """While what would be done is found out, or while a tool works that will ask."""
-    async with open_session(asking(call, CHOICE), tools=ASKING_TOOLS) as session:
+    async with open_session(asking(call, DANGER), tools=ASKING_TOOLS) as session:
         with session.chain.answering():
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
@@ -404,12 +405,12 @@ async def test_nothing_is_asked_after_a_line_that_came_before_the_question(
 
 
 async def test_a_call_that_asks_stands_alone_though_it_only_reads(autojump_clock: MockClock) -> None:
-    async with asked("{name: watch, input: {}}", "{name: peek, input: {}}", "{name: watch, input: {}}") as session:
+    async with asked(LOOK, "{name: peek, input: {}}", LOOK) as session:
         await trio.sleep(5)
-        assert started(session) == ["watch"]
+        assert started(session) == ["look"]
         await answer(session, "y")
         await session.chain.wait_idle()
-        assert started(session) == ["watch", "peek", "watch"]
+        assert started(session) == ["look", "peek", "look"]
 
 
 async def test_a_preview_has_a_time_limit(autojump_clock: MockClock) -> None:

@@ -27,7 +27,7 @@ import pyte
 from .emulator import Emulator
 from .program import environ, gates
 
-DEADLINE_S = 10.0
+DEADLINE_S = 120.0
 """Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
 
 TICK_S = 0.02

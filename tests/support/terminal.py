@@ -181,7 +181,9 @@ def agree(screen: Screen) -> None:
         below = "\n".join(rows[n + 1 :])
         for id in ids:
             assert lines[id].text.split("\n")[0].strip()[:SHOWN] in below
-        assert re.search(r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply), ", below, re.M)
+        assert re.search(
+            r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply|at once), ", below, re.M
+        )
     for line in lines.values():
         match line.state:
             case "returned":

@@ -57,7 +57,7 @@ class Shell:
 
     async def preview(self, command: str, **input: Any) -> Preview:
         shown = await calling.preview(
-            self.tool, ToolCall("t1", "shell", {"command": command, **input}), self._context()
+            self.tool, ToolCall("t1", "shell", {"command": command, **input}), self._context(), calling.Rules()
         )
         assert shown is not None
         return shown
@@ -208,7 +208,7 @@ async def test_the_preview_is_the_command_and_where_and_how_long(shell_: Shell) 
     shown = await shell_.preview("git status\n# more")
     assert (shown.text, shown.subject, shown.always) == ("git status\n# more", "git status\n# more", "subject")
     assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\nls"
-    assert (await shell_.preview("ls", workdir="docs")).subject == "ls"
+    assert (await shell_.preview("ls", workdir="docs")).subject == "cd docs && ls"
 
 
 async def test_its_digest_is_of_the_command_and_the_folder(shell_: Shell) -> None:
