@@ -63,8 +63,9 @@ async def open_chain(
     cannot be used.
     """
     guard = Guard()
-    spec, workspace, rules = _main_agent(settings, workspace, tools, model, guard)
-    allowed = read_allowances(settings, spec.registry)
+    groups = tool_groups(settings, guard)
+    spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups)
+    allowed = read_allowances(settings, spec.registry, groups)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         if journal is None:
@@ -95,7 +96,7 @@ async def open_chain(
 
 
 def _main_agent(
-    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None, guard: Guard
+    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None, groups: ToolGroups
 ) -> tuple[AgentSpec, Path, calling.Rules]:
     """The main agent, its workspace and the rules of its tools.
 
@@ -113,7 +114,7 @@ def _main_agent(
         max_cost_usd=chosen.budget.max_cost_usd,
     )
     tools = tuple(tools)
-    registry = Registry.of([*configured_tools(chosen, tools, tool_groups(settings, guard)), *tools])
+    registry = Registry.of([*configured_tools(chosen, tools, groups), *tools])
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
@@ -141,12 +142,15 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
 
 
-def read_allowances(settings: Settings, registered: Iterable[Tool]) -> tuple[Allowance, ...]:
+def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
     """The allowances of a configuration, each for a tool that there is: one of ours, or one that is registered.
 
-    Raises ``ConfigError``.
+    Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
-    ours = {tool.name: tool for group in tool_groups(settings).values() for tool in group}
+    for host in settings.research_hosts:
+        if problem := allowances.host_problem(host):
+            raise ConfigError(f"tools.research.hosts: {host!r:.80} can never allow anything: {problem}")
+    ours = {tool.name: tool for group in groups.values() for tool in group}
     others = {tool.name: tool for tool in registered}
     return tuple(_read_allowance(text, ours, others) for text in settings.allow)
 

@@ -18,7 +18,7 @@ from support.rows import without_chance
 from support.screen import Screen
 
 from chain import events
-from chain.app import read_allowances
+from chain.app import read_allowances, tool_groups
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
@@ -190,7 +190,7 @@ def test_the_table_of_figures_has_the_rows_and_goals_of_the_benchmark() -> None:
 def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("allowances"))
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    assert [str(each) for each in read_allowances(settings, ())] == list(settings.allow)
+    assert [str(each) for each in read_allowances(settings, (), tool_groups(settings))] == list(settings.allow)
     assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
 
 

@@ -37,8 +37,8 @@ from chain.wording import NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
-KEPT = 20
-"""Questions that can be looked at again: a diff may be large, and nobody goes back further."""
+KEPT, KEPT_CHARS = 20, 5_000_000
+"""Questions that can be looked at again, and the characters of their previews: a diff may be large."""
 
 LONGEST_SUBJECT = 80
 """Characters of a path, a command or a host in the text of a question: the preview has all of it."""
@@ -294,6 +294,8 @@ class Questions:
             raise
         self._asked += 1
         self._latest.append(asked.question())
+        while len(self._latest) > 1 and sum(len(each.preview) for each in self._latest) > KEPT_CHARS:
+            self._latest.popleft()
 
     def _settle(self, asked: _Asked, decision: Decision, by: AnsweredBy, text: str = "") -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""

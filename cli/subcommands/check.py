@@ -91,7 +91,8 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         *_fence_lines(settings),
         _line(settings, "tools.research.hosts", settings.research_hosts),
     ]
-    problems += [*_problem(read_allowances, settings, tools), *_problem(shell_protections, settings)]
+    problems += _problem(read_allowances, settings, tools, tool_groups(settings))
+    problems += _problem(shell_protections, settings)
     # Chains share models and prompts: each problem is shown once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
 

@@ -219,7 +219,7 @@ def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None
     assert ok
     at = shown.index("tools.shell.writable: none  (default)")
     assert shown[at + 1 : at + 4] == [
-        "  not fenced in: a command can write wherever you can",
+        "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
         "  not fenced in: a command can use the network",
         "  not fenced in: a command can send signals to your other processes",
     ]
@@ -235,3 +235,10 @@ def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path)
     )
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "read_file(x)"}))
     assert rows[-1] == "problem: tools.allow: read_file(x) can never allow anything: read_file takes no pattern"
+
+    rows, ok = check(read(folder, f"{CONFIG}tools: {{research: {{hosts: ['https://example.org/']}}}}\n"))
+    assert not ok
+    assert rows[-1] == (
+        "problem: tools.research.hosts: 'https://example.org/' can never allow anything: "
+        "a host is a name such as example.org, without https:// and without a path or port"
+    )
