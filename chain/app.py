@@ -166,6 +166,8 @@ def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str
     except UserError as error:
         raise ConfigError(f"tools.allow: {error}") from None
     known = {**ours, **registered}
+    if found.tool in SUBJECTS and found.tool not in known:
+        return found  # one of ours that this system lacks
     if found.tool not in known:
         near = difflib.get_close_matches(found.tool, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
@@ -284,6 +286,6 @@ def configured_tools(settings: ChainSettings, own: Iterable[Tool], groups: ToolG
             near = difflib.get_close_matches(name, [*groups, *single], n=1)
             hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"
             raise ConfigError(f"chains.{settings.name}.tools: there is no tool or group {name!r}; {hint}")
-        for tool in groups.get(name) or (single[name],):
+        for tool in groups[name] if name in groups else (single[name],):
             chosen[tool.name] = tool
     return list(chosen.values())
