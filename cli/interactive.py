@@ -110,7 +110,7 @@ class Interactive:
         """Guards the toolbar, which the editor's thread reads."""
         self._waiting = 0
         self._feed = chain.feed()
-        self._sender = Sender(chain, self._on_sent)
+        self._sender = Sender(chain, lambda line, answer: self._report(answer, line.text))
         self._run_began = trio.Event()
         self._leaving = trio.Event()
         self._all_shown = trio.Event()
@@ -257,9 +257,6 @@ class Interactive:
             case _:
                 pass
         return True
-
-    def _on_sent(self, line: Outgoing, answer: Submitted) -> None:
-        self._report(answer, line.text)
 
     def _run_command(self, text: str) -> bool:
         model = self._chain.model_name

@@ -59,7 +59,7 @@ class Outgoing:
 class Sender:
     """Sends lines to a chain; ``on_answer`` is called with the chain's answer to each."""
 
-    def __init__(self, chain: Chain, on_answer: Callable[[Outgoing, Submitted], None]) -> None:
+    def __init__(self, chain: Chain, on_answer: Callable[[Outgoing, Submitted], object]) -> None:
         self._chain = chain
         self._on_answer = on_answer
         self._scheduled: list[Outgoing] = []

@@ -387,7 +387,7 @@ async def test_another_task_takes_the_place_of_the_query(driver: Driver) -> None
     assert text.endswith("a: 1\nb: two words")
 
 
-@pytest.mark.parametrize("before", ["no, ", "wait: ", "actually ", "please ", "instead, "])
+@pytest.mark.parametrize("before", ["no, ", "wait: ", "actually ", "please ", "instead, ", "stop that, "])
 async def test_what_leads_up_to_another_task_is_no_part_of_it(driver: Driver, before: str) -> None:
     text = await driver.run(COUNT, {1: f"{before.replace(':', ',')}list files in prompts"})
     assert driver.calls == [["list_files"], ["list_files"], []]
