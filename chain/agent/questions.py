@@ -271,6 +271,8 @@ class Questions:
     def _fail(self, asked: _Asked, error: JournalError) -> None:
         """Let the asker raise the error, which ends its run."""
         asked.failure = error
+        if asked is self._open:
+            self._emit_gone(asked)
         self._let_go(asked)
 
     def _fail_all(self, error: JournalError) -> None:
@@ -279,6 +281,10 @@ class Questions:
         self._waiting.clear()
         for asked in waiting:
             self._fail(asked, error)
+
+    def _emit_gone(self, asked: _Asked) -> None:
+        answer = asked.event()
+        self._journal.in_order(lambda: self._emit(answer))
 
     def _let_go(self, asked: _Asked) -> None:
         asked.done.set()
@@ -319,8 +325,7 @@ class Questions:
         if asked is self._open:
             with suppress(JournalError):
                 self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))
-            answer = asked.event()
-            self._journal.in_order(lambda: self._emit(answer))
+            self._emit_gone(asked)
         else:
             self._waiting.remove(asked)
         self._let_go(asked)

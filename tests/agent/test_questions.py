@@ -476,6 +476,7 @@ async def test_a_disk_that_fails_ends_the_run_that_asks() -> None:
             await session.chain.wait_idle()
             assert session.chain.open_question is None
             assert session.result.status == "error"
+            assert told(session) == [("Q1", "withdrawn", "user")]
 
 
 @pytest.mark.parametrize("what", ["the question", "the answer of nobody", "stop"])
