@@ -148,7 +148,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
     for host in settings.research_hosts:
-        if problem := allowances.host_problem(host):
+        if problem := allowances.host_problem(host.strip()):
             raise ConfigError(f"tools.research.hosts: {host!r:.80} can never allow anything: {problem}")
     ours = {tool.name: tool for group in groups.values() for tool in group}
     others = {tool.name: tool for tool in registered}

@@ -74,6 +74,8 @@ class _Asked:
     decision: Decision = "withdrawn"
     by: AnsweredBy = "user"
     failure: JournalError | None = None
+    is_told: bool = False
+    """Whether its event was emitted, so that one must tell what became of it."""
     done: trio.Event = field(default_factory=trio.Event)
 
     def question(self) -> events.Question:
@@ -216,7 +218,7 @@ class Questions:
     def withdraw(self, agent: str | None = None) -> None:
         """Withdraw what an agent asks, or else all: the user stops, or writes something else instead."""
         for asked in (self._open, *self._waiting):
-            if asked is not None and agent in (None, asked.asker.agent):
+            if asked is not None and not asked.done.is_set() and agent in (None, asked.asker.agent):
                 self._withdraw(asked)
         self._open_next()
 
@@ -259,8 +261,7 @@ class Questions:
             self._fail(asked, error)
             return
         self._open = asked
-        question = asked.question()
-        self._journal.in_order(lambda: self._emit(question))
+        self._journal.in_order(lambda: self._emit_question(asked))
 
     def _settle_without_user(self, asked: _Asked, decision: Decision, by: AnsweredBy) -> None:
         try:
@@ -271,9 +272,9 @@ class Questions:
     def _fail(self, asked: _Asked, error: JournalError) -> None:
         """Let the asker raise the error, which ends its run."""
         asked.failure = error
-        if asked is self._open:
-            self._emit_gone(asked)
         self._let_go(asked)
+        if asked.is_told:
+            self._emit_gone(asked)
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
@@ -281,6 +282,11 @@ class Questions:
         self._waiting.clear()
         for asked in waiting:
             self._fail(asked, error)
+
+    def _emit_question(self, asked: _Asked) -> None:
+        if asked.failure is None:
+            asked.is_told = True
+            self._emit(asked.question())
 
     def _emit_gone(self, asked: _Asked) -> None:
         answer = asked.event()
@@ -322,13 +328,15 @@ class Questions:
 
     def _withdraw(self, asked: _Asked) -> None:
         """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
-        if asked is self._open:
+        was_open = asked is self._open
+        if not was_open:
+            self._waiting.remove(asked)
+        # First of all: a listener may stop the run on hearing of it, which withdraws what is open.
+        self._let_go(asked)
+        if was_open:
             with suppress(JournalError):
                 self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))
             self._emit_gone(asked)
-        else:
-            self._waiting.remove(asked)
-        self._let_go(asked)
 
 
 def _shown(subject: str) -> str:

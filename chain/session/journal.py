@@ -249,9 +249,9 @@ class Journal:
         others = [entry for entry in self._queue if not entry[1]]
         self._done += len(self._queue) - len(others)
         self._queue = deque(others)
-        self._release(synced=0)
         for action in self._at_failure:
             action(JournalError(why))
+        self._release(synced=0)
 
     @property
     def _name(self) -> str:

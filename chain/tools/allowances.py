@@ -10,6 +10,7 @@ A pattern never matches a shell command that the shell would take apart: with ``
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -59,7 +60,7 @@ def parse(text: str) -> Allowance:
     if pattern is None:
         return Allowance(tool)
     if SUBJECTS.get(tool) == "hosts":
-        pattern = pattern.casefold()
+        pattern = pattern.lower()
     if problem := _problem(tool, pattern):
         raise UserError(f"{tool}({pattern:.80}) can never allow anything: {problem}")
     return Allowance(tool, pattern)
@@ -92,14 +93,17 @@ def explain(allowance: Allowance) -> str:
 
 def host_problem(host: str) -> str:
     """Why a host, or a pattern for hosts, cannot match; empty if it can."""
-    if re.search(r"[/:@\s]", host.strip("[]")) and not re.fullmatch(r"[0-9a-fA-F:.]+", host.strip("[]")):
+    if (":" in host and not _is_address(host)) or re.search(r"[/@\s]", host):
         return "a host is a name such as example.org, without https:// and without a path or port"
-    if host.isascii():
-        return ""
+    return "" if host.isascii() else "write it as it is asked for, in the form that begins with xn--"
+
+
+def _is_address(host: str) -> bool:
     try:
-        return f"write it as {host.encode('idna').decode()}, the name that is asked for"
-    except UnicodeError:
-        return "it is no name that a host can have"
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _problem(tool: str, pattern: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import signal
 import sys
 
 LENGTH = 8
@@ -24,6 +25,9 @@ def framed(data: bytes) -> bytes:
 def received() -> bytes:
     """The input, once all of it has come. From here on the program ends when the starter lets go of the pipe."""
     data = _exactly(int.from_bytes(_exactly(LENGTH), "big"))
+    # Whoever started chain may have it ignored or blocked, which is inherited.
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | getattr(os, "O_ASYNC", 0))
     # It may have been let go before that.

@@ -40,7 +40,7 @@ START_S = 30.0
 CHUNK = 1 << 16
 """Bytes of output that are read in one step: what a pipe holds."""
 
-_NEEDED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
+_NEEDED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
 """The variables that a Python may need to start."""
 
 _THREADS = Threads("processes")

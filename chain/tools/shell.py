@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 import shutil
 import signal
 import sys
@@ -172,7 +173,8 @@ class _Shell:
         text = "\n".join([*head, command])
         digest = hashlib.sha256(json.dumps([command, str(folder)]).encode()).hexdigest()
         # In another folder the same words run other things, so that is another command, which no pattern matches.
-        subject = f"cd {as_text(PurePath(workdir))} && {command}" if PurePath(workdir) != PurePath() else command
+        folder_text = shlex.quote(as_text(PurePath(workdir)))
+        subject = f"cd -- {folder_text} || exit; {command}" if PurePath(workdir) != PurePath() else command
         return Preview(text, subject, digest, "subject", protections(self.rules, found))
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> tuple[Protections, Path]:

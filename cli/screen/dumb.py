@@ -58,9 +58,13 @@ class Plain:
         while True:
             await self._news.wait()
             self._news = trio.Event()
+            # A question counts from when its rows, which came before it, are written.
+            question = self._next_question
             with suppress(OSError):
                 await _THREADS.run(partial(write_all, 1, self._drain()), abandon_on_cancel=True)
-            self._question = self._next_question
+            self._question = question
+            if self._next_question != question:
+                self._news.set()
             self._shown.set()
 
     def _drain(self) -> bytes:
@@ -88,8 +92,7 @@ class Plain:
     def ask(self, question: str | None) -> None:
         """The next line answers this question: when it was begun is not known here."""
         self._next_question = question or ""
-        if not self._rows:
-            self._question = self._next_question
+        self._news.set()
 
     async def shown(self) -> None:
         """Wait until the rows are written."""

@@ -218,7 +218,8 @@ class Renderer:
 
     def hint(self, event: events.Question) -> list[str]:
         """How to answer a question that is open."""
-        rows = self._wrapped(questions.hint(event).replace("·", self._sign("·")))
+        flow = Flow(self.width - 2)
+        rows = [*flow.add(questions.hint(event).replace("·", self._sign("·"))), *flow.end()]
         return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
 
     def preview(self, text: str, *, whole: bool = False) -> list[str]:

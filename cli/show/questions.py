@@ -24,7 +24,8 @@ _HIDDEN = re.compile(
     # Controls but the tab and the line end, what turns text around, halves of pairs; spaces and fillers that look like
     # others or like nothing; variation selectors and tags.
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
-    "\u205f-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+    "\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 Row: TypeAlias = tuple[str, str]
@@ -46,14 +47,14 @@ def preview_rows(text: str, width: int, mark: str, *, whole: bool = False) -> li
     is_diff = len(lines) > 1 and lines[1].startswith("@@ -")
     left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
     if left > 1:
-        head = _rows(lines[:HEAD_ROWS], width, is_diff)
+        head = [*_rows(lines[:1], width, False), *_rows(lines[1:HEAD_ROWS], width, is_diff)]
         tail = _rows(lines[-TAIL_ROWS:], width, is_diff)
         return [
             *(_cut(head, HEAD_ROWS, 0, mark)),
             ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
             *(_cut(tail, 0, TAIL_ROWS, mark)),
         ]
-    rows = _rows(lines, width, is_diff)
+    rows = [*_rows(lines[:1], width, False), *_rows(lines[1:], width, is_diff)]
     return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support import SKIPPED, FullDisk, MemoryFile, Session, check_invariants, open_session, settings
+from support import SKIPPED, FullDisk, MemoryFile, Session, at, check_invariants, open_session, settings
 from support.gates import Gates, results
 from support.models import ASKING_TOOLS
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -342,6 +342,14 @@ async def test_other_lines_leave_the_question_open(line: str, autojump_clock: Mo
         await answer(session, "y")
         await session.chain.wait_idle()
         assert started(session) == ["danger"]
+
+
+async def test_a_line_in_the_step_in_which_a_question_goes_withdraws_it_no_second_time() -> None:
+    async with asked(CHOICE) as session:
+        at(session, events.Answer, lambda: session.chain.submit("!go left"))
+        session.chain.interrupt()
+        await session.chain.wait_idle()
+        assert told(session) == [("Q1", "withdrawn", "user")]
 
 
 @pytest.mark.parametrize("line", ["stop", "!go left"])

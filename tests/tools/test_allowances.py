@@ -24,6 +24,7 @@ COVERED = [
     ("research(example.org)", "research", "example.org", True),
     ("research(Example.ORG)", "research", "example.org", True),
     ("research(example.org)", "research", "www.example.org", False),
+    ("research(::1)", "research", "::1", True),
     ("research(*.example.org)", "research", "www.example.org", True),
     ("deploy(*)", "deploy", "", True),
 ]
@@ -58,8 +59,11 @@ NEVER = [
     ("edit_file(docs/)", "docs/* are the files in it"),
     ("edit_file(docs//x)", "empty parts"),
     ("edit_file(docs/./x)", "empty parts"),
-    ("research(bücher.de)", "write it as xn--bcher-kva.de"),
+    ("research(bücher.de)", "begins with xn--"),
     ("research(https://example.org)", "without https://"),
+    ("research(faß.de)", "begins with xn--"),
+    ("research(1.2.3.4:80)", "without https://"),
+    ("research([::1])", "without https://"),
     ("research(example.org/docs)", "without https://"),
     ("research(example.org:8080)", "without https://"),
 ]

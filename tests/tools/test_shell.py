@@ -208,7 +208,7 @@ async def test_the_preview_is_the_command_and_where_and_how_long(shell_: Shell) 
     shown = await shell_.preview("git status\n# more")
     assert (shown.text, shown.subject, shown.always) == ("git status\n# more", "git status\n# more", "subject")
     assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\nls"
-    assert (await shell_.preview("ls", workdir="docs")).subject == "cd docs && ls"
+    assert (await shell_.preview("ls", workdir="docs")).subject == "cd -- docs || exit; ls"
 
 
 async def test_its_digest_is_of_the_command_and_the_folder(shell_: Shell) -> None:
@@ -361,7 +361,7 @@ def test_off_linux_there_is_no_such_tool(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
     here, there = await shell_.preview("git status"), await shell_.preview("git status", workdir="docs")
-    assert (here.subject, there.subject) == ("git status", "cd docs && git status")
+    assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
     for allowance in (for_always("shell", here), parse("shell(git status*)"), parse("shell(*)")):
         assert allowance.covers("shell", here.subject)
         assert not allowance.covers("shell", there.subject)

@@ -64,6 +64,13 @@ def test_a_search_that_would_never_end_ends_with_a_chain_that_is_killed(tmp_path
     mark = f"worker-{os.getpid()}-killed"
     environ = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "CHAIN_TEST_MARK": mark}
     command = [sys.executable, "-m", "cli", "-p", "search", "--config", "mine.yaml"]
+    # As whoever starts it may have it: ignored signals are inherited.
+    command = [
+        sys.executable,
+        "-c",
+        "import os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
+        *command,
+    ]
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=-3, stderr=-3, stdin=-3) as process:
         until(lambda: any(is_search(pid) for pid in marked(mark)))
         process.send_signal(signal.SIGKILL)
