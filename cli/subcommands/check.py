@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chain import Tool
+    from chain.app import ToolGroups
     from chain.config.load import Settings
     from chain.config.settings import ChainSettings, ModelSettings
 
@@ -51,6 +52,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
     lines = [f"config: {settings.file or 'built in'}"]
+    groups = tool_groups(settings)
     problems: list[str] = []
     try:
         require_trust(settings)
@@ -81,17 +83,17 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
             problems.append(str(error))
             continue
         lines += _chain_lines(settings, chain)
-        problems += _chain_problems(settings, chain, tools)
+        problems += _chain_problems(settings, chain, tools, groups)
     lines += [
         _line(settings, "inbox.size", settings.inbox_size),
         _line(settings, "tools.timeout_s", settings.tool_timeout_s),
         _line(settings, "tools.result_limit", settings.tool_result_limit),
         *_allowance_lines(settings),
         *(_line(settings, f"tools.shell.{key}", getattr(settings.shell, key)) for key in _SHELL),
-        *_fence_lines(settings),
+        *_fence_lines(settings, groups),
         _line(settings, "tools.research.hosts", settings.research_hosts),
     ]
-    problems += _problem(read_allowances, settings, tools, tool_groups(settings))
+    problems += _problem(read_allowances, settings, tools, groups)
     problems += _problem(shell_protections, settings)
     # Chains share models and prompts: each problem is shown once.
     return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
@@ -135,9 +137,9 @@ def _allowance_lines(settings: Settings) -> list[str]:
     return rows
 
 
-def _fence_lines(settings: Settings) -> list[str]:
+def _fence_lines(settings: Settings, groups: ToolGroups) -> list[str]:
     """What fences commands in on this machine, and what they can do all the same."""
-    if not tool_groups(settings)["shell"]:
+    if not groups["shell"]:
         return ["  the shell is left out here: it needs Linux"]
     with suppress(ConfigError):  # it is one of the problems
         held, open_to = shell_protections(settings)
@@ -146,12 +148,12 @@ def _fence_lines(settings: Settings) -> list[str]:
     return []
 
 
-def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool]) -> list[str]:
+def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool], groups: ToolGroups) -> list[str]:
     problems = []
     if chain.system_prompt is not None:
         within = settings.within(f"chains.{chain.name}.system_prompt")
         problems += _problem(read_system_prompt, chain.system_prompt, within)
-    problems += _problem(configured_tools, chain, tools, tool_groups(settings))
+    problems += _problem(configured_tools, chain, tools, groups)
     if chain.interruption_prompt is not None:
         _, error = prompt_file(settings, chain).current()
         problems += [] if error is None else [str(error)]
