@@ -314,7 +314,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -
     ]
     check_order(ran.out, order)
     # When it is told depends on the disk.
-    queued = "📤 Interrupting: todo: add verify SKU data\n⏳ Will inject at next safe point\n"
+    queued = "📤 Interrupting: todo: add verify SKU data ⏳ Will inject at next safe point\n"
     check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
     check_order(ran.out, ["[1/20]", "number of a product", "→ list_files"])
 

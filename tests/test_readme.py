@@ -56,7 +56,7 @@ def test_the_main_job_shows_the_line_land(tmp_path: Path) -> None:
     argv = re.findall(r"'([^']*)'|(\S+)", command)
     done = run("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
     assert done.returncode == 0
-    assert "[🔔 INTERRUPTION at iteration 2]\ntodo: add check the licence" in done.stderr
+    assert "[🔔 INTERRUPTION at iteration 2] todo: add check the licence ✓ Message injected (after " in done.stderr
     assert "[ ] 1. check the licence" in done.stderr
     assert re.search(r"total of \d+", done.stdout)
 

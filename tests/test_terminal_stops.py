@@ -89,7 +89,7 @@ def test_an_urgent_line_in_a_batch_of_three_skips_the_two_that_wait(screen: Scre
     screen.open_gate("a")
 
     screen.until("[🔔 INTERRUPTION at iteration 1]").until("⏭ Skipped: gate, gate")
-    screen.until(lambda s: re.search(r"^✓ Message injected \(after gate, \d+\.\d s\)$", s.everything, re.M))
+    screen.until(lambda s: re.search(r" ✓ Message injected \(after gate, \d+\.\d s\) ", s.flat))
     screen.until("Understood: use the other file")
     idle(screen)
     assert screen.everything.count("✗ gate: [Skipped: user interrupted]") == 2

@@ -13,21 +13,18 @@ a tool call, or a result with another text. Events that do not decide this (a re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import is_stop
-from chain.wording import MAIN, STOPPED_BY_RULE, counted
-from cli.show import questions
+from chain.wording import MAIN, counted
+from cli.show import lines, questions
 from cli.show.progress import Progress
-from cli.show.text import Flow, clean, cut, flat
+from cli.show.text import Flow, Span, clean, cut, flat, seconds, wrapped
 
-MAX_ROWS = 20
-"""Rows shown of an interruption or a progress report: a pasted file would push everything else off the screen."""
-MAX_WRAP = 5
-"""How many rows of the terminal one of these rows may fill, for the same reason."""
+UNWRAPPED = 1_000_000
+"""Columns of a row that the terminal itself wraps."""
 
 _ASCII = {
     "📤": ">",
@@ -59,15 +56,6 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cy
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 _BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
-
-_GUIDANCE = {
-    "focus_query": "focus",
-    "skip_source": "skip",
-    "add_source": "also check",
-    "drop_criterion": "ignore",
-    "preference": "prefer",
-}
-
 
 _ENDS_THOUGHT = (
     events.TextDelta,
@@ -111,7 +99,8 @@ class Renderer:
             case events.RunStarted():
                 self._started[event.agent] = event.time
                 self._ended.discard(event.agent)
-                return [self._line("▶", event.query, "bold")] if event.query.strip() else []
+                query = f"{self._sign('▶')} {lines.as_typed(event.query)}"
+                return self._spans([("bold", query)]) if event.query.strip() else []
             case events.IterationStarted():
                 self._ended.discard(event.agent)
                 self._last_tool.pop(event.agent, None)
@@ -132,13 +121,14 @@ class Renderer:
             case events.ToolResult():
                 return [*self._last_progress(event), self._tool_result(event)]
             case events.LineQueued():
-                return self._queued(event)
+                return self._spans(lines.queued(event, self._sign))
             case events.LineRefused():
                 return [*self._note("⚠️", flat(event.reason), "yellow"), *self._indented(event.text)]
             case events.UserInterruption():
-                return self._interruption(event)
+                return self._spans(lines.delivered(event, self._last_tool.get(event.agent, ""), self._sign))
             case events.Receipt():
-                return self._receipt(event)
+                settled = lines.settled(event)
+                return [] if settled is None else [self._signed(*settled)]
             case events.PlanChanged():
                 return self._plan(event)
             case events.Question():
@@ -179,7 +169,7 @@ class Renderer:
         return _rows_of(event.text)
 
     def _retry(self, event: events.Retry) -> list[str]:
-        waiting = f"Asking again in {_seconds(event.delay_s)} (attempt {event.attempt})"
+        waiting = f"Asking again in {seconds(event.delay_s)} (attempt {event.attempt})"
         return self._note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
@@ -229,59 +219,9 @@ class Renderer:
 
     def _tool_result(self, event: events.ToolResult) -> str:
         first = next((row for row in _rows_of(event.text) if row.strip()), "")
-        took = f" ({_seconds(event.seconds)})" if event.seconds > 0 else ""
+        took = f" ({seconds(event.seconds)})" if event.seconds > 0 else ""
         text = f"{event.name}{took}" + (f": {first}" if first else "")
         return self._line("✗", text, "red") if event.is_error else self._line("✓", text, "green")
-
-    def _queued(self, event: events.LineQueued) -> list[str]:
-        target = "" if event.target_agent == MAIN else f" {event.target_agent}"
-        rows = [self._line("📤", f"Interrupting{target}: {event.text}", "bold")]
-        if (guidance := event.adjustment) is not None:
-            rows.append(self._line("↪", f"{_GUIDANCE.get(guidance.type, guidance.type)}: {guidance.value}", "cyan"))
-        if event.urgency == "now":
-            rows.append(self._line("⚡", "Injecting now", "yellow"))
-        elif event.urgency == "urgent":
-            rows.append(self._line("⚡", "Will inject ASAP (may skip tools)", "yellow"))
-        elif event.kind == "follow-up":
-            rows.append(self._line("⏳", "Will start when this run has ended", "dim"))
-        else:
-            rows.append(self._line("⏳", "Will inject at next safe point", "dim"))
-        return rows
-
-    def _interruption(self, event: events.UserInterruption) -> list[str]:
-        target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
-        when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
-        banner = f"[{self._sign('🔔')} INTERRUPTION{target} {when}]"
-        where = {"start": "at the start", "A": "at the start", "B": "after the reply", "N": "at once"}.get(
-            event.point, "before a tool"
-        )
-        if event.point in ("C", "D") and event.agent in self._last_tool:
-            where = f"after {self._last_tool[event.agent]}"
-        rows = [self._paint("bold", banner), *self._first_rows(event.message)]
-        if event.tools_skipped:
-            rows.append(self._line("⏭", f"Skipped: {', '.join(event.tools_skipped)}", "yellow"))
-        return [*rows, self._line("✓", f"Message injected ({where}, {_seconds(event.waited_s)})", "green")]
-
-    def _receipt(self, event: events.Receipt) -> list[str]:
-        """Rows for lines that did not reach the model; the others are shown by their own events."""
-        why = f" ({event.reason})" if event.reason else ""
-        match event.state:
-            case "returned":
-                return [self._line("↩", f"Returned{why}: {event.text}", "yellow")]
-            case "unsent":
-                return [self._line("↩", f"Never sent{why}: {event.text}", "yellow")]
-            case "dropped":
-                return [self._line("↩", f"Dropped{why}: {event.text}", "dim")]
-            case "handled" if is_stop_receipt(event):
-                return [self._line("⏹", event.text, "yellow")]
-            case "handled" if event.reason:
-                return [self._line("✗", f"Not done{why}: {event.text}", "yellow")]
-            case "handled":
-                return [self._line("✓", f"Done{why}: {event.text}", "green")]
-            case "queued" | "delivered" | "refused":
-                return []
-            case _:
-                assert_never(event.state)
 
     def _plan(self, event: events.PlanChanged) -> list[str]:
         if not event.tasks:
@@ -307,7 +247,7 @@ class Renderer:
         if event.usage.cost_usd is not None:
             parts.append(f"${event.usage.cost_usd:.4f}")
         if event.agent in self._started:
-            parts.append(_seconds(event.time - self._started.pop(event.agent)))
+            parts.append(seconds(event.time - self._started.pop(event.agent)))
         if event.status == "done":
             sign, style = "✓", "green"
         elif event.status.startswith("cancelled") or event.status == "interrupted":
@@ -332,18 +272,22 @@ class Renderer:
         flow = Flow(self.width)
         return [*flow.add(text), *flow.end()]
 
-    def _first_rows(self, text: str) -> list[str]:
-        rows = [row for row in _rows_of(text) if row.strip()]
-        shown = [self._cut(row, MAX_WRAP * self.width) for row in rows[:MAX_ROWS]]
-        left = len(rows) - MAX_ROWS
-        return [*shown, f"{self._sign('…')} {counted(left, 'more line')}"] if left > 0 else shown
+    def _spans(self, spans: Sequence[Span]) -> list[str]:
+        """A styled text that is shown whole: a row for each of its lines, which the terminal wraps."""
+        return [self._painted(row) for row in wrapped(spans, UNWRAPPED)]
+
+    def _painted(self, row: Sequence[Span]) -> str:
+        return "".join(self._paint(style, text) if style else text for style, text in row)
 
     def _indented(self, text: str) -> list[str]:
-        return [self._one_row(f"  {flat(text)}")] if text.strip() else []
+        return [self._one_row(f"  {lines.one_row(text)}")] if text.strip() else []
 
     def _line(self, sign: str, text: str, style: str) -> str:
         """A sign and a text on one row that fits."""
-        return self._paint(style, self._cut(f"{self._sign(sign)} {flat(text)}", self.width))
+        return self._signed(sign, flat(text), style)
+
+    def _signed(self, sign: str, text: str, style: str) -> str:
+        return self._paint(style, self._cut(f"{self._sign(sign)} {text}", self.width))
 
     def _one_row(self, row: str) -> str:
         """One row with its indentation, cut to fit."""
@@ -363,16 +307,6 @@ class Renderer:
 def _rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
     return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []
-
-
-def is_stop_receipt(event: events.Receipt) -> bool:
-    """Whether the line was a stop. A receipt has no kind, and no other event describes a stop, so its text is read."""
-    return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
-
-
-def _seconds(seconds: float) -> str:
-    seconds = max(seconds, 0.0)
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 def _with_place(event: events.Notice | events.Error) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chain import events
 from chain.events import Event
 from chain.wording import MAIN
 from cli.show.events import Renderer
-from cli.show.text import Flow
+from cli.show.text import Flow, Span, wrapped
 
 
 class LiveRenderer(Renderer):
@@ -62,6 +64,9 @@ class LiveRenderer(Renderer):
     def _trace(self, event: events.Result) -> list[str]:
         """No rows: Ctrl-L shows the trace."""
         return []
+
+    def _spans(self, spans: Sequence[Span]) -> list[str]:
+        return [self._painted(row) for row in wrapped(spans, self.width)]
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
         return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 TAB = 4
+
+Span: TypeAlias = tuple[str, str]
+"""A style, empty for none, and a text."""
 
 _UNSAFE = re.compile(
     # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
@@ -69,6 +74,50 @@ def cut(text: str, width: int, mark: str) -> str:
     if columns(text) <= width:
         return text
     return text[: fitting(text, width - len(mark))].rstrip() + mark
+
+
+def seconds(seconds: float) -> str:
+    """A time as people write it."""
+    seconds = max(seconds, 0.0)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def wrapped(spans: Iterable[Span], width: int, *, indent: int = 2) -> list[list[Span]]:
+    """Styled text in rows of at most ``width`` columns, cut at spaces; those after the first are indented.
+
+    A no-break space is a place where it is not cut, and is then shown as a space.
+    """
+    spans = [(style, text.expandtabs(TAB)) for style, text in spans]
+    text = "".join(text for _, text in spans)
+    ranges: list[tuple[int, int]] = []
+    start = 0
+    for line in text.split("\n"):
+        end = start + len(line)
+        while True:
+            room = max(width - indent if ranges else width, 1)
+            stop = start + fitting(text[start : min(end, start + 2 * room)], room)
+            if stop < end and text[stop] != " ":
+                stop = text.rfind(" ", start + 1, stop) + 1 or stop
+            ranges.append((start, stop))
+            if stop >= end:
+                break
+            start = stop + (text[stop] == " ")
+        start = end + 1
+    rows = [_between(spans, *found, indent if n else 0) for n, found in enumerate(ranges)]
+    return [[(style, part.replace("\xa0", " ")) for style, part in row] for row in rows]
+
+
+def _between(spans: Sequence[Span], start: int, stop: int, indent: int) -> list[Span]:
+    """What stands between two places of the whole text, indented, without blanks at its end."""
+    row: list[Span] = [("", " " * indent)] if indent else []
+    at = 0
+    for style, text in spans:
+        part = text[max(start - at, 0) : max(stop - at, 0)]
+        row += [(style, part)] if part else []
+        at += len(text)
+    while row and not row[-1][1].rstrip():
+        row.pop()
+    return [*row[:-1], (row[-1][0], row[-1][1].rstrip())] if row else row
 
 
 class Flow:

@@ -17,7 +17,7 @@ from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.wording import MAIN, counted
-from cli.show.events import is_stop_receipt
+from cli.show.lines import is_stop_receipt
 from cli.show.text import columns, flat
 
 LONGEST_PARSED = 2_000

@@ -13,7 +13,8 @@ from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.wording import STOPPED_BY_RULE
-from cli.show.events import MAX_ROWS, Renderer
+from cli.show.events import Renderer
+from cli.show.lines import MAX_ROWS
 from cli.show.live import LiveRenderer
 from cli.show.text import clean
 
@@ -90,21 +91,21 @@ RESULT = events.Result(
         (tool_result("[Skipped: user interrupted]", is_error=True, seconds=0),
          ["✗ search_files: [Skipped: user interrupted]"]),
         (tool_result(""), ["✓ search_files (0.3 s)"]),
-        (queued("use B"), ["📤 Interrupting: use B", "⏳ Will inject at next safe point"]),
-        (queued("!use B"), ["📤 Interrupting: !use B", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("!todo: add x"), ["📤 Interrupting: !todo: add x", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("use B", urgency="urgent"), ["📤 Interrupting: use B", "⚡ Will inject ASAP (may skip tools)"]),
-        (queued("!!use B", urgency="now"), ["📤 Interrupting: !!use B", "⚡ Injecting now"]),
-        (queued("then: use B"), ["📤 Interrupting: then: use B", "⏳ Will start when this run has ended"]),
+        (queued("use B"), ["📤 Interrupting: use B ⏳ Will inject at next safe point"]),
+        (queued("!use B"), ["📤 Interrupting: !use B ⚡ Will inject ASAP (may skip tools)"]),
+        (queued("!todo: add x"), ["📤 Interrupting: !todo: add x ⚡ Will inject ASAP (may skip tools)"]),
+        (queued("use B", urgency="urgent"), ["📤 Interrupting: use B ⚡ Will inject ASAP (may skip tools)"]),
+        (queued("!!use B", urgency="now"), ["📤 Interrupting: !!use B ⚡ Injecting now"]),
+        (queued("then: use B"), ["📤 Interrupting: then: use B ⏳ Will start when this run has ended"]),
         (queued("use B", "explore"),
-         ["📤 Interrupting explore: use B", "⏳ Will inject at next safe point"]),
-        (interruption(), ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (before a tool, 3.2 s)"]),
+         ["📤 Interrupting explore: use B ⏳ Will inject at next safe point"]),
+        (interruption(), ["[🔔 INTERRUPTION at iteration 3] use B ✓ Message injected (before a tool, 3.2 s)"]),
         (interruption(point="B"),
-         ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (after the reply, 3.2 s)"]),
+         ["[🔔 INTERRUPTION at iteration 3] use B ✓ Message injected (after the reply, 3.2 s)"]),
         (interruption(point="A", waited_s=75),
-         ["[🔔 INTERRUPTION at iteration 3]", "use B", "✓ Message injected (at the start, 1 min 15 s)"]),
+         ["[🔔 INTERRUPTION at iteration 3] use B ✓ Message injected (at the start, 1 min 15 s)"]),
         (interruption(target_agent="explore", tools_skipped=("a", "b")),
-         ["[🔔 INTERRUPTION of explore at iteration 3]", "use B", "⏭ Skipped: a, b",
+         ["[🔔 INTERRUPTION of explore at iteration 3] use B ⏭ Skipped: a, b "
           "✓ Message injected (before a tool, 3.2 s)"]),
         (receipt("returned", reason="the run was stopped"), ["↩ Returned (the run was stopped): use B"]),
         (receipt("unsent"), ["↩ Never sent: use B"]),
@@ -140,11 +141,11 @@ def test_what_an_event_looks_like(event: Event, rows: list[str]) -> None:
     ],
 )
 def test_guidance_shows_the_adjustment(line: str, row: str) -> None:
-    assert shown(queued(line)) == [f"📤 Interrupting: {line}", row, "⏳ Will inject at next safe point"]
+    assert shown(queued(line)) == [f"📤 Interrupting: {line} {row} ⏳ Will inject at next safe point"]
 
 
 def test_a_verbatim_line_that_looks_like_guidance_is_none() -> None:
-    assert "↪ focus: Docs" not in shown(queued(" focus on Docs"))
+    assert shown(queued(" focus on Docs")) == ["📤 Interrupting:  focus on Docs ⏳ Will inject at next safe point"]
 
 
 def test_a_line_is_shown_as_its_event_describes_it_whatever_its_text_looks_like() -> None:
@@ -152,7 +153,7 @@ def test_a_line_is_shown_as_its_event_describes_it_whatever_its_text_looks_like(
         id="L1", text="!focus on Docs", kind="redirect", urgency="next", target_agent="main", waiting=1, origin="json"
     )
 
-    assert shown(plain) == ["📤 Interrupting: !focus on Docs", "⏳ Will inject at next safe point"]
+    assert shown(plain) == ["📤 Interrupting: !focus on Docs ⏳ Will inject at next safe point"]
 
 
 def test_a_full_channel_is_told_with_the_line_that_was_refused() -> None:
@@ -184,8 +185,8 @@ def test_the_plan_is_a_list_with_counts() -> None:
 
 
 def test_an_injection_names_the_tool_that_ran_before_it() -> None:
-    assert shown(tool(), interruption())[-1] == "✓ Message injected (after search_files, 3.2 s)"
-    assert shown(tool(), ITERATION, interruption(point="C"))[-1] == "✓ Message injected (before a tool, 3.2 s)"
+    assert shown(tool(), interruption())[-1].endswith("use B ✓ Message injected (after search_files, 3.2 s)")
+    assert shown(tool(), ITERATION, interruption(point="C"))[-1].endswith(" ✓ Message injected (before a tool, 3.2 s)")
 
 
 def test_a_run_ends_with_a_summary() -> None:
@@ -267,29 +268,46 @@ def test_what_a_child_does_is_marked_and_kept_apart() -> None:
     assert shown(events.IterationStarted(agent="explore", iteration=1, max_iterations=9)) == ["  explore │ [1/9]"]
     assert shown(child, ITERATION) == ["[2/20]"]
     assert shown(events.ThinkingDelta(agent="explore", text="hm"), ITERATION) == ["[2/20]"]
-    assert shown(tool(), events.ToolCall(agent="explore", id="2", name="shell", input={}), interruption())[-1] == (
-        "✓ Message injected (after search_files, 3.2 s)"
-    )
+    with_child = shown(tool(), events.ToolCall(agent="explore", id="2", name="shell", input={}), interruption())
+    assert with_child[-1].endswith("✓ Message injected (after search_files, 3.2 s)")
 
 
 def test_long_texts_are_cut_with_a_mark() -> None:
     [row] = shown(tool(text="x" * 100_000, more="y" * 100_000), width=40)
     assert len(row) == 40
     assert row.endswith("…")
-    assert shown(queued("word " * 1000), width=30)[0] == "📤 Interrupting: word word wo…"
 
 
 def test_wide_characters_count_twice() -> None:
-    [row, _] = shown(queued("漢" * 50), width=30)
+    [row] = shown(receipt("returned", "漢" * 50), width=30)
 
-    assert row == "📤 Interrupting: " + "漢" * 6 + "…"
+    assert row == "↩ Returned: " + "漢" * 8 + "…"
 
 
-def test_an_interruption_of_many_rows_is_cut() -> None:
-    rows = shown(interruption(message="\n".join(f"row {n}" for n in range(100)) + "\n" + "x" * 100_000))
+PASTED = "\n".join(f"row {n}" for n in range(100))
 
-    assert rows[1 : MAX_ROWS + 2] == [*(f"row {n}" for n in range(MAX_ROWS)), f"… {101 - MAX_ROWS} more lines"]
-    assert max(map(len, shown(interruption(message="x" * 100_000)))) < 1000
+
+def test_the_users_own_texts_are_shown_whole() -> None:
+    assert shown(queued("word " * 1000))[0].count("word") == 1000
+    assert shown(queued(PASTED)) == [
+        "📤 Interrupting: row 0",
+        *(f"  row {n}" for n in range(1, 99)),
+        "  row 99 ⏳ Will inject at next safe point",
+    ]
+    query = "Count the lines\n\n  of every file\n"
+    assert shown(events.RunStarted(id="L1", query=query)) == ["▶ Count the lines", "", "    of every file"]
+    rows, _ = live(events.RunStarted(id="L1", query="word " * 100), width=40)
+    assert " ".join(" ".join(rows).split()) == f"▶ {'word ' * 100}".strip()
+    assert max(map(len, rows)) <= 40
+
+
+def test_what_is_delivered_is_shortened_since_it_was_shown_whole_before() -> None:
+    rows = shown(interruption(message=PASTED + "\n" + "x" * 100_000))
+
+    assert rows[0] == "[🔔 INTERRUPTION at iteration 3] row 0"
+    assert rows[1:-1] == [f"  row {n}" for n in range(1, MAX_ROWS)]
+    assert rows[-1] == f"  … {101 - MAX_ROWS} more lines ✓ Message injected (before a tool, 3.2 s)"
+    assert len("".join(shown(interruption(message="x" * 100_000)))) < 3000
 
 
 @pytest.mark.parametrize(
@@ -449,7 +467,7 @@ def test_a_reply_that_did_not_stream_is_shown_whole() -> None:
 
 def test_other_rows_come_above_the_unfinished_one() -> None:
     shown, tail = live(delta("There"), queued("use B"))
-    assert (shown[0], tail) == ("📤 Interrupting: use B", "There")
+    assert (shown[0].partition(":")[0], tail) == ("📤 Interrupting", "There")
 
 
 def test_a_reply_that_is_asked_for_again_is_void() -> None:

@@ -133,6 +133,11 @@ class Screen:
         return "".join(self.rows)
 
     @property
+    def flat(self) -> str:
+        """All rows on one, to find what was wrapped at a space."""
+        return " ".join(self.everything.split())
+
+    @property
     def cursor(self) -> tuple[int, int]:
         """Row and column, from 0."""
         return self._emulator.cursor.y, self._emulator.cursor.x

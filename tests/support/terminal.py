@@ -48,6 +48,8 @@ COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m
 
 PASTE = "\x1b[200~{}\x1b[201~"
 
+_INJECTED = re.compile(r" ✓ Message injected \((after \w+|before a tool|at the start|after the reply|at once), ")
+
 SHOWN = 60
 """Characters of a text that are surely on its row, whatever else stands there."""
 
@@ -161,15 +163,19 @@ def agree(screen: Screen) -> None:
     begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
     for id in begun:
         query = lines[id].text.removeprefix("then:").strip()
-        assert _rows_with(rows, "▶ ", query), query
+        start = f"▶ {_flat(query)[:SHOWN]}"
+        assert any(_from(rows, n).startswith(start) for n, row in enumerate(rows) if row.startswith("▶")), query
     interrupted = [
         line.text
         for id, line in lines.items()
         if (id not in begun and (line.point is not None or line.state in ("returned", "dropped")))
         or line.kind == "follow-up"
     ]
-    said = [row.removeprefix("📤 Interrupting: ") for row in rows if row.startswith("📤 Interrupting: ")]
-    assert [text[:SHOWN] for text in said] == [_flat(text)[:SHOWN] for text in interrupted]
+    said = [_from(rows, n) for n, row in enumerate(rows) if row.startswith("📤 Interrupting:")]
+    assert len(said) == len(interrupted)
+    for row, text in zip(said, interrupted, strict=True):
+        assert row.startswith(f"📤 Interrupting: {_flat(text)[:SHOWN]}")
+        assert re.search(r" (⏳ Will (inject at next safe point|start when)|⚡ (Will inject ASAP|Injecting now))", row)
 
     groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
     banners = [n for n, row in enumerate(rows) if row.startswith("[🔔 INTERRUPTION ")]
@@ -177,13 +183,11 @@ def agree(screen: Screen) -> None:
     for n, ids in zip(banners, groups, strict=True):
         iteration = lines[ids[0]].iteration
         when = f"at iteration {iteration}" if iteration else "before iteration 1"
-        assert rows[n] == f"[🔔 INTERRUPTION {when}]"
-        below = "\n".join(rows[n + 1 :])
+        banner = _from(rows, n)
+        assert banner.startswith(f"[🔔 INTERRUPTION {when}] ")
         for id in ids:
-            assert lines[id].text.split("\n")[0].strip()[:SHOWN] in below
-        assert re.search(
-            r"^✓ Message injected \((after \w+|before a tool|at the start|after the reply|at once), ", below, re.M
-        )
+            assert _flat(lines[id].text.split("\n")[0])[:SHOWN] in banner
+        assert _INJECTED.search(banner)
     for line in lines.values():
         match line.state:
             case "returned":
@@ -198,6 +202,11 @@ def agree(screen: Screen) -> None:
 
 def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
     return [row for row in rows if row.startswith(sign) and _flat(text)[:SHOWN] in row]
+
+
+def _from(rows: list[str], n: int) -> str:
+    """What stands from this row on, on one row."""
+    return _flat(" ".join(rows[n:]))
 
 
 def _flat(text: str) -> str:
