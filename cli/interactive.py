@@ -25,13 +25,13 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import Urgency
+from chain.lines.parse import Urgency, parse_line
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.live import LiveRenderer
-from cli.show.text import Flow, clean
+from cli.show.text import clean
 from cli.show.toolbar import Toolbar, answers_question
 from cli.signals import LEAVING
 from cli.slash import TAKEN_BACK, Commands
@@ -117,8 +117,6 @@ class Interactive:
         self._code = 0
         self._was_signalled = False
         self._pressed_at: float | None = None
-        self._urgent: set[str] = set()
-        """The ids of lines that were made urgent by their key, which their texts do not show."""
         self._never_sent: list[str] = []
         self._came_back: list[str] = []
         """The lines that came back when the editor was gone."""
@@ -169,9 +167,9 @@ class Interactive:
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
         had_room = self._chain.has_room
+        if urgency == "urgent":
+            text = marked_urgent(text)
         answer = self._chain.submit(text, urgency=urgency)
-        if urgency == "urgent" and answer.what == "queued":
-            self._urgent.add(answer.id)
         return "accepted" if self._report(answer, text) else "keep" if had_room else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
@@ -215,17 +213,9 @@ class Interactive:
         text = None
         if id is not None:
             with suppress(UserError):
-                text = self._as_typed(id, self._chain.drop(id, TAKEN_BACK))
+                text = self._chain.drop(id, TAKEN_BACK)
         self._update_queue()
         return text
-
-    def _as_typed(self, id: str, text: str) -> str:
-        return f"!{text}" if id in self._urgent else text
-
-    def redrawn(self) -> None:
-        """Show the path of the last trace."""
-        path = self._chain.trace_path
-        self._print(f"The last trace: {path}" if path else "No trace yet.")
 
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
@@ -249,11 +239,10 @@ class Interactive:
                     stopping = self._toolbar.stopping(time.time())
                 self._print(stopping)
             case "handled":
-                self._print(
-                    self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message
-                )
+                is_status = text.strip().casefold() == "status"
+                self._answer_command(text, self._commands.run("/status").text if is_status else answer.message)
             case "nothing" | "returned" if answer.message:
-                self._print(answer.message)
+                self._answer_command(text, answer.message)
             case _:
                 pass
         return True
@@ -264,18 +253,22 @@ class Interactive:
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
         self._update_queue()
-        self._print(answer.text, self._renderer.preview(answer.preview, whole=True))
+        self._answer_command(text, answer.text, self._renderer.preview(answer.preview, whole=True))
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:
             self.leave()
         return not answer.keeps
 
-    def _print(self, text: str, rows: Sequence[str] = ()) -> None:
+    def _answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
+        """Show what was typed, and below it the answer, if there is one."""
+        if text.strip() or rows:
+            self._print(text, rows, command=command)
+
+    def _print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
         """Show a text, and rows below it, after all events that came before it."""
         self._show_events(self._feed.take())
-        flow = Flow(self._screen.width)
-        self._screen.show([*flow.add(text), *flow.end(), *rows], self._renderer.tail)
+        self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail)
 
     def _update_queue(self) -> None:
         self._waiting = len(self._chain.waiting)
@@ -312,7 +305,7 @@ class Interactive:
         self._update_queue()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned":
-                self._give_back(self._as_typed(event.id, event.text))
+                self._give_back(event.text)
             elif isinstance(event, events.Receipt) and event.state == "unsent":
                 self._never_sent.append(event.text)
         if self._toolbar.is_running:
@@ -397,3 +390,13 @@ class Interactive:
     @property
     def _returned(self) -> int:
         return sum(receipt.state == "returned" for receipt in self._chain.receipts)
+
+
+def marked_urgent(text: str) -> str:
+    """A line that a key made urgent, as one types it, so that it comes back as it was sent.
+
+    Where no marker can say so, as for a line that begins with a space, it is the text as it is.
+    """
+    by_key, typed = parse_line(text, urgency="urgent"), parse_line(f"!{text}")
+    is_same = (by_key.kind, by_key.message, by_key.urgency) == (typed.kind, typed.message, typed.urgency)
+    return f"!{text}" if is_same and by_key.kind not in ("stop", "local", "blank") else text

@@ -86,6 +86,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.app": {"chain", "trio"},
 }
 
+EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
+
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.lines.parse", "chain.threads", "chain.version", "chain.wording"}
 """What a front end may import: it speaks to a `Chain` and reads events."""
@@ -133,7 +135,7 @@ def test_module_imports_only_what_its_row_allows(name: str) -> None:
 
 def check_cli(name: str, found: set[str]) -> None:
     outside = found & GUARDED
-    assert outside <= ({"trio", "prompt_toolkit"} if name in {"cli.screen.editor", "cli.screen.toolkit"} else {"trio"})
+    assert outside <= ({"trio", "prompt_toolkit"} if name in EDITOR else {"trio"})
     if name.startswith("cli.show.") or name in {"cli.input.moments", "cli.slash"}:
         assert not outside
     private = {m for m in found if m.startswith("chain.") and not any(p in PUBLIC for p in packages_of(m))}

@@ -253,8 +253,8 @@ def test_the_last_words_name_what_was_not_sent(start: Start) -> None:
 def test_waiting_lines_are_listed_dropped_and_edited(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, *(f"line {n}" for n in range(1, 11))).until(lambda s: "queue 10/10" in s.toolbar)
-    send(screen, "one more").until("⚠️ Interruption channel full, try again").until(edits("one more\n"))
-    screen.type("\x15\x7f\x15")
+    send(screen, "one more").until("⚠️ Interruption channel full, try again").until(edits("one more"))
+    screen.type("\x15")
     screen.until(edits(""))
 
     send(screen, "/drop L4").until("↩ Dropped: line 3").until(lambda s: "queue 9/10" in s.toolbar)

@@ -21,6 +21,8 @@ class Draft:
         self._came_back: list[str] = []
         self._kept = ""
         """The text that was last refused and has to be corrected."""
+        self._refused = ""
+        """The text that is to be sent again as it is; what is typed after it is a line of its own."""
         self._begun_at: str | None = None
         """The question at which the rest was begun, empty for none; ``None`` while there is no rest."""
 
@@ -39,12 +41,22 @@ class Draft:
             text = text[len(line) + 1 :]
         return [*lines, text]
 
-    def changed(self, text: str) -> None:
-        """The text was changed."""
+    def changed(self, text: str) -> str | None:
+        """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""
+        refused, self._refused = self._refused, ""
+        if refused and text == refused:
+            self._refused = refused
+        elif refused and text.startswith(refused):
+            typed = text[len(refused) :]
+            self._came_back = [*self._came_back, self.lines(refused)[-1]]
+            self._begun_at = None
+            if not typed.startswith("\n"):
+                return f"{refused}\n{typed}"
         if not self.lines(text)[-1]:
             self._begun_at = None
         elif self._begun_at is None:
             self._begun_at = self.question
+        return None
 
     def cleared(self) -> None:
         """The text was emptied."""
@@ -69,9 +81,10 @@ class Draft:
             self._came_back = []
             self._kept = lines[0]
             return list(lines)
-        # What is typed next will be a line of its own.
-        self._came_back = list(lines if lines[-1] else lines[:-1])
-        return [*self._came_back, ""]
+        left = list(lines if lines[-1] else lines[:-1])
+        self._came_back = left[:-1]
+        self._refused = "\n".join(left)
+        return left
 
     def stop_in(self, text: str) -> tuple[str, str] | None:
         """A stop that was typed after text that could not be sent, and that text: a stop must always work."""

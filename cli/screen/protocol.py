@@ -43,10 +43,6 @@ class Listener(Protocol):
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
         ...
 
-    def redrawn(self) -> None:
-        """Handle Ctrl-L, after which the screen shows the prompt and the latest rows."""
-        ...
-
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
         ...

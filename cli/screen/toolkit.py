@@ -19,14 +19,23 @@ from cli.writing import write_all
 class Output(Vt100_Output):
     """An output that can be held, so that what is written in several steps is one write."""
 
-    is_held = False
+    _held = 0
+
+    def hold(self) -> None:
+        """Collect what is written, until ``release`` was called as often as this."""
+        self._held += 1
+
+    def release(self) -> None:
+        """Write what was collected, unless somebody else holds it too."""
+        self._held -= 1
+        self.flush()
 
     def flush(self) -> None:
         """Write what has been collected, unless it is held.
 
         Not through ``sys.stdout``: with a terminal that nobody reads this blocks for ever, and would hold a lock.
         """
-        if self.is_held or not self._buffer:
+        if self._held or not self._buffer:
             return
         data, self._buffer = "".join(self._buffer), []
         # The loss of the terminal is noticed elsewhere: by SIGHUP, or by the end of the input.

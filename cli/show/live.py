@@ -8,6 +8,7 @@ from chain import events
 from chain.events import Event
 from chain.wording import MAIN
 from cli.show.events import Renderer
+from cli.show.lines import as_typed
 from cli.show.text import Flow, Span, wrapped
 
 
@@ -35,6 +36,11 @@ class LiveRenderer(Renderer):
             flow.width = self.width
             rows += flow.add("")
         return rows
+
+    def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
+        """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
+        typed = [] if not command.strip() else self._spans([("bold", f"{self._sign('»')} {as_typed(command)}")])
+        return [*typed, *(self._wrapped(text) if text.strip() else []), *rows]
 
     def _delta(self, event: events.TextDelta) -> list[str]:
         return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)

@@ -1,7 +1,8 @@
 """A terminal emulator with a scrollback.
 
-Two things differ from a terminal of today: nothing is reflowed when the size changes (columns that go are lost, as in
-xterm), and rows that are cut off at the top go to the scrollback.
+Unless it is to reflow, nothing is wrapped anew when the size changes (columns that go are lost, as in xterm), and rows
+that are cut off at the top go to the scrollback. With ``reflows`` a row that becomes too long for the terminal fills
+several, as in most terminals of today and in tmux; rows are not joined again when it becomes wider.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ class Emulator(pyte.Screen):
     It keeps the rows itself as they scroll off: ``pyte.HistoryScreen`` takes six times as long for every byte.
     """
 
-    def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
+    def __init__(self, columns: int, lines: int, answer: Callable[[str], None], *, reflows: bool = False) -> None:
         self.scrolled: list[str] = []
+        self._reflows = reflows
         self._answer = answer
         super().__init__(columns, lines)
 
@@ -51,6 +53,8 @@ class Emulator(pyte.Screen):
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
         """Change the size as xterm does: rows below the cursor go first, then those at the top."""
         lines, columns = lines or self.lines, columns or self.columns
+        if self._reflows and columns < self.columns:
+            self._wrap_again(columns)
         leaving = max(0, self.cursor.y + 1 - lines)
         self.scrolled += [self._row(y) for y in range(leaving)]
         kept = {y - leaving: row for y, row in self.buffer.items() if leaving <= y < leaving + lines}
@@ -60,6 +64,31 @@ class Emulator(pyte.Screen):
         self.lines = lines
         super().resize(lines, columns)
         self.cursor.x = min(self.cursor.x, columns - 1)
+
+    def _wrap_again(self, columns: int) -> None:
+        """Give a row that is too long for so many columns more rows; the cursor stays at its character."""
+        rows = []
+        at = self.cursor.y
+        for y in range(self.lines):
+            cells = self.buffer[y]
+            filled = max((x + 1 for x, cell in cells.items() if cell.data.strip()), default=0)
+            if y == self.cursor.y:
+                at = len(rows) + self.cursor.x // columns
+                filled = max(filled, self.cursor.x)
+            rows += [
+                {x - start: cells[x] for x in range(start, min(start + columns, max(cells, default=0) + 1))}
+                for start in range(0, max(filled, 1), columns)
+            ]
+        last = next((n for n in range(len(rows) - 1, -1, -1) if rows[n]), 0)
+        leaving = max(0, max(at, last) + 1 - self.lines)
+        self.buffer.clear()
+        for y, cells in enumerate(rows):
+            self.buffer[y].update(cells)
+        self.scrolled += [self._row(y) for y in range(leaving)]
+        self.buffer.clear()
+        for y, cells in enumerate(rows[leaving : leaving + self.lines]):
+            self.buffer[y].update(cells)
+        self.cursor.y, self.cursor.x = at - leaving, self.cursor.x % columns
 
     def _row(self, y: int) -> str:
         row = self.buffer[y]

@@ -30,6 +30,9 @@ from .program import environ, gates
 DEADLINE_S = 120.0
 """Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
 
+XTERM = {"XTERM_VERSION": "XTerm(379)"}
+"""What a terminal says of itself that cuts its rows off when it becomes narrower."""
+
 TICK_S = 0.02
 """How often a condition is tried while nothing is written: it may look at a file, or at the terminal's settings."""
 
@@ -68,10 +71,11 @@ class Screen:
         columns: int = 100,
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
+        reflows: bool = False,
     ) -> None:
         self.home = home
         self.raw = bytearray()
-        self._emulator = Emulator(columns, rows, self.type)
+        self._emulator = Emulator(columns, rows, self.type, reflows=reflows)
         self._stream = pyte.ByteStream(self._emulator)
         self._rest = b""
         self._seen: list[str] | None = None
@@ -88,7 +92,7 @@ class Screen:
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                env=environ(home, env or {}),
+                env=environ(home, {**({} if reflows else XTERM), **(env or {})}),
                 cwd=cwd or home,
             )
         except BaseException:

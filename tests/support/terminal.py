@@ -162,7 +162,7 @@ def agree(screen: Screen) -> None:
 
     begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
     for id in begun:
-        query = lines[id].text.removeprefix("then:").strip()
+        query = lines[id].text.removeprefix("then:").lstrip("! ")
         start = f"▶ {_flat(query)[:SHOWN]}"
         assert any(_from(rows, n).startswith(start) for n, row in enumerate(rows) if row.startswith("▶")), query
     interrupted = [

@@ -1,0 +1,253 @@
+"""What the keys of the prompt do to the text in the editor, and which of them are calls to the listener.
+
+All of it runs in the editor's thread. ``keys`` binds the keys to these methods.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.key_binding import KeyPressEvent
+from prompt_toolkit.key_binding.bindings import search
+
+from chain.lines.parse import Urgency
+from cli.screen import tty, wrapping
+from cli.screen.draft import Draft
+from cli.screen.page import Page
+from cli.screen.protocol import Acceptance, Listener
+from cli.screen.toolkit import screen_size
+from cli.show.text import columns
+
+T = TypeVar("T")
+
+PROMPT = "> "
+
+
+class Ask(Protocol):
+    """Asks the listener in trio's thread, once there is one."""
+
+    def __call__(self, question: Callable[[Listener], T], otherwise: T) -> T:
+        """The listener's answer, or ``otherwise`` where nobody listens any more."""
+        ...
+
+
+class Keyboard:
+    """The keys of one editor."""
+
+    def __init__(self, draft: Draft, page: Page, ask: Ask) -> None:
+        self._draft = draft
+        self._page = page
+        self._ask = ask
+        self._before_search: tuple[int, Document] | None = None
+
+    def attach(self, app: Application[Any], buffer: Buffer) -> None:
+        """Set the application and its text, which are made with the keys."""
+        self._app, self._buffer = app, buffer
+        # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
+        buffer.accept_handler = lambda _: self._submit(urgency="next")
+        buffer.on_text_changed += self._on_change
+
+    @property
+    def sign(self) -> str:
+        """The sign before the text: what Enter would do with it."""
+        return f"{self._draft.at}? " if self._draft.at else PROMPT
+
+    def put_above(self, text: str) -> None:
+        """Put a line above what is being typed, and below others that came back before."""
+        typed = self._buffer.text
+        *_, rest = lines = self._draft.put_above(typed, text)
+        self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
+
+    def put_to_edit(self, text: str) -> None:
+        """Put a text into an empty editor to be changed, else above what is being typed."""
+        if self._buffer.text:
+            self.put_above(text)
+        else:
+            self._buffer.document = Document(text, len(text))
+            self._draft.is_no_answer()
+
+    def _empty(self) -> None:
+        self._buffer.reset()
+        self._draft.cleared()
+
+    def _set_lines(self, lines: Sequence[str], column: int) -> None:
+        above = "".join(f"{line}\n" for line in lines[:-1])
+        self._buffer.document = Document(above + lines[-1], len(above) + column)
+
+    def _on_change(self, buffer: Buffer) -> None:
+        separated = self._draft.changed(buffer.text)
+        if separated is not None:
+            buffer.document = Document(separated, len(separated))
+
+    def _submit(self, *, urgency: Urgency) -> bool:
+        """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
+        if stop := self._draft.stop_in(self._buffer.text):
+            self._offer(stop[0], urgency="next", at="")
+            self._buffer.document = Document(stop[1], len(stop[1]))
+            return True
+        lines, at = self._draft.lines(self._buffer.text), self._draft.at
+        while lines:
+            is_last = len(lines) == 1
+            answer = self._offer(lines[0], urgency=urgency, at=at if is_last else "")
+            if answer not in ("accepted", "answered"):
+                self._keep(self._draft.left(lines, answer), answer)
+                break
+            if answer == "answered":
+                self._page.is_answered(at)
+            if not (is_last and at):
+                self._remember(lines[0])
+            del lines[0]
+        else:
+            self._empty()
+        return True
+
+    def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
+        """Show the lines that were not accepted."""
+        self._set_lines(lines, len(lines[-1]))
+        if answer == "keep" and self._buffer.text.startswith("/"):
+            # The next key replaces a command that was not understood, so that two are never joined.
+            self._remember(self._buffer.text)
+            self._select_all()
+
+    def _select_all(self) -> None:
+        self._buffer.cursor_position = 0
+        self._buffer.start_selection()
+        assert self._buffer.selection_state is not None
+        self._buffer.selection_state.enter_shift_mode()
+        self._buffer.cursor_position = len(self._buffer.text)
+
+    def _offer(self, line: str, *, urgency: Urgency, at: str) -> Acceptance:
+        otherwise: Acceptance = "later"
+        return self._ask(lambda listener: listener.accept(line, urgency=urgency, at=at), otherwise)
+
+    def _remember(self, line: str) -> None:
+        history = self._buffer.history
+        if line.strip() and history.get_strings()[-1:] != [line]:
+            history.append_string(line)
+
+    # -------------------------------------------------------------------------------------------------- what keys do
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in the editor."""
+        return not self._buffer.text
+
+    def enter(self) -> None:
+        """Send the lines, or begin a new one after a backslash."""
+        typed = self._buffer.document
+        if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
+            self._buffer.delete_before_cursor()
+            self.newline()
+        else:
+            self._submit(urgency="next")
+
+    def enter_urgent(self) -> None:
+        """Send the lines as urgent ones."""
+        self._submit(urgency="urgent")
+
+    def newline(self) -> None:
+        """Begin a new line in the same text."""
+        self._buffer.newline(copy_margin=False)
+
+    def escape(self) -> None:
+        """Interrupt the run."""
+        self._ask(lambda listener: listener.escape(), None)
+
+    def ctrl_c(self) -> None:
+        """Interrupt the run, clear the text, or exit."""
+        has_text = not self.is_empty
+        if self._ask(lambda listener: listener.ctrl_c(has_text=has_text), False):
+            self._empty()
+
+    def ctrl_d(self) -> None:
+        """Exit."""
+        self._ask(lambda listener: listener.leave(), None)
+
+    def up(self) -> None:
+        """Go to the row above; from the first one, to a waiting line or to the history."""
+        buffer = self._buffer
+        if self.is_empty:
+            text = self._ask(lambda listener: listener.take_back(), None)
+            if text is not None:
+                self.put_to_edit(text)
+                return
+        elif (at := self._column_above()) is not None and not self._is_from_history:
+            buffer.cursor_position = at
+            return
+        buffer.auto_up()
+
+    def down(self) -> None:
+        """Go to the row below; from the last one, to the history."""
+        document, room = self._buffer.document, self._room
+        at = wrapping.below(document.current_line, document.cursor_position_col, room)
+        if at is None or self._is_from_history:
+            self._buffer.auto_down()
+        else:
+            self._buffer.cursor_position += at - document.cursor_position_col
+
+    def _column_above(self) -> int | None:
+        """The place one row above the cursor, in the whole text."""
+        document, room = self._buffer.document, self._room
+        column, start = document.cursor_position_col, document.cursor_position - document.cursor_position_col
+        at = wrapping.above(document.current_line, column, room)
+        if at is not None:
+            return start + at
+        if document.cursor_position_row == 0:
+            return None
+        before = document.lines[document.cursor_position_row - 1]
+        return start - 1 - len(before) + wrapping.in_last_row(before, columns(document.current_line[:column]), room)
+
+    @property
+    def _room(self) -> int:
+        """The columns beside the prompt's sign."""
+        return max(screen_size().columns - len(self.sign), 1)
+
+    @property
+    def _is_from_history(self) -> bool:
+        """Whether the history is being walked through: the cursor is at the end of an entry that was not changed."""
+        buffer = self._buffer
+        entries = buffer.history.get_strings()
+        is_entry = buffer.working_index < len(entries) and buffer.text == entries[buffer.working_index]
+        return is_entry and buffer.document.is_cursor_at_the_end
+
+    def tab(self) -> None:
+        """Complete."""
+        if self._buffer.complete_state:
+            self._buffer.complete_next()
+        else:
+            self._buffer.start_completion(insert_common_part=True)
+
+    def clear(self) -> None:
+        """Draw the screen again."""
+        self._page.clear(self._app)
+
+    def search(self, event: KeyPressEvent) -> None:
+        """Search the history."""
+        self._before_search = self._buffer.working_index, self._buffer.document
+        search.start_reverse_incremental_search.call(event)
+
+    def end_search(self, event: KeyPressEvent) -> None:
+        """End the search, and restore what was in the editor before it."""
+        search.abort_search.call(event)
+        if self._before_search is not None:
+            self._buffer.working_index, self._buffer.document = self._before_search
+            self._before_search = None
+
+    def paste_over(self, text: str) -> None:
+        """Replace what is selected."""
+        self._buffer.cut_selection()
+        self._buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+    def suspend(self) -> None:
+        """Suspend the program, as Ctrl-Z does everywhere, and redraw the prompt when it continues."""
+        self._app.renderer.erase()
+        with tty.restored():
+            # Sent to this thread, which therefore stops at this line until the program continues.
+            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        self._app._redraw()

@@ -1,0 +1,168 @@
+"""What is above and around the prompt: finished rows, the unfinished ones, and how all is drawn in one write.
+
+Rows come from any thread and wait here; the editor's thread draws them. The prompt is erased, the rows are written and
+the prompt is drawn again, while the output is held.
+
+prompt_toolkit draws a prompt at least as high as it was before, and counts the rows above its cursor by the width that
+the terminal had then. Both are corrected here: a prompt that shrinks is erased first, and after a change of width its
+rows are counted as the terminal has wrapped them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.layout.screen import Char
+
+from cli.screen.draft import Draft
+from cli.screen.toolkit import Output, screen_size
+
+KEPT = 500
+"""Rows that Ctrl-L can draw again: more than a screen has."""
+
+MARGIN = 5
+"""Rows of the screen left for the prompt, the toolbar and an answer."""
+
+
+class Page:
+    """The rows of one terminal."""
+
+    def __init__(self, output: Output, draft: Draft) -> None:
+        self.tail = ""
+        """The unfinished rows as they are drawn, above the prompt."""
+        self.is_open = False
+        """Whether the prompt is up, so that rows are drawn and not written as they are."""
+        self._output = output
+        self._draft = draft
+        """Knows the question that is on the screen."""
+        self._lock = threading.Lock()
+        self._rows: list[str] = []
+        self._next_tail = ""
+        self._next_question = ""
+        self._last: deque[str] = deque(maxlen=KEPT)
+        self._is_scheduled = False
+
+    # ------------------------------------------------------------------------------------------------- in any thread
+
+    def add(self, rows: Sequence[str], tail: str) -> bool:
+        """Take rows to show, and the unfinished ones below them; whether a drawing has to be scheduled."""
+        with self._lock:
+            self._rows.extend(rows)
+            self._next_tail = tail
+            return self._is_to_be_scheduled()
+
+    def ask(self, question: str) -> bool:
+        """What is begun after the next drawing answers this question; whether a drawing has to be scheduled."""
+        with self._lock:
+            if self._next_question == question:
+                return False
+            self._next_question = question
+            return self._is_to_be_scheduled()
+
+    def is_answered(self, question: str) -> None:
+        """What is typed from now on does not answer this question, whenever the next rows are drawn."""
+        with self._lock:
+            if self._next_question == question:
+                self._next_question = ""
+        self._draft.question = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is not drawn yet."""
+        return bool(self._rows) or self._is_scheduled
+
+    def drain(self) -> list[str]:
+        """The rows that are left when the prompt is gone."""
+        with self._lock:
+            rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
+        return rows
+
+    def _is_to_be_scheduled(self) -> bool:
+        is_due = self.is_open and not self._is_scheduled
+        self._is_scheduled = self._is_scheduled or is_due
+        return is_due
+
+    # ---------------------------------------------------------------------------------------- in the editor's thread
+
+    def watch(self, app: Application[Any]) -> None:
+        """Let the application's own drawings shrink too."""
+        app.before_render += self._before_render
+        app.after_render += self._after_render
+
+    def _before_render(self, app: Application[Any]) -> None:
+        self._output.hold()
+        drawn = app.renderer._last_screen
+        if drawn is not None:
+            size = screen_size()
+            wanted = app.layout.container.preferred_height(size.columns, size.rows).preferred
+            if min(wanted, size.rows) < drawn.height:
+                app.renderer.erase(leave_alternate_screen=False)
+
+    def _after_render(self, app: Application[Any]) -> None:
+        self._output.release()
+
+    def draw(self, app: Application[Any]) -> None:
+        """Write the rows that wait and draw the prompt below them, in one piece."""
+        with self._lock:
+            rows, self._rows = self._rows, []
+            # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
+            # a question that is not on the screen yet.
+            self.tail = self._next_tail
+            self._draft.question = self._next_question
+            self._last.extend(rows)
+        if not app.is_running or app.is_done:
+            return
+        self._output.hold()
+        try:
+            if rows:
+                app.renderer.erase()
+                self._output.write_raw("".join(f"{row}\r\n" for row in rows))
+            app._redraw()
+        finally:
+            self._output.release()
+
+    def is_due_again(self) -> bool:
+        """Whether something came since the last drawing; if not, the next row has to schedule one."""
+        with self._lock:
+            is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
+            self._is_scheduled = is_due
+        return is_due
+
+    def clear(self, app: Application[Any]) -> None:
+        """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
+        app.renderer.clear()
+        with self._lock:
+            self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
+            self._last.clear()
+        self.draw(app)
+
+    def resize(self, app: Application[Any]) -> None:
+        """Draw the prompt for the terminal's new size, over what the terminal has made of the old drawing."""
+        renderer, drawn, columns = app.renderer, app.renderer._last_screen, screen_size().columns
+        self._output.hold()
+        try:
+            if drawn is not None and _wraps_again(os.environ):
+                # A row that is too long now fills several, and the cursor went with its character.
+                cursor = renderer._cursor_pos
+                above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
+                renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
+            renderer.erase(leave_alternate_screen=False)
+            app._redraw()
+        finally:
+            self._output.release()
+
+
+def _filled(row: Mapping[int, Char]) -> int:
+    """The columns of a drawn row up to its last sign."""
+    return max((x + max(char.width, 1) for x, char in row.items() if char.char.strip()), default=0)
+
+
+def _wraps_again(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal wraps its rows anew when its width changes; the few that do not cut them off."""
+    return not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM", "") == "linux")

@@ -1,0 +1,294 @@
+"""The prompt itself, in a real terminal: what is where after a refusal, a search, a change of width."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.journals import receipts
+from support.screen import Screen
+from support.terminal import (
+    ALT_ENTER,
+    CTRL_C,
+    CTRL_J,
+    CTRL_R,
+    ESC,
+    PASTE,
+    UP,
+    Start,
+    busy,
+    edits,
+    idle,
+    quit,
+    send,
+    states,
+)  # fmt: skip
+
+pytest_plugins = ["support.terminal"]
+
+LEFT, DOWN, CTRL_G, CTRL_U, BACKSPACE = "\x1b[D", "\x1b[B", "\x07", "\x15", "\x7f"
+FULL = "⚠️ Interruption channel full, try again"
+
+
+def fill(screen: Screen) -> None:
+    """Make the channel full."""
+    busy(screen, "gate a")
+    send(screen, *(f"line {n}" for n in range(1, 11))).until(lambda s: "queue 10/10" in s.toolbar)
+
+
+# ------------------------------------------------------------------------------------------- what was not accepted
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("/status", "/status"),
+        ("hello", "hello"),
+        (PASTE.format("one\rtwo"), "one\ntwo"),
+        (f"{LEFT}{LEFT}{LEFT}{BACKSPACE}{BACKSPACE}tat", "/stataus"),
+        (BACKSPACE, ""),
+        (CTRL_U, ""),
+    ],
+)
+def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen, keys: str, text: str) -> None:
+    send(screen, "/sttaus").until("did you mean /status?").until(edits("/sttaus"))
+    screen.type(keys)
+    screen.until(edits(text))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_a_command_typed_ahead_behind_one_that_fails_is_carried_out(screen: Screen) -> None:
+    send(screen, "/stauts", "/status", "/drop L99", "stop")
+    screen.until("nothing is running").until("nothing waits").until("Nothing is running.").until(edits(""))
+    quit(screen)
+
+
+def test_answers_repeat_the_command(screen: Screen) -> None:
+    for typed, answer in (("/todo", "The plan is empty."), ("status", "nothing is running"), ("/nope", "there is no")):
+        send(screen, typed).until(lambda s, answer=answer: answer in s.everything)
+        rows = screen.rows
+        at = next(n for n, row in enumerate(rows) if row.startswith(answer))
+        assert rows[at - 1] == f"» {typed}"
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_the_cursor_stands_behind_a_refused_line_and_the_next_one_begins_below(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "one more").until(FULL).until(edits("one more"))
+    row, column = screen.cursor
+    assert screen.display[row][:column] == "> one more"
+
+    screen.type("and this")
+    screen.until(edits("one more\nand this"))
+    screen.type(f"{CTRL_U}{BACKSPACE}")
+    screen.until(edits("one more"))
+    screen.open_gate("a")
+    screen.until("✓ done")
+    send(screen, "").until("Done: one more")
+    quit(idle(screen))
+
+
+def test_a_refused_line_can_be_changed(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "one more").until(FULL).until(edits("one more"))
+    screen.type(f"{BACKSPACE}{BACKSPACE}{BACKSPACE}{BACKSPACE}less, and more")
+    screen.until(edits("one less, and more"))
+    screen.open_gate("a")
+    screen.until("✓ done")
+    send(screen, "").until("Done: one less, and more")
+    quit(idle(screen))
+
+
+# ------------------------------------------------------------------------------------------ markers, kinds and order
+
+
+KINDS = ["!!look there", "!look here", " stop", "todo: add x", "context: it is late", "use B"]
+
+
+@pytest.mark.parametrize("line", [text for text in KINDS if not text.startswith("!!")])
+@pytest.mark.parametrize("way", ["/edit", "Up"])
+def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line: str, way: str) -> None:
+    busy(screen, "gates a b")
+    send(screen, line).until("queue 1/10")
+    if way == "Up":
+        screen.type(UP)
+    else:
+        send(screen, "/edit")
+    screen.until(edits(line))
+    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 2)
+    screen.type(ESC)
+    screen.until("Interrupted.").until(lambda s: s.editor == f"{line}\n")
+    screen.type(CTRL_C)
+    quit(idle(screen))
+    [first, second] = [receipt for receipt in receipts(screen.home).values() if receipt.point != "start"]
+    assert (first.text, first.kind) == (second.text, second.kind)
+    assert first.text == line
+
+
+def test_several_lines_taken_back_stay_several(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, "first", "second").until("queue 2/10")
+    send(screen, "/edit L2", "/edit L3")
+    screen.until(edits("second\nfirst"))
+    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 4)
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(screen))
+    assert [line.text for line in receipts(screen.home).values() if line.point == "D"] == ["second", "first"]
+
+
+def test_what_came_back_goes_out_in_its_order_and_as_what_it_was(screen: Screen) -> None:
+    busy(screen, "hang", "hang")
+    screen.type(f"use A{ALT_ENTER}")
+    send(screen, " stop", "todo: add x", "use B", "context: it is late", "why?").until("queue 6/10")
+    screen.type(ESC)
+    screen.until("Interrupted.").until(edits("!use A\n stop\ntodo: add x\nuse B\ncontext: it is late\nwhy?\n"))
+    rows = [row for row in screen.rows if row.startswith("↩ Returned")]
+    assert [row.partition(": ")[2] for row in rows] == [
+        "!use A", " stop", "todo: add x", "use B", "context: it is late", "why?",
+    ]  # fmt: skip
+
+    before = len(receipts(screen.home))
+    screen.type("\x08")
+    send(screen, "").until("✓ done")
+    idle(screen)
+    again = list(receipts(screen.home).values())[before:]
+    assert [(line.text, line.kind) for line in again] == [
+        ("!use A", "redirect"),
+        (" stop", "verbatim"),
+        ("todo: add x", "todo"),
+        ("use B", "redirect"),
+        ("context: it is late", "context"),
+        ("why?", "question"),
+    ]
+    quit(screen)
+
+
+def test_ten_lines_that_come_back_are_ten_rows_once(screen: Screen) -> None:
+    fill(screen)
+    screen.type(ESC)
+    screen.until("Interrupted.").until(lambda s: (s.editor or "").endswith("line 10\n"))
+    counted = Counter(row for row in screen.rows if row.startswith("↩ Returned"))
+    assert counted == Counter(f"↩ Returned (interrupted): line {n}" for n in range(1, 11))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_a_line_is_shown_with_the_space_that_makes_it_verbatim(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, " stop").until("📤 Interrupting:  stop ⏳")
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(screen))
+    assert states(screen)[" stop"] == "delivered"
+
+
+def test_a_long_query_and_a_long_paste_are_shown_whole(start: Start) -> None:
+    screen = idle(start(columns=60, rows=40))
+    query = " ".join(f"word{n}" for n in range(60))
+    send(screen, query).until(lambda s: f"▶ {query}" in s.flat)
+    busy(idle(screen), "gate a")
+    screen.type(PASTE.format("\r".join(f"row {n} of the paste" for n in range(30))))
+    send(screen, "").until("row 29 of the paste ⏳ Will inject at next safe point")
+    for n in range(29):
+        assert f"  row {n} of the paste" in screen.rows or n == 0
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(screen))
+
+
+# --------------------------------------------------------------------------------------------------- moving and looking
+
+
+def test_up_and_down_move_inside_a_long_draft(start: Start) -> None:
+    screen = idle(start(columns=40))
+    send(screen, "an earlier query").until("Done: an earlier query")
+    idle(screen)
+    text = "a" * 38 + "b" * 38 + "c" * 10
+    screen.type(text)
+    screen.until(edits(f"{'a' * 38}\n{'b' * 38}\n{'c' * 10}"))
+    screen.type(f"{UP}x")
+    screen.until(lambda s: (s.editor or "").split("\n")[1] == "b" * 10 + "x" + "b" * 27)
+    screen.type(f"{UP}{UP}")
+    screen.until(edits("an earlier query"))
+    screen.type(f"{DOWN}y")
+    screen.until(lambda s: "x" in (s.editor or "") and "y" in (s.editor or ""))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
+    send(screen, "an alpha query").until("Done: an alpha query")
+    idle(screen)
+    send(screen, "an alpha again").until("Done: an alpha again")
+    idle(screen)
+    screen.type(f"half{CTRL_R}alpha")
+    screen.until(lambda s: (s.editor or "").startswith("an alpha again"))
+    screen.type(CTRL_R)
+    screen.until(lambda s: (s.editor or "").startswith("an alpha query"))
+    screen.type(CTRL_G)
+    screen.until(edits("half"))
+    screen.type(" done")
+    screen.until(edits("half done"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_the_prompt_shrinks_with_its_text(screen: Screen) -> None:
+    screen.type(CTRL_J.join(["one", "two", "three", "four"]))
+    screen.until(edits("one\ntwo\nthree\nfour"))
+    for left in (2, 1):
+        screen.type(f"{CTRL_U}{BACKSPACE}" * (4 - left - (left == 1) * 2 if left == 1 else 2))
+        screen.until(lambda s, left=left: s.editor == "\n".join(["one", "two"][:left]))
+        row = screen.cursor[0]
+        assert screen.display[row + 1].startswith("idle"), screen.everything
+    screen.type(f"{CTRL_U}{CTRL_R}nothing like it")
+    screen.until("I-search backward").type(CTRL_G)
+    screen.until(edits(""))
+    screen.until(lambda s: s.display[s.cursor[0] + 1].startswith("idle"))
+    quit(screen)
+
+
+def test_the_unfinished_row_is_not_bold(start: Start) -> None:
+    screen = idle(start("--no-color"))
+    send(screen, "stream 40 words slowly").until("w05")
+    screen.until("✓ done")
+    drawn = re.findall(rb"\x1b\[([0-9;]*)mw01", bytes(screen.raw))
+    assert drawn
+    assert not [sgr for sgr in drawn if b"1" in sgr.split(b";")]
+    quit(idle(screen))
+
+
+@pytest.mark.parametrize("reflows", [False, True])
+def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start, reflows: bool) -> None:
+    screen = idle(start(columns=60, rows=24, reflows=reflows))
+    send(screen, "stream 40 words slowly").until("w07")
+    screen.type("a text that is being typed meanwhile")
+    screen.resize(24, 22)
+    screen.until(lambda s: "w12" in s.everything and (s.editor or "").startswith("a text that is"))
+    screen.resize(24, 70)
+    screen.until("w17")
+    screen.resize(24, 33)
+    screen.until("✓ done")
+    found = Counter(re.findall(r"\bw\d\d\b", " ".join(screen.rows)))
+    assert found == Counter(f"w{n:02}" for n in range(1, 41))
+    assert sum(row.startswith("> a text") for row in screen.rows) == 1
+    screen.type(CTRL_U)
+    screen.resize(24, 100)
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+
+
+def test_what_was_typed_before_the_prompt_is_not_in_the_history_twice(start: Start, tmp_path: Path) -> None:
+    screen = idle(start())
+    send(screen, "/stauts").until(edits("/stauts"))
+    screen.type(f"{CTRL_U}{UP}")
+    screen.until(edits("/stauts"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+    history = (tmp_path / "state" / "chain" / "history").read_text()
+    assert history.count("+/stauts") == 1
