@@ -24,9 +24,13 @@ def index() -> list[str]:
 
 
 def read_topic(words: str) -> str:
-    """The Markdown of a topic, named by a beginning that only it has. Raises ``UserError``."""
+    """The Markdown of a topic. Raises ``UserError``.
+
+    It is named by a beginning that only it has, or else by words of a heading in it, such as ``allowances``.
+    """
     asked = "-".join(words.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
+    found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]
     if len(found) == 1:
         return _source(found[0])
     if found:
@@ -38,6 +42,12 @@ def read_topic(words: str) -> str:
 
 def _source(topic: str) -> str:
     return (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def _headings(topic: str) -> list[str]:
+    """The headings of a topic, and each of their words, in the form in which a topic is asked for."""
+    headings = [row.lstrip("#").casefold().split() for row in _source(topic).splitlines() if row.startswith("#")]
+    return [name for words in headings for name in ("-".join(words), *words) if len(name) > 3]
 
 
 def _sentence(source: str) -> str:

@@ -27,6 +27,12 @@ def test_the_index_has_a_row_for_each_topic() -> None:
         ("handler", "# Handler prompts"),
         ("config", "# Configuration"),
         ("to", "# Tools"),
+        ("allowances", "# Tools"),
+        ("json input", "# Scripting"),
+        ("scripting", "# Scripting"),
+        ("signals", "# Keys and signals"),
+        ("trust", "# Configuration"),
+        ("commands", "# The terminal"),
     ],
 )
 def test_a_beginning_that_no_other_topic_has_is_enough(words: str, title: str) -> None:
