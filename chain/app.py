@@ -14,10 +14,12 @@ from chain import records
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.chain import Chain
-from chain.config.load import Settings
+from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings, ModelSettings
 from chain.config.system_prompt import read_system_prompt
 from chain.errors import ConfigError, JournalError, SessionError, UserError
+from chain.explain import Explanation as Explanation  # front ends have it from here
+from chain.explain import explain
 from chain.interruption.file import PromptFile
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
@@ -140,6 +142,16 @@ def _system_prompt(settings: Settings, chosen: ChainSettings) -> str:
 def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     """The handler prompt of a chain."""
     return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
+
+
+def explain_line(settings: Settings, text: str) -> Explanation:
+    """What a line that is typed while the configured chain runs would be.
+
+    Raises ``ConfigError``, also for a file that is not trusted yet.
+    """
+    require_trust(settings)
+    chosen = settings.chain()
+    return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:

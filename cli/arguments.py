@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
-COMMANDS = ("check", "init", "demo")
+COMMANDS = ("check", "init", "demo", "explain", "help")
 
 USAGE = """\
 chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
 chain -p QUERY                    one run; standard input is read only as stream-json
 chain < lines                     the first line starts the run
-chain check | init [DIR] | demo   check the configuration, write one, see a demonstration"""
+chain check | init [DIR] | demo   check the configuration, write one, see a demonstration
+chain explain LINE                what a line would be while a run is active
+chain help [TOPIC]                the reference"""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The flags and words of a command line. Raises ``UserError``; ``--help`` and ``--version`` exit."""
-    return _parser().parse_args(argv)
+    return _parser().parse_intermixed_args(argv)  # words may follow flags: chain explain --chain NAME LINE
 
 
 def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
@@ -42,6 +44,10 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     name, words = (args.words[0], args.words[1:]) if args.words[:1] in [[c] for c in COMMANDS] else ("", args.words)
     if args.print:
         name, words = "", args.words
+    if name == "explain" and not words:
+        raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
+    if name in ("explain", "help"):
+        return name, " ".join(words) if words else None  # the quotes are easily forgotten, and nothing depends on them
     if name == "init" and len(words) > 1:
         raise UserError("chain init has one argument, the folder")
     if name in ("check", "demo") and words:
@@ -152,7 +158,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="chain", usage=USAGE, add_help=True, allow_abbrev=False)
     add = parser.add_argument
-    add("words", nargs="*", metavar="QUERY", help="what the chain is to do, or check, init, demo")
+    add("words", nargs="*", metavar="QUERY", help="what the chain is to do, or check, init, demo, explain, help")
     add("-p", "--print", action="store_true", help="one run; standard input is read only as stream-json")
     add("--stdin", action="store_true", help="append what standard input holds to the query")
     add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
@@ -160,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     formats = "text: the answers; json: the last result as one object; stream-json: every event as a line"
     add("--output-format", choices=["text", "json", "stream-json"], default="text", help=formats)
     add("--input-format", choices=["text", "stream-json"], default="text", help="what standard input holds")
-    add("--config", metavar="FILE", help="the configuration; the README says where it is searched for")
+    add("--config", metavar="FILE", help="the configuration; chain help configuration says where it is searched for")
     add("--model", metavar="NAME", help="a model of the configuration")
     add("--chain", metavar="NAME", help="a chain of the configuration")
     add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")

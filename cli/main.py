@@ -75,7 +75,13 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         from cli.subcommands.demo import demo
 
         return demo(_renderer(args, fd=1))
+    if command == "help":
+        return _help(word)
     settings = arguments.read_settings(args)
+    if command == "explain":
+        from cli.subcommands.explain import explain
+
+        return _show(explain(settings, word or ""))
     if command == "check":
         import trio
 
@@ -87,6 +93,17 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             rows += more
         return _show(rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
+
+
+def _help(topic: str | None) -> int:
+    from cli.pager import page
+    from cli.subcommands.help import index, read_topic
+
+    if topic is None:
+        return _show(index())
+    # The Markdown as it is. Where there are colours, `cli.show.markdown.render` goes here.
+    rows = read_topic(topic).splitlines()
+    return 0 if page(rows, os.environ) else _show(rows)
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:

@@ -81,6 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
+    "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.app": {"chain", "trio"},

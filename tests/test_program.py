@@ -345,7 +345,8 @@ def test_check_tells_where_values_are_from_and_what_is_wrong(configured: Place) 
 
     assert good.code == 0
     assert "chains.default.max_iterations: 5  (config.yaml:6)" in good.out.splitlines()
-    assert good.out.splitlines()[-1] == "all is well"
+    assert good.out.splitlines()[-1].startswith("All is well: ")
+    assert bad.out.splitlines()[-1] == "1 problem: fix it above, at chains.other.system_prompt"
     assert bad.code == 2
     (problem,) = [row for row in bad.out.splitlines() if row.startswith("problem: ")]
     assert "gone.yaml" in problem
@@ -432,6 +433,7 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
         metadata = next(archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
     shipped = {"config.yaml", *(f"prompts/{path.name}" for path in (ROOT / "prompts").glob("*.yaml"))}
     assert {f"chain/defaults/{name}" for name in shipped} <= names
+    assert {f"cli/help/{path.name}" for path in (ROOT / "cli" / "help").iterdir()} <= names
     assert "chain/py.typed" in names
     assert not [name for name in names if name.startswith(("tests", ".", "config", "prompts"))]
     assert "chain = cli:console" in metadata
@@ -447,6 +449,8 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
     )
     assert ran.code == 0
     assert "notes.txt" in ran.out
+    reference = place.run("help", "lines", environ={"PYTHONPATH": str(place.folder / "site")})
+    assert reference.out == (place.folder / "site" / "cli" / "help" / "lines.md").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input

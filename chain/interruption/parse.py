@@ -83,6 +83,7 @@ def _rule(node: Node, source: str, handler: InterruptionPrompt, expressions: Exp
         keys["action"].choice(get_args(Action))
         action = keys["action"].value
     return Rule(
+        line=node.line,
         pattern=_pattern(keys["match"], expressions),
         action=action,
         prompt=replace(

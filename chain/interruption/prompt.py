@@ -31,7 +31,7 @@ NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outc
 
 Action: TypeAlias = Literal["deliver", "urgent", "stop"]
 
-_NOT_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
+NEVER_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
 """Kinds that are never put to the model as an interruption."""
 
 DEFAULT_USER = "USER INTERRUPTION: ${message}"
@@ -74,7 +74,7 @@ class InterruptionPrompt:
 
         A line is asked for when it comes and when it is delivered, and searched once.
         """
-        if line.kind in _NOT_PUT or self.mistake is not None or not self.rules:
+        if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
             return None
         if line.message not in self._found:
             if len(self._found) >= MAX_FOUND:
@@ -102,10 +102,11 @@ class InterruptionPrompt:
 class Rule:
     """What holds for the lines that ``pattern`` is found in.
 
-    ``prompt`` is the handler prompt with the rule's own parts in it. ``was_too_slow`` is set when searching for it took
-    too long, and ``too_slow`` is the error to report then.
+    ``line`` is where the rule stands in its file, ``prompt`` the handler prompt with the rule's own parts in it.
+    ``was_too_slow`` is set when searching for it took too long, and ``too_slow`` is the error to report then.
     """
 
+    line: int
     pattern: Pattern
     action: Action
     prompt: InterruptionPrompt

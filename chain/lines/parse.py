@@ -169,6 +169,15 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
     return replace(line, urgency=max(marker, urgency, key=_URGENCIES.index))
 
 
+def problem_of(line: Line) -> str:
+    """Why a line cannot be accepted, whoever sends it and whatever the room; empty if it can."""
+    if line.problem:
+        return line.problem
+    if len(line.text) > MAX_LINE:
+        return f"the line has {len(line.text):,} characters, and the limit is {MAX_LINE:,}; put it in a file"
+    return ""
+
+
 def is_stop(text: str) -> bool:
     """Whether the whole line is a stop phrase; ``!`` or ``!!`` before it changes nothing, since a stop is stronger."""
     folded = text.casefold().replace("’", "'").replace(", ", " ").strip()

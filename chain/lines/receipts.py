@@ -21,7 +21,7 @@ import trio
 from chain import events, records
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
-from chain.lines.parse import MAX_LINE, Line
+from chain.lines.parse import Line, problem_of
 from chain.records import Record
 from chain.wording import FULL
 
@@ -120,10 +120,8 @@ class Ledger:
 
     def problem(self, line: Line, id: str) -> str:
         """Why a line cannot be accepted whatever the room, or an empty string."""
-        if line.problem:
-            return line.problem
-        if len(line.text) > MAX_LINE:
-            return f"the line has {len(line.text):,} characters, and the limit is {MAX_LINE:,}; put it in a file"
+        if problem := problem_of(line):
+            return problem
         if id in self._receipts:
             return f"the id {id} was used before; give each line its own"
         return ""

@@ -1,9 +1,10 @@
-"""``chain check``: shows every value and its source, then the problems."""
+"""``chain check``: shows every value and its source, each problem where it is to be mended, and a verdict."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,19 +19,19 @@ from chain.app import (
     shell_protections,
     tool_groups,
 )
-from chain.config.load import require_trust
+from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.config.system_prompt import read_system_prompt
-from chain.errors import ConfigError, SessionError, UserError
+from chain.errors import ConfigError, SessionError
+from chain.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from chain import Tool
     from chain.app import ToolGroups
     from chain.config.load import Settings
-    from chain.config.settings import ChainSettings, ModelSettings
+    from chain.config.settings import ChainSettings
 
 _SCRIPTED = ("provider", "script")
 _ANTHROPIC = (
@@ -41,144 +42,202 @@ _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterati
 _SHELL = ("sandbox", "network", "env", "writable")
 _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
+_NOTHING = object()
+"""The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a check has found so far.
+
+    ``values`` are by their dotted keys, ``rows`` how they are shown, and ``notes`` what is said below them.
+    ``problems`` are by the key that they are mended at, whether it has a value or not.
+    """
+
+    values: dict[str, object] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+
+    def problem(self, key: str, text: str) -> None:
+        """Note a problem. Chains share models and prompts, so one that is known is not noted again."""
+        if not any(text in known for known in self.problems.values()):
+            self.problems.setdefault(key, []).append(text)
+
+    def attempt(self, key: str, action: Callable[..., object], *arguments: object) -> None:
+        """Do something that raises ``ConfigError`` if there is a problem."""
+        try:
+            action(*arguments)
+        except ConfigError as error:
+            self.problem(key, str(error))
+
+    def told(self, key: str) -> list[str]:
+        """The rows about a key, its problems included."""
+        row = [self.rows[key]] if key in self.rows else []
+        return [*row, *self.notes.get(key, ()), *(f"problem: {text}" for text in self.problems.get(key, ()))]
 
 
 def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check the configuration, its prompts and its models; returns the rows to show, and whether all is well.
 
-    ``state`` is the folder of the sessions: with it, also checks that they can be written there. ``tools`` are those
-    that the program adds to the configured ones.
+    What differs from the defaults comes first. If there are problems, the last row is the verdict; if there are none,
+    ``check_service`` has it. ``state`` is the folder of the sessions: with it, also checks that they can be written
+    there. ``tools`` are those that the program adds to the configured ones.
 
     Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
-    lines = [f"config: {settings.file or 'built in'}"]
-    groups = tool_groups(settings)
-    problems: list[str] = []
+    head = f"config: {settings.file or 'built in'}"
     try:
         require_trust(settings)
     except ConfigError as error:
-        return [*lines, f"problem: {error}"], False
-    lines += [
-        _line(settings, "models.default", settings.default_model),
-        _line(settings, "chain", settings.default_chain),
-    ]
+        return [head, f"1 problem: {error}"], False
+    found, shipped = _Found(), _Found()
+    _show_values(settings, found)
+    # The defaults in the same environment, so that a key in it is no difference.
+    environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
+    _show_values(load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd()), shipped)
+    _check_values(settings, found, tools)
     if state is not None:
         try:
             check_state(state)
         except SessionError as error:
-            problems.append(str(error))
-    for name in settings.model_names:
-        try:
-            model = settings.model(name)
-        except ConfigError as error:
-            problems.append(str(error))
-            continue
-        lines += _model_lines(settings, model)
-        if model.provider == "scripted":
-            problems += _problem(build_model, model)
-    for name in settings.chain_names:
-        try:
-            chain = settings.chain(name)
-        except ConfigError as error:
-            problems.append(str(error))
-            continue
-        lines += _chain_lines(settings, chain)
-        problems += _chain_problems(settings, chain, tools, groups)
-    lines += [
-        _line(settings, "inbox.size", settings.inbox_size),
-        _line(settings, "tools.timeout_s", settings.tool_timeout_s),
-        _line(settings, "tools.result_limit", settings.tool_result_limit),
-        *_allowance_lines(settings),
-        *(_line(settings, f"tools.shell.{key}", getattr(settings.shell, key)) for key in _SHELL),
-        *_fence_lines(settings, groups),
-        _line(settings, "tools.research.hosts", settings.research_hosts),
-    ]
-    problems += _problem(read_allowances, settings, tools, groups)
-    problems += _problem(shell_protections, settings)
-    # Chains share models and prompts: each problem is shown once.
-    return lines + [f"problem: {problem}" for problem in dict.fromkeys(problems)], not problems
+            found.problem("", str(error))
+    keys = list(dict.fromkeys([*found.rows, *found.problems]))
+    differ = [key for key in keys if key in found.problems or found.values[key] != shipped.values.get(key, _NOTHING)]
+    same = [key for key in keys if key not in differ]
+    rows = [head]
+    first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
+    for title, group in ((first, differ), ("As the defaults are:", same)):
+        if group:
+            rows += ["", title, *(row for key in group for row in found.told(key))]
+    rows.append("")
+    return (rows, True) if not found.problems else ([*rows, _verdict(found)], False)
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the service of the chain's model whether it accepts the key and has the model; rows, and whether all is well.
+    """Ask the service of the chain's model whether it accepts the key and has the model.
+
+    Returns the row of the verdict, and whether all is well.
 
     Only for a configuration in which ``check`` found no problem. What the service does not say, or cannot say because
     it is out of order, is not a fault of the configuration.
     """
     model = settings.model(settings.chain().model)
     if model.provider != "anthropic":
-        return ["all is well"], True
+        return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
     verdict = await check_model(model)
     if verdict.is_good is None:
-        return [f"no problem was found, but the model could not be checked: {verdict.message}"], True
+        return [f"All is well: no problem was found, but the model could not be checked: {verdict.message}"], True
     if not verdict.is_good:
-        return [f"problem: {verdict.message}"], False
-    return [f"all is well: {verdict.message}"], True
+        return [f"1 problem: {verdict.message}"], False
+    return [f"All is well: no problem was found, and {verdict.message}"], True
 
 
-def _model_lines(settings: Settings, model: ModelSettings) -> list[str]:
-    keys = _SCRIPTED if model.provider == "scripted" else _ANTHROPIC
-    return [_line(settings, f"models.definitions.{model.name}.{key}", getattr(model, key)) for key in keys]
+def _verdict(found: _Found) -> str:
+    count = sum(map(len, found.problems.values()))
+    places = ", ".join(key for key in found.problems if key)
+    return (
+        f"{counted(count, 'problem')}: fix {'it' if count == 1 else 'them'} above{f', at {places}' if places else ''}"
+    )
 
 
-def _chain_lines(settings: Settings, chain: ChainSettings) -> list[str]:
-    prefix = f"chains.{chain.name}"
-    lines = [_line(settings, f"{prefix}.{key}", getattr(chain, key)) for key in _CHAIN]
-    limits = {"max_tokens": chain.budget.max_tokens, "max_cost_usd": chain.budget.max_cost_usd}
-    return lines + [_line(settings, f"{prefix}.budget.{key}", limit) for key, limit in limits.items()]
+def _show_values(settings: Settings, found: _Found) -> None:
+    """A row for every value that can be read."""
+
+    def show(key: str, value: object) -> None:
+        found.values[key] = value
+        found.rows[key] = f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+
+    show("models.default", settings.default_model)
+    show("chain", settings.default_chain)
+    for name in settings.model_names:
+        with suppress(ConfigError):  # it is one of the problems
+            model = settings.model(name)
+            for key in _SCRIPTED if model.provider == "scripted" else _ANTHROPIC:
+                show(f"models.definitions.{name}.{key}", getattr(model, key))
+    for name in settings.chain_names:
+        with suppress(ConfigError):
+            chain = settings.chain(name)
+            for key in _CHAIN:
+                show(f"chains.{name}.{key}", getattr(chain, key))
+            show(f"chains.{name}.budget.max_tokens", chain.budget.max_tokens)
+            show(f"chains.{name}.budget.max_cost_usd", chain.budget.max_cost_usd)
+    show("inbox.size", settings.inbox_size)
+    show("tools.timeout_s", settings.tool_timeout_s)
+    show("tools.result_limit", settings.tool_result_limit)
+    show("tools.allow", settings.allow)
+    for key in _SHELL:
+        show(f"tools.shell.{key}", getattr(settings.shell, key))
+    show("tools.research.hosts", settings.research_hosts)
 
 
-def _allowance_lines(settings: Settings) -> list[str]:
-    """The allowances, and below them what each of them means."""
-    rows = [_line(settings, "tools.allow", settings.allow)]
+def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> None:
+    groups = tool_groups(settings)
+    for name in settings.model_names:
+        try:
+            model = settings.model(name)
+        except ConfigError as error:
+            found.problem(f"models.definitions.{name}", str(error))
+            continue
+        if model.provider == "scripted":
+            found.attempt(f"models.definitions.{name}.script", build_model, model)
+    for name in settings.chain_names:
+        try:
+            chain = settings.chain(name)
+        except ConfigError as error:
+            found.problem(f"chains.{name}", str(error))
+            continue
+        _check_chain(settings, chain, found, tools, groups)
     for text in settings.allow:
-        with suppress(UserError):  # it is one of the problems
-            rows.append(f"  {text}: {explain_allowance(text)}")
-    return rows
+        try:
+            read_allowances(replace(settings, allow=(text,), research_hosts=()), tools, groups)
+        except ConfigError as error:
+            found.problem("tools.allow", str(error))
+        else:
+            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text)}")
+    for host in settings.research_hosts:
+        alone = replace(settings, allow=(), research_hosts=(host,))
+        found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
+    _check_shell(settings, found, groups)
 
 
-def _fence_lines(settings: Settings, groups: ToolGroups) -> list[str]:
-    """What fences commands in on this machine, and what they can do all the same."""
-    if not groups["shell"]:
-        return ["  the shell is left out here: it needs Linux"]
-    with suppress(ConfigError):  # it is one of the problems
-        held, open_to = shell_protections(settings)
-        rows = [f"  fenced in: {', '.join(held)}"] if held else []
-        return [*rows, *(f"  not fenced in: {sentence}" for sentence in open_to)]
-    return []
-
-
-def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool], groups: ToolGroups) -> list[str]:
-    problems = []
+def _check_chain(
+    settings: Settings, chain: ChainSettings, found: _Found, tools: Sequence[Tool], groups: ToolGroups
+) -> None:
+    place = f"chains.{chain.name}"
     if chain.system_prompt is not None:
-        within = settings.within(f"chains.{chain.name}.system_prompt")
-        problems += _problem(read_system_prompt, chain.system_prompt, within)
-    problems += _problem(configured_tools, chain, tools, groups)
+        within = settings.within(f"{place}.system_prompt")
+        found.attempt(f"{place}.system_prompt", read_system_prompt, chain.system_prompt, within)
     if chain.interruption_prompt is not None:
-        _, error = prompt_file(settings, chain).current()
-        problems += [] if error is None else [str(error)]
+        _, mistake = prompt_file(settings, chain).current()
+        if mistake is not None:
+            found.problem(f"{place}.interruption_prompt", str(mistake))
+    found.attempt(f"{place}.tools", configured_tools, chain, tools, groups)
     try:
         model = settings.model(chain.model)
     except ConfigError as error:
-        return [*problems, str(error)]
+        found.problem(f"{place}.model", str(error))
+        return
     if model.lacks_key and chain.name == settings.default_chain:
-        problems += _problem(model.require_key)
+        found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
     if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
-        place = f"chains.{chain.name}.budget.max_cost_usd"
-        problems.append(f"{place} cannot hold without a price: give models.definitions.{model.name} a price")
-    return problems
+        limit = f"{place}.budget.max_cost_usd"
+        found.problem(limit, f"{limit} cannot hold without a price: give models.definitions.{model.name} a price")
 
 
-def _problem(attempt: Callable[..., object], *arguments: object) -> list[str]:
+def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
+    """What fences commands in on this machine, and what they can do all the same."""
+    place = "tools.shell.sandbox"
     try:
-        attempt(*arguments)
+        held, open_to = shell_protections(settings)
     except ConfigError as error:
-        return [str(error)]
-    return []
-
-
-def _line(settings: Settings, key: str, value: object) -> str:
-    return f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+        found.problem(place, str(error))
+        return
+    if not groups["shell"]:
+        found.notes[place] = ["  the shell is left out here: it needs Linux"]
+        return
+    fenced = [f"  fenced in: {', '.join(held)}"] if held else []
+    found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to)]
 
 
 def _shown(name: str, value: object) -> str:

@@ -18,6 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FullDisk, Session, check_invariants, open_session, settings
+from support.documents import block
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
 from support.models import RandomModel, Step, look
@@ -279,9 +280,8 @@ def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler:
     assert told(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
 
 
-def test_the_rules_of_the_readme_and_of_the_shipped_file_can_be_used() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = readme.split("<!-- handler -->\n```yaml\n")[1].split("```")[0]
+def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> None:
+    example = block("handler-prompts", "handler")
     assert [rule.action for rule in parse(example, "h.yaml").rules] == ["urgent", "deliver"]
     assert told(example, "why?").resume == BUILT_IN.resume
 

@@ -1,5 +1,6 @@
 """`chain check`: every value with where it is from, no secret among them, and every problem."""
 
+import socket
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,6 +46,11 @@ def problems(lines: list[str]) -> list[str]:
     return [line.removeprefix("problem: ") for line in lines if line.startswith("problem: ")]
 
 
+def below(lines: list[str], row: str) -> list[str]:
+    """The rows that follow a row."""
+    return lines[lines.index(row) + 1 :]
+
+
 def test_a_good_configuration_has_no_problems(folder: Path) -> None:
     lines, ok = check(read(folder))
     assert ok
@@ -57,6 +63,7 @@ def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
     assert not ok
     (problem,) = problems(lines)
     assert "sessions cannot be kept here" in problem
+    assert lines[-1] == "1 problem: fix it above"
 
 
 def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
@@ -174,8 +181,9 @@ def test_nothing_of_an_untrusted_file_is_shown(folder: Path) -> None:
     settings = read(folder, text, {**KEY, "PASSWORD": "hunter2"}, named=False)
     lines, ok = check(settings)
     assert not ok
-    assert "models.definitions.claude.model" in problems(lines)[0]
-    assert "--config" in problems(lines)[0]
+    assert lines[-1].startswith("1 problem: ")
+    assert "models.definitions.claude.model" in lines[-1]
+    assert "--config" in lines[-1]
     assert "hunter2" not in "\n".join(lines)
 
 
@@ -205,20 +213,34 @@ async def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path
         server.shutdown()
         thread.join()
     assert is_good
-    assert rows == [
-        f"no problem was found, but the model could not be checked: {address} does not say which models it has"
-    ]
+    (verdict,) = rows
+    assert verdict.startswith("All is well: ")
+    assert verdict.endswith(f"could not be checked: {address} does not say which models it has")
 
 
 async def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:
-    assert await check_service(read(folder, model="offline")) == (["all is well"], True)
+    (verdict,), is_good = await check_service(read(folder, model="offline"))
+    assert verdict.startswith("All is well: ")
+    assert is_good
+
+
+async def test_a_service_that_is_not_there_is_the_one_problem(folder: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        text = CONFIG.replace(
+            "    offline:", f"    mine: {{provider: anthropic, model: m, base_url: '{address}'}}\n    offline:"
+        )
+        (verdict,), is_good = await check_service(read(folder, text, model="mine"))
+    assert verdict.startswith("1 problem: ")
+    assert "cannot be reached" in verdict
+    assert not is_good
 
 
 def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None:
     shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert ok
-    at = shown.index("tools.shell.writable: none  (default)")
-    assert shown[at + 1 : at + 4] == [
+    assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:3] == [
         "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
         "  not fenced in: a command can use the network",
         "  not fenced in: a command can send signals to your other processes",
@@ -230,15 +252,78 @@ def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None
 def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path) -> None:
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "edit_file(/etc/*)"}))
     assert not ok
-    assert rows[-1] == (
-        "problem: tools.allow: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
-    )
+    assert problems(rows) == [
+        "tools.allow: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
+    ]
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "read_file(x)"}))
-    assert rows[-1] == "problem: tools.allow: read_file(x) can never allow anything: read_file takes no pattern"
+    assert problems(rows) == ["tools.allow: read_file(x) can never allow anything: read_file takes no pattern"]
 
     rows, ok = check(read(folder, f"{CONFIG}tools: {{research: {{hosts: ['https://example.org/']}}}}\n"))
     assert not ok
-    assert rows[-1] == (
+    assert below(rows, "tools.research.hosts: https://example.org/  (config.yaml:9)")[0] == (
         "problem: tools.research.hosts: 'https://example.org/' can never allow anything: "
         "a host is a name such as example.org, without https:// and without a path or port"
     )
+
+
+def test_every_allowance_is_explained_or_is_a_problem_and_never_both(folder: Path) -> None:
+    rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "shell,no_such_tool,edit_file(docs/*),read_file(x)"}))
+    assert not ok
+    shown = below(rows, "tools.allow: shell, no_such_tool, edit_file(docs/*), read_file(x)  (CHAIN_ALLOW)")[:4]
+    assert [row.split(":")[0] for row in shown] == ["  shell", "  edit_file(docs/*)", "problem", "problem"]
+    assert "there is no tool 'no_such_tool'" in shown[2]
+    assert rows[-1] == "2 problems: fix them above, at tools.allow"
+
+
+def test_a_problem_stands_below_the_value_that_is_to_be_mended(folder: Path) -> None:
+    text = CONFIG + "    tools: [filse]\n    budget: {max_cost_usd: 1}\n"
+    (folder / "handler.yaml").unlink()
+    rows, ok = check(read(folder, text))
+    assert not ok
+    for row, words in {
+        f"chains.default.interruption_prompt: {folder / 'handler.yaml'}  (config.yaml:7)": "No such file",
+        "chains.default.tools: filse  (config.yaml:9)": "did you mean files?",
+        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:10)": "without a price",
+    }.items():
+        first = below(rows, row)[0]
+        assert first.startswith("problem: ")
+        assert words in first
+    places = "chains.default.interruption_prompt, chains.default.tools, chains.default.budget.max_cost_usd"
+    assert rows[-1] == f"3 problems: fix them above, at {places}"
+
+
+def test_a_problem_that_several_chains_share_is_told_once(folder: Path) -> None:
+    (folder / "handler.yaml").write_text("nonsense: 1\n")
+    rows, ok = check(read(folder, CONFIG + "  other: {interruption_prompt: handler.yaml}\n"))
+    assert not ok
+    assert len(problems(rows)) == 1
+    assert rows[-1].startswith("1 problem: ")
+
+
+def differing(rows: list[str]) -> list[str]:
+    """The keys in the first group of rows."""
+    first = "\n".join(rows).split("\n\n")[1].splitlines()[1:]
+    return [row.partition(":")[0] for row in first if not row.startswith((" ", "problem"))]
+
+
+def test_what_differs_from_the_defaults_comes_first(folder: Path) -> None:
+    rows, ok = check(read(folder, environ={**KEY, "CHAIN_MAX_ITERATIONS": "7"}))
+    assert ok
+    paths = ("models.definitions.offline.script", "chains.default.system_prompt", "chains.default.interruption_prompt")
+    assert differing(rows) == [*paths, "chains.default.max_iterations"]
+    assert any(row.startswith("models.definitions.claude.api_key: set") for row in rows)
+
+
+def test_a_value_that_is_written_as_the_default_is_does_not_differ(folder: Path) -> None:
+    rows, ok = check(read(folder, "chains: {default: {max_iterations: 20, timeout_s: 5}}\n"))
+    assert ok
+    assert differing(rows) == ["chains.default.timeout_s"]
+    assert "chains.default.max_iterations: 20  (config.yaml:1)" in rows
+
+
+def test_where_all_is_as_the_defaults_are_there_is_one_group(folder: Path) -> None:
+    rows, ok = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder))
+    assert ok
+    assert [row for row in rows if row.endswith("defaults are:") or row.startswith("Different")] == [
+        "As the defaults are:"
+    ]

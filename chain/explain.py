@@ -1,0 +1,116 @@
+"""What a line would be while a run is active: for people who write a handler prompt.
+
+Nothing is imitated here: the line is read, ruled on and put to the model by the functions that a run uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chain.errors import ConfigError, PlanError
+from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, InterruptionPrompt, Situation, by_rule, compose
+from chain.lines.parse import Line, parse_line, problem_of
+from chain.plan import Plan
+from chain.wording import MAIN
+
+if TYPE_CHECKING:
+    from chain.interruption.file import PromptFile
+    from chain.interruption.prompt import Action
+
+_ITERATION = 3
+_QUERY = "Summarise the notes"
+_TASKS = ("read the notes", "check the dates", "write the summary")
+_SKIPPED = ("read_file",)
+"""An example of a run that is neither at its beginning nor at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The rule of a handler prompt that a line matches: the ``number``-th (from 1), on this ``line`` of the file."""
+
+    number: int
+    line: int
+    pattern: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a line would be while a run is active.
+
+    ``typed`` is what the line says by itself, ``line`` what the rule that it matches makes of it. ``problem`` says why
+    it would be refused; empty if it would not. ``file`` is the handler prompt's, empty where the built-in one is used,
+    and ``mistake`` why that is so although a file is configured. ``rules`` is how many the file has, and ``is_ruled``
+    whether rules see such a line. ``composed`` is what the model would get in ``situation``, an example; ``None`` if it
+    would get nothing.
+    """
+
+    typed: Line
+    line: Line
+    problem: str
+    file: str
+    mistake: ConfigError | None
+    rules: int
+    is_ruled: bool
+    match: Match | None
+    todo_direct: bool
+    situation: Situation
+    composed: Composed | None
+
+
+def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanation:
+    """What a line that is typed would be, by a handler prompt and in a run of so many iterations at most."""
+    typed = parse_line(text)
+    problem = problem_of(typed)
+    is_ruled = not problem and typed.kind not in NEVER_PUT
+    prompt, mistake = prompts.current()
+    line = by_rule(prompt, typed) if is_ruled else typed
+    if prompt.mistake is not None:
+        # A rule was too slow just now, and the file is given up.
+        prompt, mistake = prompts.current()
+    situation = _example(line, max_iterations)
+    composed = None
+    if not problem and line.kind not in NEVER_PUT:
+        outcome = _outcome(line) if prompt.todo_direct else ""
+        composed = compose(prompt, [Arrival(line, outcome)], situation)
+    return Explanation(
+        typed=typed,
+        line=line,
+        problem=problem,
+        file=prompt.source.removeprefix("yaml:") if prompt.source != "default" else "",
+        mistake=mistake if prompts.is_configured else None,
+        rules=len(prompt.rules),
+        is_ruled=is_ruled,
+        match=_match(prompt, typed) if is_ruled else None,
+        todo_direct=prompt.todo_direct,
+        situation=situation,
+        composed=composed,
+    )
+
+
+def _match(prompt: InterruptionPrompt, typed: Line) -> Match | None:
+    rule = prompt.rule_for(typed)
+    if rule is None:
+        return None
+    return Match(prompt.rules.index(rule) + 1, rule.line, rule.pattern.pattern, rule.action)
+
+
+def _example(line: Line, max_iterations: int) -> Situation:
+    """Where such a line is delivered: an urgent one where it skips tools, a now line where it cuts the work."""
+    iteration = max(1, min(_ITERATION, max_iterations - 1))
+    point = {"next": "D", "urgent": "C", "now": "N"}[line.urgency]
+    skipped = _SKIPPED if line.urgency == "urgent" else ()
+    return Situation(iteration, point, max_iterations - iteration, skipped, MAIN, _QUERY)
+
+
+def _outcome(line: Line) -> str:
+    """What code would tell the model of a todo line, with the plan of the example."""
+    if line.command is None:
+        return ""
+    plan = Plan()
+    plan.replace_all(_TASKS, "user")
+    try:
+        return f"(Done: {plan.carry_out(line.command)})"
+    except PlanError as error:
+        return f"(Not done: {error})"

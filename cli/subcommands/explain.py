@@ -1,0 +1,159 @@
+"""``chain explain LINE``: what a line would be while a run is active, and what the model would be told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chain.app import explain_line
+from chain.wording import counted
+from cli.show.text import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chain.app import Explanation
+    from chain.config.load import Settings
+
+MAX_SHOWN = 200
+"""Characters of a line that are repeated in a row: enough to know it by."""
+
+_STOP = (
+    "the run ends: a reply that streams is cut and what there is of it kept, a running tool finishes, the others are "
+    "skipped, and what was found so far is shown"
+)
+_URGENCY = {
+    "next": "the model gets it at the next safe point, and nothing is cut or skipped",
+    "urgent": "the running tool finishes, the tools that have not started are skipped, then the model gets it",
+    "now": "the reply that streams is cut, or the tools that run are, and the model gets it at once",
+}
+_LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
+
+
+def explain(settings: Settings, text: str) -> list[str]:
+    """The rows that explain a line. Raises ``ConfigError``."""
+    found = explain_line(settings, text)
+    rows = [
+        f"line: {_shortened(text) or '(blank)'}",
+        f"kind: {_kind(found)}",
+        f"while a run is active: {_while_active(found)}",
+        f"with no run active: {_while_idle(found)}",
+        *_rule(found),
+    ]
+    return [*rows, *_told(found)]
+
+
+def _kind(found: Explanation) -> str:
+    line = found.line
+    name = {"local": "local command"}.get(line.kind, line.kind)
+    if line.urgency != "next":
+        name = f"{line.urgency} {name}"
+    if found.problem:
+        return f"{name}, but it would be refused"
+    if line == found.typed:
+        return name
+    return f"{name}, by a rule; by itself it is a {found.typed.kind}"
+
+
+def _while_active(found: Explanation) -> str:
+    line = found.line
+    if found.problem:
+        return f"refused, and it stays in the editor: {found.problem}"
+    match line.kind:
+        case "blank":
+            return "nothing happens"
+        case "local":
+            return _LOCAL
+        case "stop":
+            return _STOP
+        case "follow-up":
+            return f"it waits for the run to end, and is the query of the next one: {_shortened(line.message)}"
+        case _:
+            return "; ".join([_URGENCY[line.urgency], *_besides(found)])
+
+
+def _besides(found: Explanation) -> Iterator[str]:
+    """What else happens with a line that the model gets."""
+    line = found.line
+    if line.command is not None:
+        if found.todo_direct:
+            yield "code does it on the plan, and the model is told so"
+        else:
+            yield "the model is to do it with its plan tools, since the handler prompt says todo: model"
+    if line.adjustment is not None:
+        yield f"a running tool that asks for guidance gets {line.adjustment.type}: {_shortened(line.adjustment.value)}"
+    if line.kind == "context":
+        yield "it is something to know, not a change of course"
+    if line.kind == "verbatim":
+        yield "the space before it makes it text, whatever it looks like"
+
+
+def _while_idle(found: Explanation) -> str:
+    """Rules have no say here: they are for interruptions."""
+    line = found.typed
+    if found.problem:
+        return "likewise"
+    match line.kind:
+        case "blank" | "stop":
+            return "nothing happens" if line.kind == "blank" else "nothing happens: there is nothing to stop"
+        case "local":
+            return "likewise"
+        case "todo":
+            return "done on the plan at once, without the model"
+        case "question" if line.message.casefold() == "status":
+            return "answered at once, without the model"
+        case _:
+            return f"it starts a run, and is its query: {_shortened(line.message)}"
+
+
+def _rule(found: Explanation) -> Iterator[str]:
+    if found.mistake is not None:
+        yield f"problem: {found.mistake}; the built-in handler prompt is used"
+    where = found.file or "the built-in handler prompt"
+    if not found.is_ruled:
+        yield "rule: none, as rules see only what the model could get in mid-task"
+    elif found.match is not None:
+        match = found.match
+        yield f"rule: {match.number} of {found.rules} in {where}:{match.line}, action {match.action}: {match.pattern}"
+    elif found.rules:
+        yield f"rule: none of {counted(found.rules, 'rule')} in {where} matches"
+    else:
+        yield f"rule: none, as {where} has no rules"
+
+
+def _told(found: Explanation) -> Iterator[str]:
+    """What the model would get: everything that is filled in is of the example."""
+    composed, at = found.composed, found.situation
+    if composed is None:
+        return
+    skipped = f", {at.skipped[0]} skipped" if at.skipped else ""
+    left = f"{counted(at.remaining, 'model call')} left"
+    yield ""
+    yield f"The model would get, for example in iteration {at.iteration} (point {at.point}, {left}{skipped}):"
+    yield from _indented(composed.text)
+    if composed.post_prompt:
+        yield ""
+        yield "Its instructions for the one call that answers, beside the system prompt:"
+        yield from _indented(composed.post_prompt)
+    overrides = composed.overrides
+    given = {"max_tokens": overrides.max_tokens, "temperature": overrides.temperature, "effort": overrides.effort}
+    set_here = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+    if set_here:
+        yield ""
+        yield f"Settings of that call: {set_here}"
+    yield ""
+    if composed.resume is None:
+        yield "A reply without tool calls may end the run."
+    else:
+        yield "A reply without tool calls does not end the run: the task goes on after it, with the message"
+        yield from _indented(composed.resume)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {row}".rstrip() for row in text.splitlines()]
+
+
+def _shortened(text: str) -> str:
+    """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
+    marker = " " if text[:1] == " " and text.strip() else ""
+    row = flat(text[: 2 * MAX_SHOWN])
+    return marker + (row if len(row) <= MAX_SHOWN and len(text) <= 2 * MAX_SHOWN else f"{row[:MAX_SHOWN].rstrip()}...")

@@ -1,0 +1,55 @@
+"""``chain help [TOPIC]``: the reference, a Markdown file a topic in ``cli/help``."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from chain.errors import UserError
+
+FOLDER = Path(__file__).parent.parent / "help"
+
+TOPICS = (
+    *("lines", "keys", "terminal", "moments", "tools", "handler-prompts", "configuration", "models"),
+    *("events", "exit-codes", "files", "library", "benchmark"),
+)
+"""In the order in which somebody who is new needs them."""
+
+
+def index() -> list[str]:
+    """The rows that list the topics, each with its sentence."""
+    width = max(map(len, TOPICS))
+    rows = [f"  {topic:<{width}}  {_sentence(_source(topic))}" for topic in TOPICS]
+    return ["chain help TOPIC shows a topic; the beginning of its name is enough.", "", *rows]
+
+
+def read_topic(words: str) -> str:
+    """The Markdown of a topic. Raises ``UserError``.
+
+    It is named by a beginning that only it has, or else by words of a heading in it, such as ``allowances``.
+    """
+    asked = "-".join(words.casefold().replace("_", " ").split())
+    found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
+    found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]
+    if len(found) == 1:
+        return _source(found[0])
+    if found:
+        raise UserError(f"{words!r:.60} could be {' or '.join(found)}; write more of the name")
+    near = difflib.get_close_matches(asked, TOPICS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"the topics are {', '.join(TOPICS)}"
+    raise UserError(f"there is no topic {words!r:.60}; {hint}")
+
+
+def _source(topic: str) -> str:
+    return (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def _headings(topic: str) -> list[str]:
+    """The headings of a topic, and each of their words, in the form in which a topic is asked for."""
+    headings = [row.lstrip("#").casefold().split() for row in _source(topic).splitlines() if row.startswith("#")]
+    return [name for words in headings for name in ("-".join(words), *words) if len(name) > 3]
+
+
+def _sentence(source: str) -> str:
+    """The paragraph below the title, as plain text."""
+    return source.split("\n\n")[1].replace("`", "")

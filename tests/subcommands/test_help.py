@@ -1,0 +1,56 @@
+"""`chain help`: the topics, by as much of their names as it takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from chain.errors import UserError
+from cli.subcommands.help import TOPICS, index, read_topic
+
+
+def test_the_index_has_a_row_for_each_topic() -> None:
+    rows = index()
+    for topic in TOPICS:
+        (row,) = [row for row in rows if row.startswith(f"  {topic} ")]
+        assert row.endswith(".")
+        assert len(row) <= 110
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("lines", "# Lines"),
+        ("exit-codes", "# Exit codes"),
+        ("exit codes", "# Exit codes"),
+        ("EXIT_CODES", "# Exit codes"),
+        ("ex", "# Exit codes"),
+        ("handler", "# Handler prompts"),
+        ("config", "# Configuration"),
+        ("to", "# Tools"),
+        ("allowances", "# Tools"),
+        ("json input", "# Scripting"),
+        ("scripting", "# Scripting"),
+        ("signals", "# Keys and signals"),
+        ("trust", "# Configuration"),
+        ("commands", "# The terminal"),
+    ],
+)
+def test_a_beginning_that_no_other_topic_has_is_enough(words: str, title: str) -> None:
+    assert read_topic(words).splitlines()[0] == title
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("kyes", "did you mean keys?"),
+        ("modles", "did you mean models?"),
+        ("m", "could be moments or models"),
+        ("zzz", "the topics are lines, "),
+        ("", "the topics are lines, "),
+        ("exit codes please", "did you mean exit-codes?"),
+    ],
+)
+def test_another_word_is_an_error_that_names_the_nearest(words: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_topic(words)
+    assert hint in str(caught.value)

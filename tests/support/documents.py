@@ -1,0 +1,48 @@
+"""The README and the reference: their blocks and tables, and how a command of theirs is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .house import ROOT
+
+REFERENCE = ROOT / "cli" / "help"
+
+
+def text_of(name: str) -> str:
+    """The README, or a topic of the reference."""
+    return (ROOT / name if name == "README.md" else REFERENCE / f"{name}.md").read_text(encoding="utf-8")
+
+
+def block(name: str, mark: str) -> str:
+    """The code block behind a mark."""
+    found = re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)```", text_of(name), re.S)
+    assert found, f"no block {mark} in {name}"
+    return found[1]
+
+
+def rows(name: str, head: str) -> list[list[str]]:
+    """The cells of the table whose first column has this head."""
+    found = re.search(rf"^\| {re.escape(head)} +\|.*\n\|[-|]+\n((?:\|.*\n)+)", text_of(name), re.M)
+    assert found, f"no table {head} in {name}"
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in found[1].splitlines()]
+
+
+def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in an environment of its own."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    command = [sys.executable, *argv]
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

@@ -1,0 +1,242 @@
+"""What the reference says (`chain help`), held against the program. Behaviour has its tests beside the behaviour."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from support import open_session
+from support.documents import REFERENCE, block, rows, run, text_of
+from support.house import ROOT
+
+from chain import events
+from chain.app import read_allowances, tool_groups
+from chain.config.load import load_settings
+from chain.exit_codes import EXIT_CODES
+from chain.interruption.parse import parse as parse_prompt
+from chain.interruption.prompt import NAMES
+from chain.lines import parse as lines
+from cli.arguments import COMMANDS
+from cli.input import moments
+from cli.slash import Commands
+from cli.subcommands.help import TOPICS
+
+ALL = "\n".join(text_of(topic) for topic in TOPICS)
+
+
+def test_every_file_is_a_topic() -> None:
+    assert sorted(path.stem for path in REFERENCE.iterdir()) == sorted(TOPICS)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_has_a_title_and_a_sentence_for_the_list(topic: str) -> None:
+    title, sentence, rest = text_of(topic).split("\n\n", 2)
+    assert re.fullmatch(r"# [A-Z][^\n]*", title)
+    assert re.fullmatch(r"[^\n]{20,90}\.", sentence)
+    assert rest.strip()
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_its_prose_fits_a_terminal_without_being_rendered(topic: str) -> None:
+    long = [row for row in text_of(topic).splitlines() if len(row) > 125 and not row.startswith("|")]
+    assert not long
+
+
+async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
+    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/\w+)", cells[0])}
+    async with open_session("rules: [{text: Hello.}]") as session:
+        commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
+        assert told == {name.strip() for name in commands.completions("/")}
+
+
+def test_the_event_table_is_the_union() -> None:
+    common = {"agent", "iteration", "time"}
+    shown = {}
+    for types, names in rows("events", "type"):
+        for type in re.findall(r"`(\w+)`", types):
+            shown[type] = names.strip("`").split()
+    actual = {e.type: [f.name for f in fields(e) if f.name not in common] for e in get_args(events.Event)}
+    assert shown == actual
+
+
+def test_the_exit_codes_are_the_table_of_endings() -> None:
+    told = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
+    assert told == EXIT_CODES
+    assert "143, 130, 1, 4, 3" in text_of("exit-codes")
+
+
+def test_the_states_are_those_of_receipts() -> None:
+    told = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
+    assert told == {*get_args(events.State)} - {"queued"}
+    assert all(f"`{state}`" in text_of("lines") for state in told)
+
+
+def test_the_moments_are_those_of_the_program() -> None:
+    told = {re.findall(r"@\w+", moment)[0] for moment, _ in rows("moments", "moment") if "@" in moment}
+    assert told == set(moments._USAGE)
+
+
+@pytest.mark.parametrize("phrase", lines.STOP_PHRASES)
+def test_every_stop_phrase_is_listed(phrase: str) -> None:
+    assert f"`{phrase}`" in text_of("lines")
+
+
+def test_every_tool_is_listed_in_its_group(tmp_path: Path) -> None:
+    told = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("tools", "group")}
+    groups = tool_groups(load_settings(config=None, environ={}, cwd=tmp_path))
+    for name, tools in groups.items():
+        assert {tool.name for tool in tools} <= told[name]
+    assert set(told) == set(groups)
+
+
+def test_the_configuration_example_works(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("configuration", "config"))
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    assert settings.chain().max_iterations == 5
+    assert settings.model().script == tmp_path / "my_rules.yaml"
+
+
+def test_the_handler_example_is_used_as_it_is() -> None:
+    prompt = parse_prompt(block("handler-prompts", "handler"), "handler.yaml")
+    assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
+
+
+def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Path) -> None:
+    (tmp_path / "handler.yaml").write_text(block("handler-prompts", "handler"))
+    (tmp_path / "mine.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
+    query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
+    done = run("-m", "cli", "--config", "mine.yaml", *query, cwd=tmp_path, home=tmp_path)
+    assert "INTERRUPTION at iteration 2" in done.stderr
+    assert "total of 1" in done.stdout, done.stdout
+
+
+def test_the_template_names_are_all_listed() -> None:
+    for name in NAMES:
+        assert f"`${{{name}}}`" in text_of("handler-prompts")
+
+
+def test_the_library_example_runs(tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(block("library", "library"))
+    (tmp_path / "rules.yaml").write_text(
+        "rules:\n  - {when: {tool: shout}, text: 'Heard ${result}'}\n"
+        "  - {when: {user: '^shout (.*)'}, tools: [{name: shout, input: {text: '${1}'}}]}\n"
+    )
+    (tmp_path / "config.yaml").write_text(
+        "models: {definitions: {mine: {provider: scripted, script: rules.yaml}}}\nchains: {default: {model: mine}}\n"
+    )
+    done = run("example.py", cwd=tmp_path, home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Heard HELLO\n"), done.stderr
+
+
+NOT_OURS = {"--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
+
+
+def test_every_option_that_it_names_exists(tmp_path: Path) -> None:
+    shown = run("-m", "cli", "--help", cwd=tmp_path, home=tmp_path).stdout
+    for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL)) - NOT_OURS):
+        assert option in shown, option
+
+
+def test_every_command_and_topic_that_it_names_exists() -> None:
+    assert set(re.findall(r"`chain ([a-z]+)", ALL)) <= set(COMMANDS)
+    assert set(re.findall(r"`chain help ([a-z-]+)", ALL)) <= set(TOPICS)
+
+
+def test_the_local_models_need_no_key(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("models", "local models"))
+    settings = load_settings(
+        config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for these servers"}, cwd=tmp_path
+    )
+    found = {name: settings.model(name) for name in ("llamacpp", "ollama", "lmstudio", "vllm")}
+    assert {name: model.base_url for name, model in found.items()} == {
+        "llamacpp": "http://localhost:8080",
+        "ollama": "http://localhost:11434",
+        "lmstudio": "http://localhost:1234",
+        "vllm": "http://localhost:8000",
+    }
+    assert {(model.api_key, model.lacks_key) for model in found.values()} == {(None, False)}
+
+
+def test_the_variables_of_the_live_tests_are_theirs() -> None:
+    program = (ROOT / "tests" / "test_live.py").read_text(encoding="utf-8")
+    named = re.findall(r"CHAIN_LIVE_\w+", text_of("models"))
+    assert named
+    assert all(name in program for name in named)
+
+
+def promised() -> Iterator[tuple[str, float | None]]:
+    """The rows of the benchmark as its program writes them: an expression for what, and the goal."""
+    program = ast.parse((ROOT / "tests" / "bench" / "run.py").read_text(encoding="utf-8"))
+    told: dict[str, ast.expr] = {}
+    for node in ast.walk(program):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            told[node.targets[0].id] = node.value
+    for node in ast.walk(program):
+        pair = node.elts if isinstance(node, ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+        what, goal = [*pair, None, None][:2]
+        if isinstance(what, ast.Name):
+            what = told.get(what.id)
+        is_text = isinstance(what, ast.JoinedStr) or (isinstance(what, ast.Constant) and isinstance(what.value, str))
+        if what is None or not is_text or not isinstance(goal, ast.Constant) or isinstance(goal.value, str):
+            continue
+        parts = what.values if isinstance(what, ast.JoinedStr) else [what]
+        yield "".join(re.escape(p.value) if isinstance(p, ast.Constant) else ".+" for p in parts), goal.value
+
+
+def test_the_table_of_figures_has_the_rows_and_goals_of_the_benchmark() -> None:
+    wanted = list(promised())
+    assert len(wanted) > 10
+    found = rows("benchmark", "what")
+    matched = set()
+    for what, goal, *_ in found:
+        fits = [(text, number) for text, number in wanted if re.fullmatch(text, what)]
+        assert len(fits) == 1, what
+        number = re.search(r"[\d.]+", goal)
+        assert (float(number[0]) if number else None) == fits[0][1], what
+        matched.add(fits[0][0])
+    assert matched == {text for text, _ in wanted}
+    assert block("benchmark", "bench").split()[-1] == "tests/bench/run.py"
+
+
+def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("tools", "allowances"))
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    assert [str(each) for each in read_allowances(settings, (), tool_groups(settings))] == list(settings.allow)
+    assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
+
+
+RECIPES = {
+    "tests": ("1 passed", "def test_a():\n    assert True\n"),
+    "edit": ("Changed notes.md +1 −1.", "color\n"),
+    "read": ("docs", "colour\n"),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
+    said, content = RECIPES[recipe]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Title\n")
+    file = tmp_path / ("test_a.py" if recipe == "tests" else "notes.md")
+    file.write_text(content.replace("color\n", "colour\n"))
+    python = Path(sys.executable).parent
+    environ = {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONUTF8": "1"}
+    program = f'chain() {{ {shlex.quote(sys.executable)} -m cli "$@"; }}\nexport PYTHONPATH={ROOT}\n'
+    command = ["bash", "-ec", program + block("tools", f"recipe: {recipe}")]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert file.read_text() == content
