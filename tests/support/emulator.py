@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from typing import Any
 
 import pyte
 from wcwidth import wcwidth
@@ -29,6 +30,14 @@ class Emulator(pyte.Screen):
     def write_process_input(self, data: str) -> None:
         """Answer a question about the terminal."""
         self._answer(data)
+
+    def select_graphic_rendition(self, *attrs: int, **more: Any) -> None:
+        """Set colours; pyte does not know faint text, which is a colour of its own here."""
+        super().select_graphic_rendition(*attrs, **more)
+        if 2 in attrs and 38 not in attrs and 48 not in attrs:
+            self.cursor.attrs = self.cursor.attrs._replace(fg="faint")
+        elif 22 in attrs and self.cursor.attrs.fg == "faint":
+            self.cursor.attrs = self.cursor.attrs._replace(fg="default")
 
     def index(self) -> None:
         """Move down, and keep the row that leaves at the top."""
@@ -93,6 +102,11 @@ class Emulator(pyte.Screen):
     def _row(self, y: int) -> str:
         row = self.buffer[y]
         return "".join(row[x].data for x in range(max(row, default=-1) + 1)).rstrip()
+
+    def cells(self, y: int) -> list[pyte.screens.Char]:
+        """The signs of a visible row with their looks; the second cell of a wide one holds nothing."""
+        row = self.buffer[y]
+        return [row[x] for x in range(max(row, default=-1) + 1)]
 
     @property
     def rows(self) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyte
 
@@ -145,6 +145,15 @@ class Screen:
     def cursor(self) -> tuple[int, int]:
         """Row and column, from 0."""
         return self._emulator.cursor.y, self._emulator.cursor.x
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._emulator.lines, self._emulator.columns
+
+    def cells(self, row: int) -> list[tuple[str, Any]]:
+        """The signs of a visible row, each with how it looks."""
+        return [(cell.data, cell) for cell in self._emulator.cells(row)]
 
     @property
     def has_ended(self) -> bool:

@@ -1,0 +1,151 @@
+"""Screens of the terminal emulator as SVG: one picture, or a recording that plays by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from support.screen import Screen
+
+CELL, ROW, MARGIN = 8.4, 18, 14
+"""The width of a character and the height of a row, in pixels of a font of 14, and the space around all."""
+
+BACKGROUND, TEXT, FADED = "#16181d", "#d7dae0", "#8b919e"
+
+_COLOURS = {
+    "black": "#5c6370", "red": "#e8747c", "green": "#8fc97a", "brown": "#e2b86b", "blue": "#6fb1f2",
+    "magenta": "#cf8ee0", "cyan": "#5fc3cf", "white": "#d7dae0",
+}  # fmt: skip
+
+_STYLE = (
+    "text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:14px;white-space:pre}"
+    ".b{font-weight:bold}.i{font-style:italic}.u{text-decoration:underline}.s{text-decoration:line-through}"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A sign of the screen with its look; ``columns`` is 2 for a wide one."""
+
+    text: str
+    columns: int
+    colour: str
+    classes: str
+    is_reversed: bool
+
+
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a screen shows from a time on, in seconds; the cursor's row and column if it is to be seen."""
+
+    at: float
+    rows: tuple[Row, ...]
+    cursor: tuple[int, int] | None = None
+
+
+def frame(screen: Screen, at: float = 0.0) -> Frame:
+    """What a screen shows now."""
+    return Frame(at, tuple(_cells(screen, y) for y in range(screen.size[0])), screen.cursor)
+
+
+def picture(shown: Frame, columns: int) -> str:
+    """One screen."""
+    return _document([shown], columns, shown.at, "")
+
+
+def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: str) -> str:
+    """Screens one after the other, again and again; the last one stays for ``rest_s``. ``about`` is said of it."""
+    return _document(frames, columns, frames[-1].at + rest_s, about)
+
+
+def _document(frames: Sequence[Frame], columns: int, length: float, about: str) -> str:
+    height = len(frames[0].rows) * ROW + 2 * MARGIN
+    width = columns * CELL + 2 * MARGIN
+    rows: dict[Row, str] = {}
+    body, times = [], []
+    for n, shown in enumerate(frames):
+        used = []
+        for y, row in enumerate(shown.rows):
+            if row:
+                name = rows.setdefault(row, f"r{len(rows)}")
+                used.append(f'<use href="#{name}" y="{y * ROW}"/>')
+        if shown.cursor is not None:
+            y, x = shown.cursor
+            used.append(
+                f'<rect x="{x * CELL:.1f}" y="{y * ROW}" width="{CELL}" height="{ROW}" fill="{TEXT}" opacity=".55"/>'
+            )
+        if len(frames) == 1:
+            body.append("".join(used))
+            continue
+        ends = frames[n + 1].at if n + 1 < len(frames) else length
+        start, end = 100 * shown.at / length, 100 * ends / length
+        times.append(
+            f"@keyframes f{n}{{0%{{visibility:{'visible' if n == 0 else 'hidden'}}}"
+            f"{start:.3f}%{{visibility:visible}}{end:.3f}%{{visibility:{'visible' if end >= 100 else 'hidden'}}}"
+            f"100%{{visibility:{'visible' if end >= 100 else 'hidden'}}}}}"
+            f".f{n}{{animation:f{n} {length:.2f}s step-end infinite}}"
+        )
+        body.append(f'<g class="f{n}">{"".join(used)}</g>')
+    defined = "".join(f'<g id="{name}">{_drawn(row)}</g>' for row, name in rows.items())
+    described = f"<desc>{escape(about)}</desc>" if about else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}">{described}'
+        f"<style>{_STYLE}{''.join(times)}</style>"
+        f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>'
+        f"<defs>{defined}</defs>\n"
+        f'<g transform="translate({MARGIN} {MARGIN})">\n' + "\n".join(body) + "\n</g></svg>\n"
+    )
+
+
+def _drawn(row: Row) -> str:
+    """A row at the height 0: stretches of one look, each at its own column, so that no font can shift the next one."""
+    parts, x = [], 0
+    for (colour, classes, is_reversed, is_wide), cells in itertools.groupby(
+        row, key=lambda c: (c.colour, c.classes, c.is_reversed, c.columns != 1 or not c.text.isascii())
+    ):
+        stretch = list(cells)
+        taken = sum(cell.columns for cell in stretch)
+        text = "".join(cell.text for cell in stretch)
+        if is_reversed:
+            parts.append(f'<rect x="{x * CELL:.1f}" y="0" width="{taken * CELL:.1f}" height="{ROW}" fill="{colour}"/>')
+        if text.strip():
+            place = " ".join(f"{(x + sum(c.columns for c in stretch[:n])) * CELL:.1f}" for n in range(len(stretch)))
+            where = place if is_wide else f"{x * CELL:.1f}"
+            length = "" if is_wide else f' textLength="{taken * CELL:.1f}"'
+            named = f' class="{classes}"' if classes else ""
+            fill = BACKGROUND if is_reversed else colour
+            parts.append(f'<text x="{where}" y="{ROW - 5}"{length} fill="{fill}"{named}>{escape(text)}</text>')
+        x += taken
+    return "".join(parts)
+
+
+def _cells(screen: Screen, y: int) -> Row:
+    cells: list[Cell] = []
+    for data, look in screen.cells(y):
+        if not data:  # the second half of a wide sign
+            if cells:
+                cells[-1] = Cell(cells[-1].text, 2, cells[-1].colour, cells[-1].classes, cells[-1].is_reversed)
+            continue
+        names = (("b", look.bold), ("i", look.italics), ("u", look.underscore), ("s", look.strikethrough))
+        colour = _colour(look.fg)
+        cells.append(Cell(data, 1, colour, " ".join(name for name, is_on in names if is_on), look.reverse))
+    while cells and not cells[-1].text.strip() and not cells[-1].is_reversed:
+        cells.pop()
+    return tuple(cells)
+
+
+def _colour(name: str) -> str:
+    if name in ("default", ""):
+        return TEXT
+    if name == "faint":
+        return FADED
+    if name.startswith("bright"):
+        name = name.removeprefix("bright")
+    return _COLOURS.get(name) or (f"#{name}" if len(name) == 6 else TEXT)
