@@ -25,7 +25,7 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import Urgency, parse_line
+from chain.lines.parse import Urgency, marked_urgent
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
@@ -117,6 +117,8 @@ class Interactive:
         self._code = 0
         self._was_signalled = False
         self._pressed_at: float | None = None
+        self._answered: set[str] = set()
+        """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
         self._never_sent: list[str] = []
         self._came_back: list[str] = []
         """The lines that came back when the editor was gone."""
@@ -239,6 +241,7 @@ class Interactive:
                     stopping = self._toolbar.stopping(time.time())
                 self._print(stopping)
             case "handled":
+                self._answered.add(answer.id)
                 is_status = text.strip().casefold() == "status"
                 self._answer_command(text, self._commands.run("/status").text if is_status else answer.message)
             case "nothing" | "returned" if answer.message:
@@ -297,6 +300,8 @@ class Interactive:
                 self._toolbar.update(event)
             question = self._toolbar.question
         for event in batch:
+            if isinstance(event, events.Receipt) and event.id in self._answered:
+                continue
             rows += self._renderer.lines(event)
             if isinstance(event, events.Question) and event.id not in settled:
                 rows += self._renderer.hint(event)
@@ -390,13 +395,3 @@ class Interactive:
     @property
     def _returned(self) -> int:
         return sum(receipt.state == "returned" for receipt in self._chain.receipts)
-
-
-def marked_urgent(text: str) -> str:
-    """A line that a key made urgent, as one types it, so that it comes back as it was sent.
-
-    Where no marker can say so, as for a line that begins with a space, it is the text as it is.
-    """
-    by_key, typed = parse_line(text, urgency="urgent"), parse_line(f"!{text}")
-    is_same = (by_key.kind, by_key.message, by_key.urgency) == (typed.kind, typed.message, typed.urgency)
-    return f"!{text}" if is_same and by_key.kind not in ("stop", "local", "blank") else text

@@ -76,6 +76,20 @@ def test_answers_repeat_the_command(screen: Screen) -> None:
     quit(idle(screen))
 
 
+def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
+    send(screen, "todo: add check the licence", "todo: complete 7", "todo: done 1").until("[✓] 1. check the licence")
+    assert [row for row in screen.rows if row.startswith(("»", "task", "there", "✓", "✗"))] == [
+        "» todo: add check the licence",
+        "task 1 added: check the licence",
+        "» todo: complete 7",
+        "there is no task 7; the plan has 1",
+        "» todo: done 1",
+        "task 1 completed: check the licence",
+    ]
+    quit(screen)
+    assert set(states(screen).values()) == {"handled"}
+
+
 def test_the_cursor_stands_behind_a_refused_line_and_the_next_one_begins_below(screen: Screen) -> None:
     fill(screen)
     send(screen, "one more").until(FULL).until(edits("one more"))

@@ -178,6 +178,16 @@ def problem_of(line: Line) -> str:
     return ""
 
 
+def marked_urgent(text: str) -> str:
+    """A line that a key made urgent, as one types it, so that it comes back as it was sent.
+
+    Where no marker can say so, as for a line that begins with a space, it is the text as it is.
+    """
+    by_key, typed = parse_line(text, urgency="urgent"), parse_line(f"!{text}")
+    is_same = (by_key.kind, by_key.message, by_key.urgency) == (typed.kind, typed.message, typed.urgency)
+    return f"!{text}" if is_same and by_key.kind not in ("stop", "local", "blank") else text
+
+
 def is_stop(text: str) -> bool:
     """Whether the whole line is a stop phrase; ``!`` or ``!!`` before it changes nothing, since a stop is stronger."""
     folded = text.casefold().replace("’", "'").replace(", ", " ").strip()

@@ -80,8 +80,6 @@ def settled(event: events.Receipt) -> tuple[str, str, str] | None:
             return "↩", f"Dropped{why}: {text}", "dim"
         case "handled" if is_stop_receipt(event):
             return "⏹", text, "yellow"
-        case "handled" if event.text.strip().casefold() == "status":
-            return None  # it was answered
         case "handled" if event.reason:
             return "✗", f"Not done{why}: {text}", "yellow"
         case "handled":

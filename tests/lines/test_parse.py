@@ -21,6 +21,7 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
+    marked_urgent,
     parse_line,
 )
 
@@ -273,3 +274,20 @@ def test_the_longest_line_is_read(piece: str) -> None:
 @pytest.mark.parametrize("space", [" ", "  ", "\t", "\n", "\u2003"])
 def test_any_space_parts_a_verb_from_its_task(space: str) -> None:
     assert parse_line(f"todo: add{space}x").command == AddTask("x")
+
+
+@pytest.mark.parametrize(
+    ("typed", "marked"),
+    [
+        ("use B", "!use B"),
+        ("todo: add x", "!todo: add x"),
+        ("!use B", "!use B"),
+        ("!!use B", "!!use B"),
+        (" stop", " stop"),
+        ("stop", "stop"),
+        ("/status", "/status"),
+        ("", ""),
+    ],
+)
+def test_a_line_that_its_key_made_urgent_is_written_so_that_it_stays_urgent(typed: str, marked: str) -> None:
+    assert marked_urgent(typed) == marked

@@ -96,7 +96,8 @@ def _document(frames: Sequence[Frame], columns: int, length: float, about: str) 
     defined = "".join(f'<g id="{name}">{_drawn(row)}</g>' for row, name in rows.items())
     described = f"<desc>{escape(about)}</desc>" if about else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}">{described}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {width:.0f} {height}" '
+        f'width="{width:.0f}">{described}'
         f"<style>{_STYLE}{''.join(times)}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>'
         f"<defs>{defined}</defs>\n"
