@@ -80,7 +80,7 @@ async def serve(
     model: Model | None = None
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
-        name, model = OFFLINE, build_model(settings.model(OFFLINE))
+        name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
     renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces

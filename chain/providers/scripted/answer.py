@@ -87,7 +87,9 @@ class Answer:
     def pieces(self) -> Iterator[Delta]:
         """The pieces in which the reply is streamed; before an error only as much text as its ``after`` says."""
         left = None if self.failure is None else self.failure.after
-        for block in self.reply.message.blocks if left != 0 else ():
+        blocks = self.reply.message.blocks
+        piece = self.pace.piece(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
+        for block in blocks if left != 0 else ():
             match block:
                 case Thinking(text):
                     delta = Delta("thinking", text)
@@ -96,8 +98,8 @@ class Answer:
                     left = None if left is None else left - len(delta.text)
                 case _:
                     continue
-            for start in range(0, len(delta.text), self.pace.chunk):
-                yield Delta(delta.kind, delta.text[start : start + self.pace.chunk])
+            for start in range(0, len(delta.text), piece):
+                yield Delta(delta.kind, delta.text[start : start + piece])
 
 
 def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) -> Answer:

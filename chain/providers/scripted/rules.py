@@ -4,6 +4,7 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
 
     name: offline                  # shown to people; default: the file's name
     pace: {chunk: 40, delay_s: 0}  # text is streamed in pieces of this many characters, each after this many seconds
+    terminal_pace: {think_s: 1}    # the pace at a prompt instead, where somebody watches and may type meanwhile
     rules:                         # tried from the top; the first whose conditions all hold is used
       - when:                      # no condition: always
           user: REGEX              # the latest query. Alone it answers the query itself; beside result, tool, is_error,
@@ -40,7 +41,7 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
                                    # calls tools
         stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
         usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
-        pace: {delay_s: 1}         # for this rule alone
+        pace: {delay_s: 1}         # for this rule alone, at a prompt too
         error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
@@ -55,6 +56,9 @@ for a dollar sign. The names are
   ``used`` counts the tools called since the query, ``result`` is the result that matched, ``offered`` names the
   chain's tools;
 - ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
+
+A pace is also ``think_s``, the seconds before a reply begins, and ``most_s``: a reply that would take longer to stream
+comes in larger pieces.
 
 An error is raised each time, or the first ``times`` in a conversation, once ``after`` characters of text were streamed.
 With ``refuses`` it is raised only for a request that sets one of those parameters.
@@ -81,6 +85,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from chain import yamlfile
@@ -138,10 +143,21 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How text is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0
+    think_s: float = 0.0
+    most_s: float | None = None
+
+    def piece(self, length: int) -> int:
+        """Characters in a piece of a reply of that length."""
+        if not self.most_s:
+            return self.chunk
+        return max(self.chunk, ceil(length * self.delay_s / self.most_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +271,7 @@ class RuleFile:
     rules: tuple[Rule, ...]
     marks: Marks
     pace: Pace
+    terminal_pace: Pace
     places: Mapping[Pattern, yamlfile.Node]
 
 
