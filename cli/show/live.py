@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chain import events
 from chain.events import Event
 from chain.wording import MAIN
@@ -33,6 +35,14 @@ class LiveRenderer(Renderer):
             flow.width = self.width
             rows += flow.add("")
         return rows
+
+    def _narrow(self, text: str) -> list[str]:
+        flow = Flow(self.width - 2)
+        return [*flow.add(text), *flow.end()]
+
+    def beside(self, texts: Iterable[str]) -> list[str]:
+        """Rows of somebody who stands beside the user and comments on what happens."""
+        return [self._paint("yellow", f"{self._sign('│')} {row}") for text in texts for row in self._narrow(text)]
 
     def _delta(self, event: events.TextDelta) -> list[str]:
         return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)
