@@ -1,5 +1,6 @@
 """The shipped rules and prompts: what the offline model makes of real files, driven by a loop over the real tools."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,11 @@ class Driver:
         return [[c.name for c in reply.calls] for reply in self.replies]
 
 
+def plain(text: str) -> str:
+    """The text without the spaces that make rows a block in Markdown."""
+    return re.sub(r"^    ", "", text, flags=re.M)
+
+
 @pytest.fixture
 def driver(tmp_path: Path) -> Driver:
     for name, text in {
@@ -122,11 +128,11 @@ async def test_lines_and_words_of_every_file_are_counted_in_three_iterations(dri
     assert text.splitlines() == [
         "Counted in prompts:",
         "",
-        "   Lines   Words  File",
-        "       6       6  prompts/code.py",
-        "       7       8  prompts/other.md",
-        "       2       5  prompts/system.yaml",
-        "      15      19  total of 3 (text files found: 3)",
+        "       Lines   Words  File",
+        "           6       6  prompts/code.py",
+        "           7       8  prompts/other.md",
+        "           2       5  prompts/system.yaml",
+        "          15      19  total of 3 (text files found: 3)",
     ]
 
 
@@ -179,13 +185,13 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
         ("summarise all files please", "The workspace, text files:"),
         ("read prompts/system.yaml, please", "a: 1\nb: two words"),
         ("where is the file code.py", 'Files with "code.py" in their path:\n  prompts/code.py'),
-        ("Where is sku123.md?", "  notes/SKU123.md"),
-        ('find the file called "other.md"', "  prompts/other.md"),
-        ("where is the file nowhere.txt", "  none"),
+        ("Where is sku123.md?", "\nnotes/SKU123.md"),
+        ('find the file called "other.md"', "\nprompts/other.md"),
+        ("where is the file nowhere.txt", "\nnone"),
     ],
 )
 async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
-    assert has in await driver.run(query)
+    assert has in plain(await driver.run(query))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
         ("count the lines in 'with space/my file.csv'", "2       3  with space/my file.csv"),
         ('count lines in "with space/"', "total of 1"),
         ('list files in "with space"', "with space: 1 file"),
-        ('summarise "with space"', "  with space/my file.csv: sku"),
+        ('summarise "with space"', "\nwith space/my file.csv: sku"),
         ('search for A in "with space"', "with space/my file.csv:2: A 1"),
         ('where is the file "my file"', "  with space/my file.csv"),
         ("summarize all.md", "  all.md: everything"),
@@ -206,7 +212,7 @@ async def test_names_that_look_like_something_else(driver: Driver, query: str, h
     for name, text in {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}.items():
         (driver.workspace / name).parent.mkdir(exist_ok=True)
         (driver.workspace / name).write_text(text)
-    assert has in await driver.run(query)
+    assert has in plain(await driver.run(query))
 
 
 async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> None:
@@ -223,7 +229,7 @@ async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> Non
 
 
 def piped(query: str, text: str) -> str:
-    """A query as ``chain -p QUERY --stdin`` makes it."""
+    """A query with what was piped in, as ``chain -p`` makes it."""
     return f"{query}\n\n<stdin>\n{text}\n</stdin>"
 
 
@@ -232,17 +238,17 @@ def piped(query: str, text: str) -> str:
     [
         ("count the lines", "has 4 lines and 6 words. I looked at no file."),
         ("How many words is this?", "has 4 lines and 6 words"),
-        ("search for fix", "came with the query: 2. I looked at no file.\n  fix the lid\n  FIX it"),
+        ("search for fix", "came with the query: 2. I looked at no file.\n\nfix the lid\nFIX it"),
         ('find all lines with "the lid" in this text', 'Lines with "the lid" in the text that came with the query: 1'),
         ("grep nothing", "came with the query: 0"),
-        ("Summarise what changed", "a text of 4 lines and 6 words. It begins:\n  fix the lid\n  FIX it\n  end"),
+        ("Summarise what changed", "a text of 4 lines and 6 words.\nIt begins:\n\nfix the lid\nFIX it\nend"),
         ("Summarise what changed", "not a language model"),
         ("what do you think?", "a text of 4 lines"),
         ("Analyze product data for SKU123", "a text of 4 lines"),
     ],
 )
 async def test_a_text_that_came_with_the_query_is_what_is_looked_at(driver: Driver, query: str, has: str) -> None:
-    assert has in await driver.run(piped(query, "fix the lid\n\nFIX it\nend"))
+    assert has in plain(await driver.run(piped(query, "fix the lid\n\nFIX it\nend")))
     assert driver.calls == [[]]
 
 
@@ -257,12 +263,14 @@ async def test_a_text_that_only_names_the_block_is_a_query_like_any_other(driver
     assert driver.calls == [["search_files"], []]
 
 
-@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", ""])
+@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", "?"])
 async def test_to_anything_else_it_says_what_it_is_and_what_it_can_do(driver: Driver, query: str) -> None:
-    text = await driver.run(query or "?")
+    text = await driver.run(query)
     assert "offline_model.yaml, a file of rules" in text
     assert "not a language model" in text
     assert "summarise prompts" in text
+    assert max(map(len, text.splitlines())) < 100
+    assert len(text.splitlines()) <= 3 or query in ("help", "what can you do?")
 
 
 async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
@@ -292,8 +300,8 @@ async def test_a_file_is_summarised(driver: Driver) -> None:
 
 
 async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
-    assert await driver.run("plan: read the notes, compare; then write a report.") == (
-        "The plan:\n[ ] 1. read the notes\n[ ] 2. compare\n[ ] 3. write a report"
+    assert plain(await driver.run("plan: read the notes, compare; then write a report.")) == (
+        "The plan:\n\n[ ] 1. read the notes\n[ ] 2. compare\n[ ] 3. write a report"
     )
     assert "[ ] 4. check the licence" in await driver.run("Please add check the licence to the plan")
     assert "[ ] 5. call Ann" in await driver.run("add a task: call Ann")
@@ -301,7 +309,7 @@ async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
     assert "[✗] 3. write a report (no time)" in await driver.run("task 3 failed because no time")
     assert "[✗] 3. write a report (no time)" in await driver.run("What is on the plan?")
     assert "there is no task 9" in await driver.run("task 9 is done")
-    assert await driver.run("clear the plan") == "The plan:\nIt is empty."
+    assert plain(await driver.run("clear the plan")) == "The plan:\n\nIt is empty."
 
 
 # ---------------------------------------------------------------------------------------------- lines
@@ -384,7 +392,7 @@ async def test_a_plan_that_does_not_take_it_does_not_stop_the_task(driver: Drive
 async def test_another_task_takes_the_place_of_the_query(driver: Driver) -> None:
     text = await driver.run(COUNT, {1: "no, read prompts/system.yaml instead"})
     assert driver.calls == [["list_files"], ["read_file"], []]
-    assert text.endswith("a: 1\nb: two words")
+    assert plain(text).endswith("a: 1\nb: two words")
 
 
 @pytest.mark.parametrize("before", ["no, ", "wait: ", "actually ", "please ", "instead, ", "stop that, "])
@@ -462,7 +470,7 @@ async def test_at_other_moments_the_demonstration_goes_on_too(driver: Driver, mo
 async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
     driver.plan.add("call Ann", "user")
     await driver.run(COUNT, {1: "todo: list"})
-    assert driver.replies[1].text.startswith("Noted:\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
+    assert plain(driver.replies[1].text).startswith("Noted:\n\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
 
 
 async def test_a_product_that_nobody_names(driver: Driver) -> None:

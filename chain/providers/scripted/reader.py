@@ -33,7 +33,7 @@ from chain.search import BadPattern, Expressions
 if TYPE_CHECKING:
     from chain.search import Pattern
 
-_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|\d{1,3}))?(?::-([^}]*))?\})?")
+_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|indent|s|\d{1,3}))?(?::-([^}]*))?\})?")
 
 
 def load(path: Path, within: Path | None = None) -> RuleFile:

@@ -46,8 +46,9 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
 ``\Z`` those of the text. Templates: ``${name}``, ``${name:-instead}`` for an empty value, ``${name|6}`` right-aligned
-in 6 columns, ``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$``
-for a dollar sign. The names are
+in 6 columns, ``${name|indent}`` with four spaces before each row, ``row${n|s}`` for "1 row" and "2 rows",
+``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$`` for a dollar
+sign. The names are
 
 - ``0``, ``1``, ... and the named groups of the conditions (the numbers are those of the first of interruption, result,
   user, tail, system that the rule has), and of the item in a ``row`` or a ``for_each``;
@@ -76,7 +77,8 @@ continue``, and where the query itself is to be answered, it means ``continue``.
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
 ``marks`` say how messages are recognised: ``interruption`` is the text before a line; ``redirect`` is a regular
-expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does);
+expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does, as
+of a query that it fits: "no, list the files" may come first);
 ``resume`` is one for messages that only ask to go on, and ``note`` one for messages to be ignored.
 """
 
@@ -86,6 +88,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from chain import yamlfile
@@ -102,6 +105,8 @@ PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
 """Characters at the beginning of a text that a rule's expressions are searched in."""
+INDENTATION = "    "
+"""Makes rows a block of code where the reply is shown as Markdown, which would join them to a paragraph."""
 NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 
 
@@ -116,7 +121,13 @@ class Slot:
     def fill(self, names: Mapping[str, str]) -> str:
         """The value as text; a name without one counts as empty."""
         value = names.get(self.name, "") or self.default
-        return value.rjust(int(self.form)) if self.form.isdecimal() else value
+        match self.form:
+            case "indent":
+                return indent(value, INDENTATION)
+            case "s":
+                return "" if value == "1" else "s"
+            case form:
+                return value.rjust(int(form)) if form.isdecimal() else value
 
 
 @dataclass(frozen=True, slots=True)
