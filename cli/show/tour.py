@@ -34,8 +34,8 @@ INVITATION = (
 )
 READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
 AFTERWARDS = (
-    "The prompt stays. Ask about the files: list the files, search SKU122, read products.csv, which file is the largest? "
-    "Or once more, of another product: analyze SKU122. /quit ends.",
+    "The prompt stays. Ask about the files: list the files, search SKU122, which file is the largest? Or have another "
+    "product analysed: analyze SKU122. /quit ends.",
 )
 FAREWELL = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
 

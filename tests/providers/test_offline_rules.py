@@ -1,5 +1,6 @@
 """The shipped rules and prompts: what the offline model makes of real files, driven by a loop over the real tools."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
         ("summarize everything", "The workspace, text files:"),
         ("summarise all files please", "The workspace, text files:"),
         ("read prompts/system.yaml, please", "a: 1\nb: two words"),
-        ("where is the file code.py", 'Files with "code.py" in their path:\n  prompts/code.py'),
+        ("where is the file code.py", 'Files with "code.py" in their path:\n\nprompts/code.py'),
         ("Where is sku123.md?", "\nnotes/SKU123.md"),
         ('find the file called "other.md"', "\nprompts/other.md"),
         ("where is the file nowhere.txt", "\nnone"),
@@ -192,6 +193,80 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
 )
 async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
     assert has in plain(await driver.run(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "rest"),
+    [
+        ("which file is the largest?", "products.csv", 5),
+        ("Which is the biggest file here", "products.csv", 5),
+        ("what's the largest file in prompts?", "prompts/code.py", 3),
+        ("what is the smallest file in the prompts folder", "prompts/system.yaml", 3),
+        ("list the smallest files", "prompts/system.yaml", 5),
+        ("which file is the newest in prompts", "prompts/other.md", 3),
+        ("find the most recently changed file", "prompts/other.md", 5),
+        ("which file was changed last?", "prompts/other.md", 5),
+        ("the latest file please", "prompts/other.md", 5),
+        ("show me the oldest file", "products.csv", 5),
+        ("largest file in prompts/", "prompts/code.py", 3),
+        ("no, which file is the oldest?", "products.csv", 5),
+    ],
+)
+async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, first: str, rest: int) -> None:
+    times = {
+        "products.csv": 1,
+        "prompts/system.yaml": 3,
+        "prompts/code.py": 2,
+        "notes/SKU123.md": 4,
+        "prompts/other.md": 5,
+    }
+    for name, time in times.items():
+        os.utime(driver.workspace / name, (time, time))
+    text = await driver.run(query)
+    assert driver.calls == [["list_files"], []]
+    assert text.startswith(f"{first}: ")
+    assert re.findall(r"^    (\S+): \d+ lines", text, re.M)[0] == first
+    assert len(re.findall(r"^    \S+: \d+ lines", text, re.M)) == rest
+
+
+async def test_the_largest_of_no_files(driver: Driver) -> None:
+    assert await driver.run("which file is the largest in empty") == "There are no files in empty."
+
+
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("list python files", ".: 1 file named *.py, of 5 files in 4 folders\nprompts/code.py: "),
+        ("list the Python files in prompts", "prompts: 1 file named *.py"),
+        ("which python files are there?", "1 file named *.py"),
+        ("list *.md files", "2 files named *.md"),
+        ("list all *.md", "2 files named *.md"),
+        ("show me the markdown files in the notes folder", "notes: 1 file named *.md"),
+        ("find csv files", "1 file named *.csv"),
+        ("list .yaml files", "1 file named *.yaml"),
+        ("list yaml files", "1 file named *.y*ml"),
+        ("how many md files are there?", "2 files named *.md"),
+        ("list rs files", "0 files named *.rs"),
+        ("how many files are there?", "5 files in 4 folders, in the workspace."),
+        ("how many files are in prompts", "3 files, in prompts."),
+        ("how many files does this folder have?", "5 files in 4 folders"),
+        ("count the files in prompts", "3 files, in prompts."),
+        ("count the files in notes", "1 file, in notes."),
+        ("no, list files", ".: 5 files"),
+        ("actually, search for TODO", "1 matching line"),
+    ],
+)
+async def test_files_of_a_kind_are_listed_and_counted(driver: Driver, query: str, has: str) -> None:
+    assert has in plain(await driver.run(query))
+
+
+async def test_a_refusal_is_told_with_its_whole_reason(driver: Driver) -> None:
+    driver.conversation.append(user_text("run 'rm x'"))
+    reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+    refused = ToolResult(reply.calls[0].id, "The user refused this: not that\nlist it first", is_error=True)
+    driver.conversation += [reply, tool_results([refused])]
+    told = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message.text
+    assert told.endswith("- The user refused this: not that\nlist it first")
 
 
 @pytest.mark.parametrize(
@@ -203,8 +278,8 @@ async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
         ('list files in "with space"', "with space: 1 file"),
         ('summarise "with space"', "\nwith space/my file.csv: sku"),
         ('search for A in "with space"', "with space/my file.csv:2: A 1"),
-        ('where is the file "my file"', "  with space/my file.csv"),
-        ("summarize all.md", "  all.md: everything"),
+        ('where is the file "my file"', "\nwith space/my file.csv"),
+        ("summarize all.md", "\nall.md: everything"),
         ("count lines in files.d", "1       1  files.d/a"),
     ],
 )
@@ -315,6 +390,7 @@ async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
 # ---------------------------------------------------------------------------------------------- lines
 
 
+ANALYZE = "Analyze product data for SKU123"
 COUNT = "count the lines in prompts"
 
 
@@ -444,11 +520,11 @@ async def test_after_the_answer_a_question_gets_only_its_own_answer(driver: Driv
 
 async def test_a_product_is_analysed_from_its_table_and_notes(driver: Driver) -> None:
     text = await driver.run("Analyze product data for SKU123")
-    assert driver.calls == [["list_files"], ["search_files"], ["read_file", "read_file"], []]
+    assert driver.calls == [["list_files"], ["search_files"], ["plan_list", "read_file", "read_file"], []]
     assert driver.replies[0].blocks[0].text.startswith("SKU123 looks like")  # type: ignore[union-attr]
-    assert text.splitlines()[:4] == ["SKU123: Pot", "  price     34.00", "  stock        12", "  rating      3.8"]
+    assert text.splitlines()[:5] == ["SKU123: Pot", "", "- price: 34.00", "- stock: 12", "- rating: 3.8"]
     assert "- Lids do not close." in text
-    assert "2 products with 52 pieces" in text
+    assert "Products in the tables that were read: 2, pieces in stock: 52." in text
 
 
 async def test_a_todo_line_is_acknowledged_and_a_wish_to_verify_is_granted(driver: Driver) -> None:
@@ -461,10 +537,66 @@ async def test_a_todo_line_is_acknowledged_and_a_wish_to_verify_is_granted(drive
 
 
 @pytest.mark.parametrize("moment", [1, 2])
-async def test_at_other_moments_the_demonstration_goes_on_too(driver: Driver, moment: int) -> None:
-    text = await driver.run("Analyze product data for SKU123", {moment: "todo: add verify SKU data"})
+async def test_at_other_moments_the_demonstration_goes_on_and_verifies_too(driver: Driver, moment: int) -> None:
+    text = await driver.run(ANALYZE, {moment: "todo: add verify SKU data"})
     assert "(Done: task 1 added: verify SKU data)" in driver.replies[moment].text
+    assert driver.replies[3].text == "Verified. Table rows that begin with SKU123: 1 (products.csv:3)."
+    assert [t.state for t in driver.plan.tasks] == ["DONE"]
     assert "SKU123: Pot" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "moment", "says", "read"),
+    [
+        ("use the notes first", 2, "I read the notes and leave the tables: 1 file.", ["notes/SKU123.md"]),
+        ("use the notes", 1, "I do not know yet which files there are.", ["products.csv", "notes/SKU123.md"]),
+        ("use the notes", 3, "The notes are read", ["products.csv", "notes/SKU123.md"]),
+        ("skip the notes", 2, "I read the tables and leave the notes: 1 file.", ["products.csv"]),
+        ("skip the notes", 3, "That is read already", ["products.csv", "notes/SKU123.md"]),
+        ("only the table please", 2, "I read the tables", ["products.csv"]),
+        ("only SKU123", 2, "I look at SKU123 only", ["products.csv", "notes/SKU123.md"]),
+        ("wait", 2, "I cannot wait", ["products.csv", "notes/SKU123.md"]),
+        ("no!", 2, "I do not know what is wrong", ["products.csv", "notes/SKU123.md"]),
+        ("hello", 1, "your line has reached me", ["products.csv", "notes/SKU123.md"]),
+        ("what are you doing?", 2, "I work on", ["products.csv", "notes/SKU123.md"]),
+        ("how far are you?", 1, "I work on", ["products.csv", "notes/SKU123.md"]),
+    ],
+)
+async def test_what_one_would_say_to_the_demonstration(
+    driver: Driver, line: str, moment: int, says: str, read: list[str]
+) -> None:
+    text = await driver.run(ANALYZE, {moment: line})
+    assert says in driver.replies[moment].text
+    assert f"Read: {', '.join(read)}." in text
+    assert "SKU123: Pot" in text
+    assert ("Lids" in text) == ("notes/SKU123.md" in read)
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "read"),
+    [
+        ("!use the notes first", "I read the notes", ["notes/SKU123.md"]),
+        ("!skip the notes", "I read the tables", ["products.csv"]),
+    ],
+)
+async def test_an_urgent_line_decides_what_is_read_instead_of_what_was_skipped(
+    driver: Driver, line: str, says: str, read: list[str]
+) -> None:
+    driver.conversation.append(user_text(ANALYZE))
+    for skips in (False, False, True):
+        reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+        skipped = [ToolResult(c.id, "[Skipped: user interrupted]", is_error=True) for c in reply.calls]
+        results = skipped if skips else [await driver.call(c) for c in reply.calls]
+        driver.conversation += [reply, tool_results(results)]
+    driver.interrupt(line)
+    reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+    assert says in reply.text
+    assert [c.input["path"] for c in reply.calls if c.name == "read_file"] == read
+
+
+@pytest.mark.parametrize("line", ["SKU122", "no, SKU122 instead", "analyze SKU122"])
+async def test_another_product_takes_the_place_of_the_first(driver: Driver, line: str) -> None:
+    assert (await driver.run(ANALYZE, {2: line})).startswith("SKU122: Cup")
 
 
 async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:

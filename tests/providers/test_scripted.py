@@ -378,7 +378,7 @@ async def test_a_list_gives_rows_counts_sums_and_a_call_for_each_item() -> None:
           ${files.count} files, ${files.n.sum}, first ${files.path}
         tools: [{name: read, input: {path: '${path}', of: '${files.count|number}'}, for_each: files}]
     """)
-    rows = ["      10 a.md", "      20 b.md", "… and 1 more", "3 files, 1030.5, first a.md"]
+    rows = ["      10 a.md", "      20 b.md", "    … and 1 more", "3 files, 1030.5, first a.md"]
     assert reply.message.text == "\n".join(rows)
     assert [dict(c.input) for c in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
 

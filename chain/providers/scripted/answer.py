@@ -62,7 +62,9 @@ def _trimmed(text: str) -> str:
 def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     rows = [collection.row.fill(item) for item in items[: collection.limit]]
     if len(items) > collection.limit:
-        rows.append(f"… and {len(items) - collection.limit} more")
+        # In the same block of code as the rows before it.
+        block = rules.INDENTATION if rows[0].startswith(rules.INDENTATION) else ""
+        rows.append(f"{block}… and {len(items) - collection.limit} more")
     names = {name: collection.join.join(rows) or collection.empty, f"{name}.count": str(len(items))}
     for group in {key for item in items for key in item}:
         names[f"{name}.{group}"] = items[0].get(group, "")
