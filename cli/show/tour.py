@@ -6,15 +6,12 @@ It says nothing that the rows of the events already say, and speaks only between
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
 
 from chain import events
 from chain.events import Event
 from chain.wording import MAIN
 
-Way: TypeAlias = Literal["todo", "question", "urgent", "stop"]
-
-TRIES: dict[Way, tuple[str, str]] = {
+TRIES = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
     "question": ("how far are you?", "is answered, and the task goes on"),
     "urgent": ("!use the notes first", "skips the tools that wait: best while it reads"),
@@ -41,12 +38,12 @@ FAREWELL = "The demonstration's folder is removed, and nothing of it is kept. Be
 
 _EFFECTS = {
     "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
-    "question": "Your question waited for the step in hand to end. It is answered now, and then the task goes on.",
+    "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
     "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
     "early": "Your line was urgent, but no tool waited that could have been skipped.",
     "now": "What was at work was cut, and your line is read at once. The run goes on.",
     "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
-    "stop": "The step in hand was finished, and the rest was not begun. What was found by then is above.",
+    "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
     "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
 }
 
@@ -89,16 +86,14 @@ class Tour:
     def _effect(self, event: events.UserInterruption) -> str:
         """What the delivery of lines did, by the strongest of them."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
-        for line in lines:
-            way: Way | None = "urgent" if line.urgency == "urgent" else None
-            way = way or ("todo" if line.kind == "todo" else "question" if line.kind == "question" else None)
-            if way is not None:
-                self._left.pop(way, None)
+        kinds = {line.kind for line in lines}
+        is_urgent = any(line.urgency == "urgent" for line in lines)
+        for way in ("urgent",) if is_urgent else kinds:
+            self._left.pop(way, None)
         if event.point == "N":
             return _EFFECTS["now"]
-        if any(line.urgency == "urgent" for line in lines):
+        if is_urgent:
             return _EFFECTS["urgent" if event.tools_skipped else "early"]
-        kinds = {line.kind for line in lines}
         return _EFFECTS[kinds.pop() if kinds in ({"todo"}, {"question"}) else "other"]
 
     def _ending(self, event: events.Result) -> Sequence[str]:
