@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.house import ROOT
+from support.program import environ
 from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, ESC, idle, send
 
@@ -133,6 +135,22 @@ def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
 
     assert screen.wait(reads=False) == 143
     assert made(screen) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
+    argv = [sys.executable, "-m", "cli", "demo"]
+    with subprocess.Popen(
+        argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as demo:
+        assert demo.stdout is not None
+        while demo.stdout.readline().strip() != b"[1/20]":
+            assert list(tmp_path.glob("chain-demo-*"))
+        demo.send_signal(number)
+        demo.stdout.read()
+        assert demo.wait() in (0, 130, 143)
+    assert not list(tmp_path.glob("chain-demo-*"))
 
 
 def test_the_users_own_configuration_does_not_matter(start: Start, tmp_path: Path) -> None:

@@ -549,7 +549,7 @@ async def test_at_other_moments_the_demonstration_goes_on_and_verifies_too(drive
     ("line", "moment", "says", "read"),
     [
         ("use the notes first", 2, "I read the notes and leave the tables: 1 file.", ["notes/SKU123.md"]),
-        ("use the notes", 1, "I do not know yet which files there are.", ["products.csv", "notes/SKU123.md"]),
+        ("use the notes", 1, "I do not know yet which of the files matter.", ["products.csv", "notes/SKU123.md"]),
         ("use the notes", 3, "The notes are read", ["products.csv", "notes/SKU123.md"]),
         ("skip the notes", 2, "I read the tables and leave the notes: 1 file.", ["products.csv"]),
         ("skip the notes", 3, "That is read already", ["products.csv", "notes/SKU123.md"]),
