@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,10 @@ from support.house import ROOT
 from support.program import environ
 from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, ESC, idle, send
+
+from chain.errors import UserError
+from cli.show.events import Renderer
+from cli.subcommands.demo import by_itself
 
 Start = Callable[..., Screen]
 
@@ -34,7 +39,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
             argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
             more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
-            return stack.enter_context(Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, env=more))
+            return stack.enter_context(
+                Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)
+            )
 
         yield begin
 
@@ -74,7 +81,7 @@ def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     in_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
     send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
     screen.open_gate("tool-3")
-    screen.until("⏭ Skipped: read_file, read_file, read_file").until("│ The tool that ran has finished")
+    screen.until("Skipped: read_file, read_file, read_file").until("│ The tool that ran has finished")
     screen.until("I read the notes")
     screen.open_gate("tool-4")
     screen.open_gate("tool-5")
@@ -151,6 +158,12 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: sign
         demo.stdout.read()
         assert demo.wait() in (0, 130, 143)
     assert not list(tmp_path.glob("chain-demo-*"))
+
+
+def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(UserError, match="set TMPDIR"):
+        by_itself(Renderer(color=False, ascii=True))
 
 
 def test_the_users_own_configuration_does_not_matter(start: Start, tmp_path: Path) -> None:

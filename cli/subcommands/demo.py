@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings, defaults_folder, load_settings
+from chain.errors import UserError
 from cli.ending import even_at_once
 from cli.prompt import at_prompt
 
@@ -124,16 +125,20 @@ def at_terminal(
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder with the products in it, removed after any ending but SIGKILL."""
+    """A temporary folder with the products in it, removed after any ending but SIGKILL. Raises ``UserError``."""
     with ExitStack() as stack:
-        # What a tool that was cut off still writes must not keep the program from ending.
-        temporary = tempfile.TemporaryDirectory(prefix="chain-demo-", ignore_cleanup_errors=True)
-        folder = Path(stack.enter_context(temporary))
-        stack.enter_context(even_at_once(temporary.cleanup))
-        for name, text in _FILES.items():
-            path = folder / "products" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        try:
+            # What a tool that was cut off still writes must not keep the program from ending.
+            temporary = tempfile.TemporaryDirectory(prefix="chain-demo-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(temporary))
+            stack.enter_context(even_at_once(temporary.cleanup))
+            for name, text in _FILES.items():
+                path = folder / "products" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UserError(f"the demonstration needs a temporary folder: {why}; set TMPDIR to one with room") from None
         yield folder
 
 
