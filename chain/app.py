@@ -66,7 +66,7 @@ async def open_chain(
     """
     guard = Guard()
     groups = tool_groups(settings, guard)
-    spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups)
+    spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
     allowed = read_allowances(settings, spec.registry, groups)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
@@ -98,7 +98,13 @@ async def open_chain(
 
 
 def _main_agent(
-    settings: Settings, workspace: Path, tools: Iterable[Tool], model: Model | None, groups: ToolGroups
+    settings: Settings,
+    workspace: Path,
+    tools: Iterable[Tool],
+    model: Model | None,
+    groups: ToolGroups,
+    *,
+    interactive: bool,
 ) -> tuple[AgentSpec, Path, calling.Rules]:
     """The main agent, its workspace and the rules of its tools.
 
@@ -120,7 +126,7 @@ def _main_agent(
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
-        model=build_model(definition) if model is None else model,
+        model=build_model(definition, interactive=interactive) if model is None else model,
         system=_system_prompt(settings, chosen),
         registry=registry,
         limits=limits,
@@ -230,14 +236,17 @@ def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, .
     return shell.protections(rules, found), shell.gaps(rules, found)
 
 
-def build_model(settings: ModelSettings) -> Model:
-    """The model of a definition. Raises ``ConfigError``."""
+def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
+    """The model of a definition. Raises ``ConfigError``.
+
+    ``interactive``: people watch it and type meanwhile, so a file of rules answers at the pace that it has for them.
+    """
     from chain.providers.scripted.model import ScriptedModel
 
     settings.require_key()
     if settings.provider == "scripted":
         assert settings.script is not None
-        return ScriptedModel.load(settings.script, settings.within)
+        return ScriptedModel.load(settings.script, settings.within, at_terminal=interactive)
     return anthropic_model(settings)
 
 

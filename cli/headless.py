@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines.parse import MAX_LINE, Urgency
+from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
@@ -136,7 +136,7 @@ class _Headless:
             async for number in signals:
                 if self._signal is not None:
                     # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    os._exit(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
+                    exit_at_once(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
                 self._on_signal(number)
 
     def _on_signal(self, number: int) -> None:

@@ -8,7 +8,6 @@ editor, above what is being typed.
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 import time
@@ -26,6 +25,7 @@ from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency, marked_urgent
+from cli.ending import exit_at_once, let_signals_end
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
@@ -38,6 +38,7 @@ from cli.slash import TAKEN_BACK, Commands
 
 if TYPE_CHECKING:
     from chain import Model, Tool
+    from cli.show.tour import Tour
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -70,24 +71,26 @@ async def serve(
     scheduled: Sequence[ScheduledLine] = (),
     color: bool = True,
     ascii: bool = False,
+    tour: Tour | None = None,
 ) -> int:
     """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
 
-    Without a key for the configured model the one that needs none answers. Raises ``UserError``.
+    Without a key for the configured model the one that needs none answers. ``tour`` comments on what happens, for a
+    session that nobody keeps. Raises ``UserError``.
     """
     name, notes = settings.chain().model, list[str]()
     definition = settings.model(name)
     model: Model | None = None
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
-        name, model = OFFLINE, build_model(settings.model(OFFLINE))
+        name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
     renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
     ) as chain:
         # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
         gc.freeze()
-        user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii)
+        user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii, tour=tour)
         try:
             return await user.run(signals, query, scheduled, notes)
         finally:
@@ -98,12 +101,21 @@ class Interactive:
     """The listener of a terminal, and its tasks."""
 
     def __init__(
-        self, chain: Chain, settings: Settings, screen: Screen, renderer: LiveRenderer, *, model: str, ascii: bool
+        self,
+        chain: Chain,
+        settings: Settings,
+        screen: Screen,
+        renderer: LiveRenderer,
+        *,
+        model: str,
+        ascii: bool,
+        tour: Tour | None = None,
     ) -> None:
         """``model`` is the name of the definition that the chain was opened with."""
         self._chain = chain
         self._screen = screen
         self._renderer = renderer
+        self._tour = tour
         self._commands = Commands(chain, settings, model=model)
         self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size)
         self._lock = threading.Lock()
@@ -149,7 +161,8 @@ class Interactive:
             for line in scheduled:
                 self._sender.schedule(Outgoing(line.moment, line.text, line.written))
             self._screen.listen(self)
-            self._print(WELCOME)
+            if self._tour is None:
+                self._print(WELCOME)
             with self._chain.answering():
                 await self._leaving.wait()
                 # Within, since what is asked now is withdrawn, not left unanswered.
@@ -305,6 +318,8 @@ class Interactive:
             rows += self._renderer.lines(event)
             if isinstance(event, events.Question) and event.id not in settled:
                 rows += self._renderer.hint(event)
+            if self._tour is not None:
+                rows += self._renderer.beside(self._tour.comments(event))
         self._screen.show(rows, self._renderer.tail)
         self._screen.ask(question)
         self._update_queue()
@@ -352,7 +367,7 @@ class Interactive:
         tty.write_briefly(b"\r\x1b[J")
         tty.restore()
         tty.write_briefly("".join(f"{row}\n" for row in self._session).encode())
-        os._exit(code)
+        exit_at_once(code)
 
     async def _finish(self) -> int:
         """Interrupt what runs, show how it ended, and return the exit code."""
@@ -376,20 +391,21 @@ class Interactive:
         self._leaving.set()
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
-        last = threading.Timer(EXIT_S, os._exit, [self._code or 1])
+        last = threading.Timer(EXIT_S, exit_at_once, [self._code or 1])
         last.daemon = True
         last.start()
-        for number in LEAVING:
-            # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
-            signal.signal(number, signal.SIG_DFL)
+        # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
+        let_signals_end(*LEAVING)
         left = [("Came back:", text) for text in self._came_back]
         left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
         rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
         self._screen.show([clean(row) for row in (*rows, *self._session)])
 
     @property
-    def _session(self) -> tuple[str, str]:
-        """Where the session is; the path has a row of its own, to be copied."""
+    def _session(self) -> tuple[str, ...]:
+        """Where the session is, if it is kept; the path has a row of its own, to be copied."""
+        if self._tour is not None:
+            return (self._tour.farewell,)
         return f"Session {self._chain.session_id}, recorded in", str(self._chain.journal_path)
 
     @property

@@ -6,29 +6,30 @@ Imports are late, so that the prompt is on the screen before the chain behind it
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from cli import arguments
+from cli.prompt import at_prompt
 from cli.screen import tty
 from cli.show.text import clean
 from cli.writing import write_all
 
 if TYPE_CHECKING:
     import argparse
-    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from chain import Tool
+    from cli.prompt import Looks
     from cli.screen.protocol import Screen
     from cli.show.events import Renderer
+    from cli.signals import Signals
 
 
 def console() -> None:
@@ -72,9 +73,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(init(Path(word or ".")))
     if command == "demo":
-        from cli.subcommands.demo import demo
+        from cli.subcommands import demo
 
-        return demo(_renderer(args, fd=1))
+        if os.isatty(0) and os.isatty(1):
+            return demo.at_terminal(no_color=args.no_color, ascii=args.ascii)
+        return demo.by_itself(_renderer(args, fd=1))
     if command == "help":
         return _help(word)
     settings = arguments.read_settings(args)
@@ -134,77 +137,25 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     if settings.untrusted:
         settings = _ask_for_trust(settings, state)
     settings.model()  # an error in it is reported before there is a prompt
-    ascii = args.ascii or not tty.is_utf8(os.environ)
-    if ascii and not args.ascii:
-        sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
-    is_dumb = tty.is_dumb(os.environ)
-    color = not (args.no_color or is_dumb or os.environ.get("NO_COLOR"))
-    # From here on every exit has to restore the terminal.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _exit_on_signal)
-    typed = b"" if is_dumb else tty.enter_raw_mode()
 
-    import trio
+    async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
+        from cli.interactive import serve
 
-    from cli.signals import LEAVING, received
+        return await serve(
+            screen,
+            signals,
+            settings,
+            workspace=Path(args.workspace or "."),
+            state=state,
+            tools=tools,
+            traces=_traces(state, by_default=True),
+            query=query,
+            scheduled=scheduled,
+            color=looks.color,
+            ascii=looks.ascii,
+        )
 
-    async def work() -> int:
-        with received(*LEAVING, signal.SIGWINCH) as signals:
-            async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
-                # The prompt is on the screen: nobody waits for what is imported from here on.
-                from cli.interactive import serve
-
-                try:
-                    return await serve(
-                        screen,
-                        signals,
-                        settings,
-                        workspace=Path(args.workspace or "."),
-                        state=state,
-                        tools=tools,
-                        traces=_traces(state, by_default=True),
-                        query=query,
-                        scheduled=scheduled,
-                        color=color,
-                        ascii=ascii,
-                    )
-                except UserError as error:
-                    problem = error  # raised outside the nurseries, which would wrap it in a group
-        raise problem
-
-    try:
-        return trio.run(work)
-    except BaseExceptionGroup as group:
-        # A bug of ours, wrapped in a group by each nursery that it came through.
-        raise _unwrapped(group) from None
-    finally:
-        tty.restore()
-
-
-def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception inside groups of one, or the group of several."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def _exit_on_signal(number: int, frame: object) -> NoReturn:
-    # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
-    tty.restore()
-    os._exit(SIGTERM_CODE)
-
-
-def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:
-    """The terminal with an editor; without a path for the history, a terminal of rows."""
-    if history is None:
-        from cli.screen.dumb import open_plain
-
-        return open_plain()
-    from cli.screen.editor import open_terminal
-
-    return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))
+    return at_prompt(serving, history=state / "history", no_color=args.no_color, ascii=args.ascii)
 
 
 def _ask_for_trust(settings: Settings, state: Path) -> Settings:

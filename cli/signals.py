@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,6 +11,7 @@ from types import FrameType
 import trio
 
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from cli.ending import exit_at_once
 from cli.screen import tty
 
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +43,7 @@ class Signals:
         elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
             # What was acknowledged is on the disk, so nothing is lost.
             tty.restore()
-            os._exit(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)
+            exit_at_once(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)
 
 
 @contextmanager

@@ -229,7 +229,7 @@ class Commands:
         # Imported late, since the first prompt does not need it.
         from chain.app import build_model
 
-        self._chain.use_model(build_model(definition), max_attempts=definition.max_attempts)
+        self._chain.use_model(build_model(definition, interactive=True), max_attempts=definition.max_attempts)
         self._model = name
         when = "from the next run on" if self._chain.is_running else "from now on"
         return Answer(f"{name} ({_service(definition)}) answers {when}.")

@@ -850,6 +850,25 @@ def test_keys_typed_before_the_program_has_the_terminal_are_not_lost(start: Star
     quit(idle(screen))
 
 
+SLOW = "terminal_pace: {think_s: 1000}\nrules: [{text: 'Said: ${query}'}]\n"
+
+
+def test_a_rule_file_takes_its_time_at_a_prompt_and_nowhere_else(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "test.yaml").write_text(CONFIG)
+    (tmp_path / "other.yaml").write_text(SLOW)
+    screen = idle(start("--model", "other"))
+    for n, command in enumerate(("", "/model other"), 1):
+        if command:
+            send(screen, command).until("answers from now on")
+        send(screen, "hello").until(lambda s: "thinking" in s.toolbar)
+        screen.type(ESC)
+        screen.until(lambda s, n=n: s.everything.count("⏹ interrupted") == n)
+        idle(screen)
+    assert "Said: " not in screen.everything
+    quit(screen)
+    assert start("-p", "hello", "--model", "other").until("Said: hello").wait() == 0
+
+
 def test_without_a_key_the_offline_model_answers_and_says_so(start: Start) -> None:
     screen = start(config=False)
     screen.until("offline").until("ANTHROPIC_API_KEY")

@@ -183,6 +183,8 @@ def marked_urgent(text: str) -> str:
 
     Where no marker can say so, as for a line that begins with a space, it is the text as it is.
     """
+    if text.startswith("!"):
+        return text
     by_key, typed = parse_line(text, urgency="urgent"), parse_line(f"!{text}")
     is_same = (by_key.kind, by_key.message, by_key.urgency) == (typed.kind, typed.message, typed.urgency)
     return f"!{text}" if is_same and by_key.kind not in ("stop", "local", "blank") else text

@@ -9,14 +9,18 @@ The threads are these tools' own: a file system that does not answer makes nobod
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePath
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -44,6 +48,8 @@ MAX_SHOWN = 24_000
 
 MAX_PATTERN = 1_000
 
+Order: TypeAlias = Literal["path", "largest", "smallest", "newest", "oldest"]
+
 _THREADS = Threads("files")
 
 BATCH = 1_000
@@ -54,12 +60,16 @@ SEARCH_S = 20
 
 
 @tool(read_only=True)
-async def list_files(ctx: ToolContext, path: str = ".") -> str:
+async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> str:
     """List the files under a folder of the workspace, each with its lines, words and bytes.
 
-    `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out.
+    `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out. `pattern`
+    chooses files by their names, as *.py does, or with a / in it by their paths. `order` is by path, or which files
+    come first; newest and oldest also show when each was changed.
     """
-    return await _THREADS.run(partial(_list, ctx.workspace, path), abandon_on_cancel=True)
+    if not pattern or len(pattern) > MAX_PATTERN:
+        raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
+    return await _THREADS.run(partial(_list, ctx.workspace, path, pattern, order), abandon_on_cancel=True)
 
 
 @tool(read_only=True)
@@ -96,38 +106,87 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     )
 
 
-def _list(workspace: Path, path: str) -> str:
+def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
     tree = walk(workspace, path)
+    entries = _chosen(tree.entries, pattern)
+    if order != "path":
+        entries = _ordered(tree.root, entries, order)
     rows, budget = list[str](), MAX_COUNTED
-    for entry in tree.entries[:MAX_ROWS]:
+    for entry in entries[:MAX_ROWS]:
         trio.from_thread.check_cancelled()
-        row, used = _row(tree.root, entry, budget)
+        row, used = _row(tree.root, entry, budget, is_dated=order in ("newest", "oldest"))
         budget -= used
         rows.append(row)
     shown = as_text(PurePath(path))
-    more = len(tree.entries) - len(rows)
+    more = len(entries) - len(rows)
     if more:
         rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
-    count = f"{len(tree.entries)} file{'' if len(tree.entries) == 1 else 's'}"
+    count = _counted(len(tree.entries))
+    if pattern != "*":
+        count = f"{_counted(len(entries))} named {as_text(PurePath(pattern))}, of {count}"
     folders = f" in {tree.folders + 1} folders" if tree.folders else ""
     return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
 
 
-def _row(root: Path, entry: Entry, budget: int) -> tuple[str, int]:
+def _counted(files: int) -> str:
+    return f"{files} file{'' if files == 1 else 's'}"
+
+
+def _chosen(entries: Sequence[Entry], pattern: str) -> Sequence[Entry]:
+    """The entries whose names fit the pattern."""
+    if pattern == "*":
+        return entries
+    fits = re.compile(fnmatch.translate(pattern)).match
+    by_path = "/" in pattern
+    return [entry for entry in entries if fits(entry.shown if by_path else entry.shown.rpartition("/")[2])]
+
+
+def _ordered(root: Path, entries: Sequence[Entry], order: Order) -> list[Entry]:
+    """The entries by size or by time; those that cannot be opened last, and equal ones by path."""
+    found: list[tuple[int, Entry]] = []
+    others: list[Entry] = []
+    for entry in entries:
+        trio.from_thread.check_cancelled()
+        status = _status(root, entry)
+        if status is None:
+            others.append(entry)
+        else:
+            found.append((status.st_size if order in ("largest", "smallest") else status.st_mtime_ns, entry))
+    found.sort(key=lambda each: each[0], reverse=order in ("largest", "newest"))
+    return [*(entry for _, entry in found), *others]
+
+
+def _status(root: Path, entry: Entry) -> os.stat_result | None:
+    if entry.parts is None:
+        return None
+    try:
+        with open_file(root, entry.parts, entry.shown) as file:
+            return os.fstat(file.fileno())
+    except (ToolError, OSError):
+        return None
+
+
+def _row(root: Path, entry: Entry, budget: int, *, is_dated: bool) -> tuple[str, int]:
     """A file's row, and how many bytes were read for it."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
         with open_file(root, entry.parts, entry.shown) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > min(MAX_WHOLE, budget):
-                return f"{entry.shown}: {size} bytes, not counted", 0
+            status = os.fstat(file.fileno())
+            date = f", changed {_date(status.st_mtime)}" if is_dated else ""
+            if status.st_size > min(MAX_WHOLE, budget):
+                return f"{entry.shown}: {status.st_size} bytes, not counted{date}", 0
             raw = file.read(MAX_WHOLE)
     except (ToolError, OSError):
         return f"{entry.shown}: not readable", 0
     if b"\0" in raw:
-        return f"{entry.shown}: {len(raw)} bytes, binary", len(raw)
-    return f"{entry.shown}: {_counts(raw, text_of(raw))}", len(raw)
+        return f"{entry.shown}: {len(raw)} bytes, binary{date}", len(raw)
+    return f"{entry.shown}: {_counts(raw, text_of(raw))}{date}", len(raw)
+
+
+def _date(seconds: float) -> str:
+    # The same wherever the program runs, as all that a model is told.
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _counts(raw: bytes, text: str) -> str:

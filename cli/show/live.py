@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from chain import events
 from chain.events import Event
@@ -41,6 +41,14 @@ class LiveRenderer(Renderer):
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         typed = [] if not command.strip() else self._spans([("bold", f"{self._sign('»')} {as_typed(command)}")])
         return [*typed, *(self._wrapped(text) if text.strip() else []), *rows]
+
+    def _narrow(self, text: str) -> list[str]:
+        flow = Flow(self.width - 2)
+        return [*flow.add(text), *flow.end()]
+
+    def beside(self, texts: Iterable[str]) -> list[str]:
+        """Rows of somebody who stands beside the user and comments on what happens."""
+        return [self._paint("yellow", f"{self._sign('│')} {row}") for text in texts for row in self._narrow(text)]
 
     def _delta(self, event: events.TextDelta) -> list[str]:
         return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)

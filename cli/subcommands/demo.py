@@ -1,21 +1,36 @@
-"""``chain demo``: an interruption from end to end, offline, on a small product table in a temporary folder."""
+"""``chain demo``: interruptions from end to end, offline, on a small product table in a temporary folder."""
 
 from __future__ import annotations
 
+import functools
+import json
 import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-import trio
-
-from chain.app import open_chain
 from chain.config.load import Settings, defaults_folder, load_settings
-from cli import headless
-from cli.headless import Job
-from cli.input.moments import parse_moment
-from cli.show.events import Renderer
+from chain.errors import UserError
+from cli.ending import even_at_once
+from cli.prompt import at_prompt
+
+if TYPE_CHECKING:
+    from chain import Tool, ToolContext
+    from cli.prompt import Looks
+    from cli.screen.protocol import Screen
+    from cli.show.events import Renderer
+    from cli.signals import Signals
 
 QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
+
+TOOL_S = 2.0
+"""At a prompt each tool that reads files takes this much longer, so that one can type while it runs. Six calls and four
+replies then take about 20 seconds."""
+
+Pause: TypeAlias = Callable[[], Awaitable[object]]
 
 _FILES = {
     "products.csv": """\
@@ -25,31 +40,134 @@ SKU122,Steel bottle,19.90,75,4.6
 SKU123,Travel kettle,34.00,12,3.8
 SKU124,Camp stove,59.00,31,4.4
 """,
+    "orders.csv": """\
+date,sku,pieces
+2026-10-02,SKU122,40
+2026-10-09,SKU123,25
+2026-10-23,SKU123,30
+2026-11-06,SKU124,10
+""",
+    "notes/SKU122.md": """\
+# SKU122 Steel bottle
+
+- Sells best in sets of two.
+""",
     "notes/SKU123.md": """\
 # SKU123 Travel kettle
 
 - Returns rose in October: lids that do not close.
 - The supplier promised a new lid for December.
 """,
+    "notes/suppliers.md": """\
+# Suppliers
+
+- Hearth Ltd makes SKU121, SKU122, SKU123 and SKU124; orders take six weeks.
+""",
 }
 
 
-def demo(renderer: Renderer) -> int:
-    """Run the demonstration, all on standard output, and return its exit code."""
-    # The built-in configuration, not the user's: a demonstration is the same everywhere.
-    settings = load_settings(
-        config=defaults_folder() / "config.yaml", environ={}, cwd=Path.cwd(), flags={"model": "offline"}
-    )
-    with tempfile.TemporaryDirectory(prefix="chain-demo-") as folder:
-        workspace = Path(folder) / "products"
-        for name, text in _FILES.items():
-            path = workspace / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        return trio.run(_demo, settings, workspace, Path(folder) / "state", renderer)
+def by_itself(renderer: Renderer) -> int:
+    """Play the demonstration, all on standard output, and return its exit code."""
+    import trio
+
+    from cli.signals import LEAVING, received
+
+    async def work() -> int:
+        from chain.app import open_chain
+        from cli import headless
+        from cli.headless import Job
+        from cli.input.moments import parse_moment
+
+        # The signals that come before and after the run must not leave the folder behind.
+        with received(*LEAVING), _folder() as folder:
+            settings = _built_in(model="offline")
+            async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
+                job = Job(QUERY, (parse_moment(LINE, strict=True),))
+                return await headless.run(chain, job, renderer, stderr=1)
+
+    return trio.run(work)
 
 
-async def _demo(settings: Settings, workspace: Path, state: Path, renderer: Renderer) -> int:
-    async with open_chain(settings, workspace=workspace, state=state) as chain:
-        job = Job(QUERY, (parse_moment(LINE, strict=True),))
-        return await headless.run(chain, job, renderer, stderr=1)
+def at_terminal(
+    *, no_color: bool = False, ascii: bool = False, pause: Pause | None = None, rules: Path | None = None
+) -> int:
+    """Serve a prompt at which the demonstration runs and can be interrupted; return the exit code.
+
+    The tools that read files wait for ``pause`` first, by default ``TOOL_S`` seconds; ``rules`` replaces the rule file
+    of the offline model.
+    """
+
+    async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
+        import trio
+
+        from chain.app import tool_groups
+        from cli.interactive import serve
+        from cli.show.tour import Tour
+
+        with _folder() as folder:
+            settings = _settings_at(folder, rules)
+            wait = pause or functools.partial(trio.sleep, TOOL_S)
+            return await serve(
+                screen,
+                signals,
+                settings,
+                workspace=folder / "products",
+                state=folder / "state",
+                tools=[_slowed(tool, wait) for tool in tool_groups(settings)["files"]],
+                query=QUERY,
+                color=looks.color,
+                ascii=looks.ascii,
+                tour=Tour(),
+            )
+
+    return at_prompt(serving, history=None, no_color=no_color, ascii=ascii)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder with the products in it, removed after any ending but SIGKILL. Raises ``UserError``."""
+    with ExitStack() as stack:
+        try:
+            # What a tool that was cut off still writes must not keep the program from ending.
+            temporary = tempfile.TemporaryDirectory(prefix="chain-demo-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(temporary))
+            stack.enter_context(even_at_once(temporary.cleanup))
+            for name, text in _FILES.items():
+                path = folder / "products" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UserError(f"the demonstration needs a temporary folder: {why}; set TMPDIR to one with room") from None
+        yield folder
+
+
+def _built_in(**flags: str) -> Settings:
+    """The built-in configuration, not the user's: a demonstration is the same everywhere."""
+    return load_settings(config=defaults_folder() / "config.yaml", environ={}, cwd=Path.cwd(), flags=flags)
+
+
+def _settings_at(folder: Path, rules: Path | None) -> Settings:
+    """The built-in configuration with the offline model and without the tools that are replaced or run commands."""
+    config = {
+        "models": {"default": "offline", "definitions": {"offline": {"script": str(rules)}} if rules else {}},
+        "chains": {"default": {"tools": ["todo", "edit", "ask"]}},
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
+
+
+def _slowed(tool: Tool, pause: Pause) -> Tool:
+    """The tool after a pause, and never beside its neighbours: else there would be nothing to skip."""
+    from chain import FunctionTool
+
+    assert isinstance(tool, FunctionTool)
+    function = tool.function
+
+    @functools.wraps(function)
+    async def after_a_pause(context: ToolContext, **input: object) -> str:
+        await pause()
+        return await function(context, **input)
+
+    return replace(tool, function=after_a_pause, read_only=False)

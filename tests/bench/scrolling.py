@@ -92,5 +92,5 @@ class Obedient:
 
 if __name__ == "__main__":
     # Everything else is as the program has it: the command takes no model but the configured one.
-    app.build_model = lambda settings: Obedient()
+    app.build_model = lambda settings, **_: Obedient()
     sys.exit(main(sys.argv[1:], tools=[report]))

@@ -1,5 +1,7 @@
 """The shipped rules and prompts: what the offline model makes of real files, driven by a loop over the real tools."""
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +100,11 @@ class Driver:
         return [[c.name for c in reply.calls] for reply in self.replies]
 
 
+def plain(text: str) -> str:
+    """The text without the spaces that make rows a block in Markdown."""
+    return re.sub(r"^    ", "", text, flags=re.M)
+
+
 @pytest.fixture
 def driver(tmp_path: Path) -> Driver:
     for name, text in {
@@ -122,11 +129,11 @@ async def test_lines_and_words_of_every_file_are_counted_in_three_iterations(dri
     assert text.splitlines() == [
         "Counted in prompts:",
         "",
-        "   Lines   Words  File",
-        "       6       6  prompts/code.py",
-        "       7       8  prompts/other.md",
-        "       2       5  prompts/system.yaml",
-        "      15      19  total of 3 (text files found: 3)",
+        "       Lines   Words  File",
+        "           6       6  prompts/code.py",
+        "           7       8  prompts/other.md",
+        "           2       5  prompts/system.yaml",
+        "          15      19  total of 3 (text files found: 3)",
     ]
 
 
@@ -178,14 +185,88 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
         ("summarize everything", "The workspace, text files:"),
         ("summarise all files please", "The workspace, text files:"),
         ("read prompts/system.yaml, please", "a: 1\nb: two words"),
-        ("where is the file code.py", 'Files with "code.py" in their path:\n  prompts/code.py'),
-        ("Where is sku123.md?", "  notes/SKU123.md"),
-        ('find the file called "other.md"', "  prompts/other.md"),
-        ("where is the file nowhere.txt", "  none"),
+        ("where is the file code.py", 'Files with "code.py" in their path:\n\nprompts/code.py'),
+        ("Where is sku123.md?", "\nnotes/SKU123.md"),
+        ('find the file called "other.md"', "\nprompts/other.md"),
+        ("where is the file nowhere.txt", "\nnone"),
     ],
 )
 async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
-    assert has in await driver.run(query)
+    assert has in plain(await driver.run(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "rest"),
+    [
+        ("which file is the largest?", "products.csv", 5),
+        ("Which is the biggest file here", "products.csv", 5),
+        ("what's the largest file in prompts?", "prompts/code.py", 3),
+        ("what is the smallest file in the prompts folder", "prompts/system.yaml", 3),
+        ("list the smallest files", "prompts/system.yaml", 5),
+        ("which file is the newest in prompts", "prompts/other.md", 3),
+        ("find the most recently changed file", "prompts/other.md", 5),
+        ("which file was changed last?", "prompts/other.md", 5),
+        ("the latest file please", "prompts/other.md", 5),
+        ("show me the oldest file", "products.csv", 5),
+        ("largest file in prompts/", "prompts/code.py", 3),
+        ("no, which file is the oldest?", "products.csv", 5),
+    ],
+)
+async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, first: str, rest: int) -> None:
+    times = {
+        "products.csv": 1,
+        "prompts/system.yaml": 3,
+        "prompts/code.py": 2,
+        "notes/SKU123.md": 4,
+        "prompts/other.md": 5,
+    }
+    for name, time in times.items():
+        os.utime(driver.workspace / name, (time, time))
+    text = await driver.run(query)
+    assert driver.calls == [["list_files"], []]
+    assert text.startswith(f"{first}: ")
+    assert re.findall(r"^    (\S+): \d+ lines", text, re.M)[0] == first
+    assert len(re.findall(r"^    \S+: \d+ lines", text, re.M)) == rest
+
+
+async def test_the_largest_of_no_files(driver: Driver) -> None:
+    assert await driver.run("which file is the largest in empty") == "There are no files in empty."
+
+
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("list python files", ".: 1 file named *.py, of 5 files in 4 folders\nprompts/code.py: "),
+        ("list the Python files in prompts", "prompts: 1 file named *.py"),
+        ("which python files are there?", "1 file named *.py"),
+        ("list *.md files", "2 files named *.md"),
+        ("list all *.md", "2 files named *.md"),
+        ("show me the markdown files in the notes folder", "notes: 1 file named *.md"),
+        ("find csv files", "1 file named *.csv"),
+        ("list .yaml files", "1 file named *.yaml"),
+        ("list yaml files", "1 file named *.y*ml"),
+        ("how many md files are there?", "2 files named *.md"),
+        ("list rs files", "0 files named *.rs"),
+        ("how many files are there?", "5 files in 4 folders, in the workspace."),
+        ("how many files are in prompts", "3 files, in prompts."),
+        ("how many files does this folder have?", "5 files in 4 folders"),
+        ("count the files in prompts", "3 files, in prompts."),
+        ("count the files in notes", "1 file, in notes."),
+        ("no, list files", ".: 5 files"),
+        ("actually, search for TODO", "1 matching line"),
+    ],
+)
+async def test_files_of_a_kind_are_listed_and_counted(driver: Driver, query: str, has: str) -> None:
+    assert has in plain(await driver.run(query))
+
+
+async def test_a_refusal_is_told_with_its_whole_reason(driver: Driver) -> None:
+    driver.conversation.append(user_text("run 'rm x'"))
+    reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+    refused = ToolResult(reply.calls[0].id, "The user refused this: not that\nlist it first", is_error=True)
+    driver.conversation += [reply, tool_results([refused])]
+    told = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message.text
+    assert told.endswith("- The user refused this: not that\nlist it first")
 
 
 @pytest.mark.parametrize(
@@ -195,10 +276,10 @@ async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
         ("count the lines in 'with space/my file.csv'", "2       3  with space/my file.csv"),
         ('count lines in "with space/"', "total of 1"),
         ('list files in "with space"', "with space: 1 file"),
-        ('summarise "with space"', "  with space/my file.csv: sku"),
+        ('summarise "with space"', "\nwith space/my file.csv: sku"),
         ('search for A in "with space"', "with space/my file.csv:2: A 1"),
-        ('where is the file "my file"', "  with space/my file.csv"),
-        ("summarize all.md", "  all.md: everything"),
+        ('where is the file "my file"', "\nwith space/my file.csv"),
+        ("summarize all.md", "\nall.md: everything"),
         ("count lines in files.d", "1       1  files.d/a"),
     ],
 )
@@ -206,7 +287,7 @@ async def test_names_that_look_like_something_else(driver: Driver, query: str, h
     for name, text in {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}.items():
         (driver.workspace / name).parent.mkdir(exist_ok=True)
         (driver.workspace / name).write_text(text)
-    assert has in await driver.run(query)
+    assert has in plain(await driver.run(query))
 
 
 async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> None:
@@ -223,7 +304,7 @@ async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> Non
 
 
 def piped(query: str, text: str) -> str:
-    """A query as ``chain -p QUERY --stdin`` makes it."""
+    """A query with what was piped in, as ``chain -p`` makes it."""
     return f"{query}\n\n<stdin>\n{text}\n</stdin>"
 
 
@@ -232,17 +313,17 @@ def piped(query: str, text: str) -> str:
     [
         ("count the lines", "has 4 lines and 6 words. I looked at no file."),
         ("How many words is this?", "has 4 lines and 6 words"),
-        ("search for fix", "came with the query: 2. I looked at no file.\n  fix the lid\n  FIX it"),
+        ("search for fix", "came with the query: 2. I looked at no file.\n\nfix the lid\nFIX it"),
         ('find all lines with "the lid" in this text', 'Lines with "the lid" in the text that came with the query: 1'),
         ("grep nothing", "came with the query: 0"),
-        ("Summarise what changed", "a text of 4 lines and 6 words. It begins:\n  fix the lid\n  FIX it\n  end"),
+        ("Summarise what changed", "a text of 4 lines and 6 words.\nIt begins:\n\nfix the lid\nFIX it\nend"),
         ("Summarise what changed", "not a language model"),
         ("what do you think?", "a text of 4 lines"),
         ("Analyze product data for SKU123", "a text of 4 lines"),
     ],
 )
 async def test_a_text_that_came_with_the_query_is_what_is_looked_at(driver: Driver, query: str, has: str) -> None:
-    assert has in await driver.run(piped(query, "fix the lid\n\nFIX it\nend"))
+    assert has in plain(await driver.run(piped(query, "fix the lid\n\nFIX it\nend")))
     assert driver.calls == [[]]
 
 
@@ -257,12 +338,14 @@ async def test_a_text_that_only_names_the_block_is_a_query_like_any_other(driver
     assert driver.calls == [["search_files"], []]
 
 
-@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", ""])
+@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?", "?"])
 async def test_to_anything_else_it_says_what_it_is_and_what_it_can_do(driver: Driver, query: str) -> None:
-    text = await driver.run(query or "?")
+    text = await driver.run(query)
     assert "offline_model.yaml, a file of rules" in text
     assert "not a language model" in text
     assert "summarise prompts" in text
+    assert max(map(len, text.splitlines())) < 100
+    assert len(text.splitlines()) <= 3 or query in ("help", "what can you do?")
 
 
 async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
@@ -292,8 +375,8 @@ async def test_a_file_is_summarised(driver: Driver) -> None:
 
 
 async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
-    assert await driver.run("plan: read the notes, compare; then write a report.") == (
-        "The plan:\n[ ] 1. read the notes\n[ ] 2. compare\n[ ] 3. write a report"
+    assert plain(await driver.run("plan: read the notes, compare; then write a report.")) == (
+        "The plan:\n\n[ ] 1. read the notes\n[ ] 2. compare\n[ ] 3. write a report"
     )
     assert "[ ] 4. check the licence" in await driver.run("Please add check the licence to the plan")
     assert "[ ] 5. call Ann" in await driver.run("add a task: call Ann")
@@ -301,12 +384,13 @@ async def test_the_plan_is_kept_in_plain_words(driver: Driver) -> None:
     assert "[✗] 3. write a report (no time)" in await driver.run("task 3 failed because no time")
     assert "[✗] 3. write a report (no time)" in await driver.run("What is on the plan?")
     assert "there is no task 9" in await driver.run("task 9 is done")
-    assert await driver.run("clear the plan") == "The plan:\nIt is empty."
+    assert plain(await driver.run("clear the plan")) == "The plan:\n\nIt is empty."
 
 
 # ---------------------------------------------------------------------------------------------- lines
 
 
+ANALYZE = "Analyze product data for SKU123"
 COUNT = "count the lines in prompts"
 
 
@@ -384,7 +468,7 @@ async def test_a_plan_that_does_not_take_it_does_not_stop_the_task(driver: Drive
 async def test_another_task_takes_the_place_of_the_query(driver: Driver) -> None:
     text = await driver.run(COUNT, {1: "no, read prompts/system.yaml instead"})
     assert driver.calls == [["list_files"], ["read_file"], []]
-    assert text.endswith("a: 1\nb: two words")
+    assert plain(text).endswith("a: 1\nb: two words")
 
 
 @pytest.mark.parametrize("before", ["no, ", "wait: ", "actually ", "please ", "instead, ", "stop that, "])
@@ -436,11 +520,11 @@ async def test_after_the_answer_a_question_gets_only_its_own_answer(driver: Driv
 
 async def test_a_product_is_analysed_from_its_table_and_notes(driver: Driver) -> None:
     text = await driver.run("Analyze product data for SKU123")
-    assert driver.calls == [["list_files"], ["search_files"], ["read_file", "read_file"], []]
+    assert driver.calls == [["list_files"], ["search_files"], ["plan_list", "read_file", "read_file"], []]
     assert driver.replies[0].blocks[0].text.startswith("SKU123 looks like")  # type: ignore[union-attr]
-    assert text.splitlines()[:4] == ["SKU123: Pot", "  price     34.00", "  stock        12", "  rating      3.8"]
+    assert text.splitlines()[:5] == ["SKU123: Pot", "", "- price: 34.00", "- stock: 12", "- rating: 3.8"]
     assert "- Lids do not close." in text
-    assert "2 products with 52 pieces" in text
+    assert "Products in the tables that were read: 2, pieces in stock: 52." in text
 
 
 async def test_a_todo_line_is_acknowledged_and_a_wish_to_verify_is_granted(driver: Driver) -> None:
@@ -453,16 +537,72 @@ async def test_a_todo_line_is_acknowledged_and_a_wish_to_verify_is_granted(drive
 
 
 @pytest.mark.parametrize("moment", [1, 2])
-async def test_at_other_moments_the_demonstration_goes_on_too(driver: Driver, moment: int) -> None:
-    text = await driver.run("Analyze product data for SKU123", {moment: "todo: add verify SKU data"})
+async def test_at_other_moments_the_demonstration_goes_on_and_verifies_too(driver: Driver, moment: int) -> None:
+    text = await driver.run(ANALYZE, {moment: "todo: add verify SKU data"})
     assert "(Done: task 1 added: verify SKU data)" in driver.replies[moment].text
+    assert driver.replies[3].text == "Verified. Table rows that begin with SKU123: 1 (products.csv:3)."
+    assert [t.state for t in driver.plan.tasks] == ["DONE"]
     assert "SKU123: Pot" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "moment", "says", "read"),
+    [
+        ("use the notes first", 2, "I read the notes and leave the tables: 1 file.", ["notes/SKU123.md"]),
+        ("use the notes", 1, "I do not know yet which of the files matter.", ["products.csv", "notes/SKU123.md"]),
+        ("use the notes", 3, "The notes are read", ["products.csv", "notes/SKU123.md"]),
+        ("skip the notes", 2, "I read the tables and leave the notes: 1 file.", ["products.csv"]),
+        ("skip the notes", 3, "That is read already", ["products.csv", "notes/SKU123.md"]),
+        ("only the table please", 2, "I read the tables", ["products.csv"]),
+        ("only SKU123", 2, "I look at SKU123 only", ["products.csv", "notes/SKU123.md"]),
+        ("wait", 2, "I cannot wait", ["products.csv", "notes/SKU123.md"]),
+        ("no!", 2, "I do not know what is wrong", ["products.csv", "notes/SKU123.md"]),
+        ("hello", 1, "your line has reached me", ["products.csv", "notes/SKU123.md"]),
+        ("what are you doing?", 2, "I work on", ["products.csv", "notes/SKU123.md"]),
+        ("how far are you?", 1, "I work on", ["products.csv", "notes/SKU123.md"]),
+    ],
+)
+async def test_what_one_would_say_to_the_demonstration(
+    driver: Driver, line: str, moment: int, says: str, read: list[str]
+) -> None:
+    text = await driver.run(ANALYZE, {moment: line})
+    assert says in driver.replies[moment].text
+    assert f"Read: {', '.join(read)}." in text
+    assert "SKU123: Pot" in text
+    assert ("Lids" in text) == ("notes/SKU123.md" in read)
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "read"),
+    [
+        ("!use the notes first", "I read the notes", ["notes/SKU123.md"]),
+        ("!skip the notes", "I read the tables", ["products.csv"]),
+    ],
+)
+async def test_an_urgent_line_decides_what_is_read_instead_of_what_was_skipped(
+    driver: Driver, line: str, says: str, read: list[str]
+) -> None:
+    driver.conversation.append(user_text(ANALYZE))
+    for skips in (False, False, True):
+        reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+        skipped = [ToolResult(c.id, "[Skipped: user interrupted]", is_error=True) for c in reply.calls]
+        results = skipped if skips else [await driver.call(c) for c in reply.calls]
+        driver.conversation += [reply, tool_results(results)]
+    driver.interrupt(line)
+    reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
+    assert says in reply.text
+    assert [c.input["path"] for c in reply.calls if c.name == "read_file"] == read
+
+
+@pytest.mark.parametrize("line", ["SKU122", "no, SKU122 instead", "analyze SKU122"])
+async def test_another_product_takes_the_place_of_the_first(driver: Driver, line: str) -> None:
+    assert (await driver.run(ANALYZE, {2: line})).startswith("SKU122: Cup")
 
 
 async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
     driver.plan.add("call Ann", "user")
     await driver.run(COUNT, {1: "todo: list"})
-    assert driver.replies[1].text.startswith("Noted:\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
+    assert plain(driver.replies[1].text).startswith("Noted:\n\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
 
 
 async def test_a_product_that_nobody_names(driver: Driver) -> None:

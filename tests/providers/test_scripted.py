@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -377,7 +378,7 @@ async def test_a_list_gives_rows_counts_sums_and_a_call_for_each_item() -> None:
           ${files.count} files, ${files.n.sum}, first ${files.path}
         tools: [{name: read, input: {path: '${path}', of: '${files.count|number}'}, for_each: files}]
     """)
-    rows = ["      10 a.md", "      20 b.md", "… and 1 more", "3 files, 1030.5, first a.md"]
+    rows = ["      10 a.md", "      20 b.md", "    … and 1 more", "3 files, 1030.5, first a.md"]
     assert reply.message.text == "\n".join(rows)
     assert [dict(c.input) for c in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
 
@@ -563,6 +564,43 @@ async def test_text_comes_in_pieces_at_the_pace_of_the_rule(autojump_clock: trio
     await scripted.reply(Request("s", (user_text("slow"),)), show)
     assert shown == [(5, "hm"), (10, "0123"), (15, "4567"), (20, "89")]
     assert math.isclose(trio.current_time() - start, 25)
+
+
+PACES = """
+pace: {chunk: 4}
+terminal_pace: {think_s: 3, delay_s: 1}
+rules:
+  - {when: {user: own}, text: abcdefgh, pace: {chunk: 8}}
+  - {when: {user: long}, text: abcdefghijkl, pace: {chunk: 1, delay_s: 1, most_s: 4}}
+  - {text: abcdefgh}
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_terminal", "query", "expected"),
+    [
+        (False, "x", [(0, "abcd"), (0, "efgh")]),
+        (True, "x", [(4, "abcd"), (5, "efgh")]),
+        (True, "own", [(0, "abcdefgh")]),
+        (False, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
+        (True, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
+    ],
+)
+async def test_at_a_terminal_it_thinks_and_streams_at_another_pace(
+    at_terminal: bool,
+    query: str,
+    expected: list[tuple[int, str]],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    (tmp_path / "rules.yaml").write_text(PACES)
+    shown: list[tuple[int, str]] = []
+    start = trio.current_time()
+    scripted = OneConversation(ScriptedModel.load(tmp_path / "rules.yaml", at_terminal=at_terminal))
+    await scripted.reply(
+        Request("s", (user_text(query),)), lambda piece: shown.append((round(trio.current_time() - start), piece.text))
+    )
+    assert shown == expected
 
 
 async def test_a_reply_without_delay_still_lets_others_run() -> None:

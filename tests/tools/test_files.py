@@ -198,6 +198,48 @@ async def test_a_list_of_one_file_and_of_an_empty_folder(workspace: Path) -> Non
     assert await use(workspace, list_files, path="empty/") == "empty: 0 files"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "first", "names"),
+    [
+        ("*.txt", ".: 3 files named *.txt, of 5 files in 3 folders", ["docs/a.txt", "docs/b.txt", "docs/deep/c.txt"]),
+        ("docs/?.txt", ".: 2 files named docs/?.txt, of 5 files in 3 folders", ["docs/a.txt", "docs/b.txt"]),
+        ("readme*", ".: 1 file named readme*, of 5 files in 3 folders", ["readme.md"]),
+        ("*.zip", ".: 0 files named *.zip, of 5 files in 3 folders", []),
+        ("[", ".: 0 files named [, of 5 files in 3 folders", []),
+    ],
+)
+async def test_a_pattern_chooses_files(workspace: Path, pattern: str, first: str, names: list[str]) -> None:
+    rows = (await use(workspace, list_files, pattern=pattern)).splitlines()
+    assert rows[0] == first
+    assert [row.partition(":")[0] for row in rows[1:-1]] == names
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("largest", ["readme.md", "docs/a.txt", "docs/b.txt", "docs/deep/c.txt", "data.bin"]),
+        ("smallest", ["data.bin", "docs/b.txt", "docs/deep/c.txt", "docs/a.txt", "readme.md"]),
+        ("newest", ["docs/b.txt", "docs/deep/c.txt", "data.bin", "readme.md", "docs/a.txt"]),
+        ("oldest", ["docs/a.txt", "data.bin", "readme.md", "docs/deep/c.txt", "docs/b.txt"]),
+    ],
+)
+async def test_a_list_may_begin_with_the_largest_or_the_newest(workspace: Path, order: str, names: list[str]) -> None:
+    times = {"docs/b.txt": 4, "docs/deep/c.txt": 3, "data.bin": 2, "readme.md": 2, "docs/a.txt": 1}
+    for name, time in times.items():
+        os.utime(workspace / name, (time, time))
+    (workspace / "nowhere").symlink_to("gone")
+    rows = (await use(workspace, list_files, order=order)).splitlines()
+    assert [row.partition(":")[0] for row in rows[1:-1]] == [*names, "nowhere"]
+    dated = [f"{row.rpartition(' changed ')[2]}" for row in rows[1:-2] if " changed " in row]
+    assert dated == [f"1970-01-01 00:00:0{times[name]} UTC" for name in names if order in ("newest", "oldest")]
+
+
+@pytest.mark.parametrize(("input", "says"), [({"order": "best"}, "order"), ({"pattern": ""}, "1 to 1000 characters")])
+async def test_a_list_that_cannot_be_made_says_why(workspace: Path, input: Any, says: str) -> None:
+    with pytest.raises(ToolError, match=says):
+        await use(workspace, list_files, **input)
+
+
 async def test_a_long_list_is_cut_and_says_so(workspace: Path) -> None:
     for n in range(files.MAX_ROWS + 5):
         (workspace / f"docs/n{n:04}").write_text("")

@@ -62,7 +62,9 @@ def _trimmed(text: str) -> str:
 def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     rows = [collection.row.fill(item) for item in items[: collection.limit]]
     if len(items) > collection.limit:
-        rows.append(f"… and {len(items) - collection.limit} more")
+        # In the same block of code as the rows before it.
+        block = rules.INDENTATION if rows[0].startswith(rules.INDENTATION) else ""
+        rows.append(f"{block}… and {len(items) - collection.limit} more")
     names = {name: collection.join.join(rows) or collection.empty, f"{name}.count": str(len(items))}
     for group in {key for item in items for key in item}:
         names[f"{name}.{group}"] = items[0].get(group, "")
@@ -87,7 +89,9 @@ class Answer:
     def pieces(self) -> Iterator[Delta]:
         """The pieces in which the reply is streamed; before an error only as much text as its ``after`` says."""
         left = None if self.failure is None else self.failure.after
-        for block in self.reply.message.blocks if left != 0 else ():
+        blocks = self.reply.message.blocks
+        piece = self.pace.piece(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
+        for block in blocks if left != 0 else ():
             match block:
                 case Thinking(text):
                     delta = Delta("thinking", text)
@@ -96,8 +100,8 @@ class Answer:
                     left = None if left is None else left - len(delta.text)
                 case _:
                     continue
-            for start in range(0, len(delta.text), self.pace.chunk):
-                yield Delta(delta.kind, delta.text[start : start + self.pace.chunk])
+            for start in range(0, len(delta.text), piece):
+                yield Delta(delta.kind, delta.text[start : start + piece])
 
 
 def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) -> Answer:

@@ -34,9 +34,13 @@ class ScriptedModel:
         self._script = script
 
     @classmethod
-    def load(cls, path: Path, within: Path | None = None) -> ScriptedModel:
-        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``."""
-        return cls(reader.load(path, within))
+    def load(cls, path: Path, within: Path | None = None, *, at_terminal: bool = False) -> ScriptedModel:
+        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``.
+
+        ``at_terminal``: somebody sits before it, and its replies come at the file's ``terminal_pace``.
+        """
+        script = reader.load(path, within)
+        return cls(replace(script, pace=script.terminal_pace) if at_terminal else script)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
@@ -52,6 +56,8 @@ class ScriptedModel:
         """Answer one request. Raises ``ModelError`` where a rule says so."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
         answer = dialogue.answer(request)
+        if answer.pace.think_s:
+            await trio.sleep(answer.pace.think_s)
         for piece in answer.pieces():
             await _pause(answer.pace)
             on_delta(piece)

@@ -33,7 +33,7 @@ from chain.search import BadPattern, Expressions
 if TYPE_CHECKING:
     from chain.search import Pattern
 
-_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|\d{1,3}))?(?::-([^}]*))?\})?")
+_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|indent|s|\d{1,3}))?(?::-([^}]*))?\})?")
 
 
 def load(path: Path, within: Path | None = None) -> RuleFile:
@@ -51,7 +51,7 @@ _NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
 
 
 def _read(top: yamlfile.Node) -> RuleFile:
-    keys = top.mapping(("version", "description", "name", "marks", "pace", "rules"))
+    keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
     pace = _pace(keys["pace"], Pace()) if "pace" in keys else Pace()
@@ -62,15 +62,19 @@ def _read(top: yamlfile.Node) -> RuleFile:
         rules=tuple(reader.rule(node, index) for index, node in enumerate(keys["rules"].items())),
         marks=reader.marks(keys.get("marks") or replace(top, value={}, key="marks")),
         pace=pace,
+        terminal_pace=_pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace,
         places=reader.places,
     )
 
 
 def _pace(node: yamlfile.Node, default: Pace) -> Pace:
-    keys = node.mapping(("chunk", "delay_s"))
+    keys = node.mapping(("chunk", "delay_s", "think_s", "most_s"))
+    seconds = {name: value.number() for name, value in keys.items() if name != "chunk"}
     return Pace(
         keys["chunk"].integer(minimum=1) if "chunk" in keys else default.chunk,
-        keys["delay_s"].number() if "delay_s" in keys else default.delay_s,
+        seconds.get("delay_s", default.delay_s),
+        seconds.get("think_s", default.think_s),
+        seconds.get("most_s", default.most_s),
     )
 
 

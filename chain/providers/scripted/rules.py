@@ -4,6 +4,7 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
 
     name: offline                  # shown to people; default: the file's name
     pace: {chunk: 40, delay_s: 0}  # text is streamed in pieces of this many characters, each after this many seconds
+    terminal_pace: {think_s: 1}    # the pace at a prompt instead, where somebody watches and may type meanwhile
     rules:                         # tried from the top; the first whose conditions all hold is used
       - when:                      # no condition: always
           user: REGEX              # the latest query. Alone it answers the query itself; beside result, tool, is_error,
@@ -40,13 +41,14 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
                                    # calls tools
         stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
         usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
-        pace: {delay_s: 1}         # for this rule alone
+        pace: {delay_s: 1}         # for this rule alone, at a prompt too
         error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
 ``\Z`` those of the text. Templates: ``${name}``, ``${name:-instead}`` for an empty value, ``${name|6}`` right-aligned
-in 6 columns, ``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$``
-for a dollar sign. The names are
+in 6 columns, ``${name|indent}`` with four spaces before each row, ``row${n|s}`` for "1 row" and "2 rows",
+``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$`` for a dollar
+sign. The names are
 
 - ``0``, ``1``, ... and the named groups of the conditions (the numbers are those of the first of interruption, result,
   user, tail, system that the rule has), and of the item in a ``row`` or a ``for_each``;
@@ -55,6 +57,9 @@ for a dollar sign. The names are
   ``used`` counts the tools called since the query, ``result`` is the result that matched, ``offered`` names the
   chain's tools;
 - ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
+
+A pace is also ``think_s``, the seconds before a reply begins, and ``most_s``: a reply that would take longer to stream
+comes in larger pieces.
 
 An error is raised each time, or the first ``times`` in a conversation, once ``after`` characters of text were streamed.
 With ``refuses`` it is raised only for a request that sets one of those parameters.
@@ -72,7 +77,8 @@ continue``, and where the query itself is to be answered, it means ``continue``.
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
 ``marks`` say how messages are recognised: ``interruption`` is the text before a line; ``redirect`` is a regular
-expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does);
+expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does, as
+of a query that it fits: "no, list the files" may come first);
 ``resume`` is one for messages that only ask to go on, and ``note`` one for messages to be ignored.
 """
 
@@ -81,6 +87,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from chain import yamlfile
@@ -97,6 +105,8 @@ PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
 """Characters at the beginning of a text that a rule's expressions are searched in."""
+INDENTATION = "    "
+"""Makes rows a block of code where the reply is shown as Markdown, which would join them to a paragraph."""
 NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 
 
@@ -111,7 +121,13 @@ class Slot:
     def fill(self, names: Mapping[str, str]) -> str:
         """The value as text; a name without one counts as empty."""
         value = names.get(self.name, "") or self.default
-        return value.rjust(int(self.form)) if self.form.isdecimal() else value
+        match self.form:
+            case "indent":
+                return indent(value, INDENTATION)
+            case "s":
+                return "" if value == "1" else "s"
+            case form:
+                return value.rjust(int(form)) if form.isdecimal() else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +154,21 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How text is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0
+    think_s: float = 0.0
+    most_s: float | None = None
+
+    def piece(self, length: int) -> int:
+        """Characters in a piece of a reply of that length."""
+        if not self.most_s:
+            return self.chunk
+        return max(self.chunk, ceil(length * self.delay_s / self.most_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +282,7 @@ class RuleFile:
     rules: tuple[Rule, ...]
     marks: Marks
     pace: Pace
+    terminal_pace: Pace
     places: Mapping[Pattern, yamlfile.Node]
 
 

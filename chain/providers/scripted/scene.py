@@ -136,14 +136,19 @@ class Scene:
             self._nudged = True
         elif text.startswith(mark):
             for line in text.removeprefix(mark).split(f"\n\n{mark}"):
-                redirect = self._marks.redirect and self.search(self._marks.redirect, line)
-                if redirect:
-                    self._begin((redirect.groupdict().get("query") or line).strip())
-                else:
+                query = self._task_in(line)
+                if query is None:
                     self.lines.append(line.strip())
+                else:
+                    self._begin(query.strip())
         else:
             self.lines = []
-            self._begin(text)
+            self._begin(self._task_in(text) or text)
+
+    def _task_in(self, text: str) -> str | None:
+        """The task that a text asks for, if it reads like one."""
+        redirect = self._marks.redirect and self.search(self._marks.redirect, text)
+        return (redirect.groupdict().get("query") or text) if redirect else None
 
     def _begin(self, query: str) -> None:
         self.query, self.events = query, [TaskEvent()]

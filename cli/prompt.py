@@ -1,0 +1,99 @@
+"""A prompt at a terminal: put up before the slow imports, and taken away after any ending.
+
+Imports are late for the same reason as in ``main``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from chain.errors import UserError
+from chain.exit_codes import SIGTERM_CODE
+from cli.screen import tty
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from cli.screen.protocol import Screen
+    from cli.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the terminal can show."""
+
+    color: bool
+    ascii: bool
+
+
+Serving: TypeAlias = "Callable[[Screen, Signals, Looks], Awaitable[int]]"
+
+
+def at_prompt(serving: Serving, *, history: Path | None, no_color: bool = False, ascii: bool = False) -> int:
+    """Put up a prompt, serve its user, and return the exit code.
+
+    ``serving`` is called when the prompt is on the screen: nobody waits for what it imports. ``history`` is the file of
+    what was typed, ``None`` for none. Raises the ``UserError`` that ``serving`` raises.
+    """
+    is_ascii = ascii or not tty.is_utf8(os.environ)
+    if is_ascii and not ascii:
+        sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
+    is_dumb = tty.is_dumb(os.environ)
+    looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii)
+    # From here on every exit has to restore the terminal.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit_on_signal)
+    typed = b"" if is_dumb else tty.enter_raw_mode()
+
+    import trio
+
+    from cli.signals import LEAVING, received
+
+    async def work() -> int:
+        with received(*LEAVING, signal.SIGWINCH) as signals:
+            async with _screen(history, typed, is_dumb=is_dumb, color=looks.color) as screen:
+                try:
+                    return await serving(screen, signals, looks)
+                except UserError as error:
+                    problem = error  # raised outside the nurseries, which would wrap it in a group
+        raise problem
+
+    try:
+        return trio.run(work)
+    except BaseExceptionGroup as group:
+        # A bug of ours, wrapped in a group by each nursery that it came through.
+        raise _unwrapped(group) from None
+    finally:
+        tty.restore()
+
+
+def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception inside groups of one, or the group of several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _exit_on_signal(number: int, frame: object) -> NoReturn:
+    # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
+    tty.restore()
+    os._exit(SIGTERM_CODE)
+
+
+def _screen(history: Path | None, typed: bytes, *, is_dumb: bool, color: bool) -> AbstractAsyncContextManager[Screen]:
+    """The terminal with an editor; a dumb one is a terminal of rows."""
+    if is_dumb:
+        from cli.screen.dumb import open_plain
+
+        return open_plain()
+    from cli.screen.editor import open_terminal
+
+    return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))

@@ -1,0 +1,111 @@
+"""The guide through the demonstration: what the user could type, and what became of it. Pure.
+
+It says nothing that the rows of the events already say, and speaks only between the steps of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chain import events
+from chain.events import Event
+from chain.wording import MAIN
+
+TRIES = {
+    "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
+    "question": ("how far are you?", "is answered, and the task goes on"),
+    "urgent": ("!use the notes first", "skips the tools that wait: best while it reads"),
+    "stop": ("stop", "ends it, with what it has found by then"),
+}
+"""What to type, and what it does."""
+
+_WIDEST = max(len(line) for line, _ in TRIES.values())
+
+INTRODUCTION = (
+    "A demonstration: one task on a small product table in a temporary folder, offline, done by fixed rules. It takes "
+    "about 20 seconds, and it is there to be interrupted.",
+)
+INVITATION = (
+    "While it works, type one of these and press Enter (or anything else; /help has more):",
+    *(f"  {line:{_WIDEST}}  {what}" for line, what in TRIES.values()),
+)
+READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
+AFTERWARDS = (
+    "The prompt stays. Ask about the files: list the files, search SKU122, which file is the largest? Or have another "
+    "product analysed: analyze SKU122. /quit ends.",
+)
+FAREWELL = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
+
+_EFFECTS = {
+    "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
+    "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
+    "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
+    "early": "Your line was urgent, but no tool waited that could have been skipped.",
+    "now": "What was at work was cut, and your line is read at once. The run goes on.",
+    "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
+    "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
+    "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
+}
+
+
+class Tour:
+    """Comments on the events of a demonstration, in their order."""
+
+    farewell = FAREWELL
+
+    def __init__(self) -> None:
+        self._left = dict(TRIES)
+        self._queued: dict[str, events.LineQueued] = {}
+        self._runs = 0
+        self._has_read = False
+        self._has_ended = False
+
+    def comments(self, event: Event) -> Sequence[str]:
+        """What to say after this event; mostly nothing."""
+        if event.agent != MAIN:
+            return ()
+        match event:
+            case events.Init():
+                return INTRODUCTION
+            case events.RunStarted():
+                self._runs += 1
+                return INVITATION if self._runs == 1 else ()
+            case events.ToolCall(name="read_file") if not self._has_read:
+                self._has_read = True
+                return (READING,) if "urgent" in self._left else ()
+            case events.LineQueued():
+                self._queued[event.id] = event
+            case events.UserInterruption():
+                return (self._effect(event),)
+            case events.Result():
+                return self._ending(event)
+            case _:
+                pass
+        return ()
+
+    def _effect(self, event: events.UserInterruption) -> str:
+        """What the delivery of lines did, by the strongest of them."""
+        lines = [self._queued[id] for id in event.ids if id in self._queued]
+        kinds = {line.kind for line in lines}
+        is_urgent = any(line.urgency == "urgent" for line in lines)
+        for way in ("urgent",) if is_urgent else kinds:
+            self._left.pop(way, None)
+        if event.point == "N":
+            return _EFFECTS["now"]
+        if is_urgent:
+            return _EFFECTS["urgent" if event.tools_skipped else "early"]
+        return _EFFECTS[kinds.pop() if kinds in ({"todo"}, {"question"}) else "other"]
+
+    def _ending(self, event: events.Result) -> Sequence[str]:
+        rows: list[str] = []
+        if event.status.startswith("cancelled"):
+            self._left.pop("stop", None)
+            rows.append(_EFFECTS["stop"])
+        elif event.status == "interrupted":
+            rows.append(_EFFECTS["interrupted"])
+        if not self._has_ended:
+            self._has_ended = True
+            rows += AFTERWARDS
+            if self._left:
+                rows.append(f"Not tried yet: {', '.join(line for line, _ in self._left.values())}")
+        return rows

@@ -1,0 +1,93 @@
+"""What the guide through the demonstration says, and when it says nothing."""
+
+from typing import Any
+
+import pytest
+
+from chain import events
+from chain.events import Event
+from cli.show.tour import AFTERWARDS, INTRODUCTION, INVITATION, READING, TRIES, Tour
+
+INIT = events.Init(session="s", version="1", model="offline", workspace="/w")
+RUN = events.RunStarted(id="L1", query="analyze")
+READ = events.ToolCall(id="t1", name="read_file", input={})
+DONE = events.Result(status="done", result="5")
+
+
+def queued(id: str, kind: str = "redirect", urgency: str = "next") -> events.LineQueued:
+    return events.LineQueued(
+        id=id, text="x", kind=kind, urgency=urgency, target_agent="main", waiting=1, origin="prompt"
+    )
+
+
+def delivered(*ids: str, point: Any = "D", skipped: tuple[str, ...] = ()) -> events.UserInterruption:
+    return events.UserInterruption(
+        ids=ids,
+        message="x",
+        point=point,
+        prompt_source="default",
+        target_agent="main",
+        parent_id="root",
+        waited_s=1.0,
+        remaining=3,
+        tools_skipped=skipped,
+    )
+
+
+def said(*happened: Event) -> list[str]:
+    tour = Tour()
+    return [text for event in happened for text in tour.comments(event)]
+
+
+def test_it_introduces_itself_once() -> None:
+    assert said(INIT, RUN, DONE, RUN)[: len(INTRODUCTION) + len(INVITATION)] == [*INTRODUCTION, *INVITATION]
+    assert said(INIT, RUN, RUN).count(INVITATION[0]) == 1
+    assert all(any(line in row for row in INVITATION) for line, _ in TRIES.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "how", "says"),
+    [
+        ({"kind": "todo"}, {}, "put on the plan"),
+        ({"kind": "question"}, {}, "Your question"),
+        ({}, {}, "Nothing was cut"),
+        ({"kind": "guidance"}, {}, "Nothing was cut"),
+        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "did not start"),
+        ({"urgency": "urgent"}, {}, "no tool waited"),
+        ({"kind": "todo", "urgency": "urgent"}, {}, "no tool waited"),
+        ({"urgency": "now"}, {"point": "N"}, "was cut"),
+    ],
+)
+def test_it_says_what_a_line_did(line: dict[str, str], how: dict[str, Any], says: str) -> None:
+    (effect,) = said(queued("L2", **line), delivered("L2", **how))
+    assert says in effect
+
+
+def test_lines_that_come_together_are_one_remark() -> None:
+    (effect,) = said(queued("L2", kind="todo"), queued("L3"), delivered("L2", "L3"))
+    assert "Nothing was cut" in effect
+
+
+def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:
+    assert said(READ, READ) == [READING]
+    assert READING not in said(queued("L2", urgency="urgent"), delivered("L2"), READ)
+
+
+def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
+    assert said(queued("L2", kind="todo"), delivered("L2"), DONE, DONE)[1:] == [
+        *AFTERWARDS,
+        "Not tried yet: how far are you?, !use the notes first, stop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [("cancelled_with_partial", "Stopped."), ("cancelled", "Stopped."), ("interrupted", "was cut")]
+)
+def test_it_says_how_a_run_was_ended(status: Any, says: str) -> None:
+    first, *rest = said(events.Result(status=status, result=""))
+    assert says in first
+    assert ("stop" in rest[-1]) == (status == "interrupted")
+
+
+def test_what_other_agents_do_is_not_its_business() -> None:
+    assert said(events.Result(agent="child-1", status="done", result="")) == []

@@ -1,0 +1,29 @@
+"""The demonstration at a prompt, by the rules in a file; its tools wait at a gate of their own each, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+
+from cli.subcommands.demo import at_terminal
+
+_calls = itertools.count(1)
+
+
+async def at_a_gate() -> None:
+    """Wait until somebody writes into the pipe that has the number of this call."""
+    path = Path(os.environ["GATES"]) / f"tool-{next(_calls)}"
+    with suppress(FileExistsError):
+        os.mkfifo(path)
+    await trio.to_thread.run_sync(path.read_text, abandon_on_cancel=True)
+
+
+if __name__ == "__main__":
+    waits = "--no-gates" not in sys.argv
+    pause = at_a_gate if waits else trio.lowlevel.checkpoint
+    sys.exit(at_terminal(pause=pause, rules=Path(sys.argv[1]), ascii="--ascii" in sys.argv))

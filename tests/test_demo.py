@@ -1,0 +1,207 @@
+"""The demonstration at a prompt, as somebody sits before it who was told to try things."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.house import ROOT
+from support.program import environ
+from support.screen import Screen
+from support.terminal import CTRL_C, CTRL_D, ESC, idle, send
+
+from chain.errors import UserError
+from cli.show.events import Renderer
+from cli.subcommands.demo import by_itself
+
+Start = Callable[..., Screen]
+
+LAST = "/quit ends."
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the demonstration without the model's pauses; what it makes for a time is in the folder ``tmp``."""
+    for name in ("home", "tmp", "work"):
+        (tmp_path / name).mkdir()
+    rules = tmp_path / "rules.yaml"
+    shipped = (ROOT / "prompts/offline_model.yaml").read_text(encoding="utf-8")
+    rules.write_text(re.sub(r"^(pace|terminal_pace): .*\n", "", shipped, flags=re.M), encoding="utf-8")
+    with ExitStack() as stack:
+
+        def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
+            argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
+            more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
+            return stack.enter_context(
+                Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)
+            )
+
+        yield begin
+
+
+def made(screen: Screen) -> list[Path]:
+    """The folders of demonstrations that there are."""
+    return list((screen.home.parent / "tmp").iterdir())
+
+
+def gone(screen: Screen) -> None:
+    """Nothing is left of the demonstration: no folder, nothing in the user's own, the terminal as it was."""
+    assert made(screen) == []
+    assert [path.name for path in screen.home.rglob("*") if path.is_file()] == []
+    assert not (screen.home / "state").exists()
+    assert screen.left_behind == []
+
+
+def in_tool(screen: Screen, call: str) -> Screen:
+    return screen.until(lambda s: f"→ {call}" in s.everything)
+
+
+def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
+    screen = start()
+    in_tool(screen, "list_files").until("todo: add verify the SKU data  ")
+    assert len(made(screen)) == 1
+
+    send(screen, "todo: add verify the SKU data").until("📤 Interrupting: todo: add verify")
+    screen.open_gate("tool-1")
+    screen.until("[🔔 INTERRUPTION at iteration 1]").until("[ ] 1. verify the SKU data")
+    screen.until("│ The task was put on the plan")
+
+    in_tool(screen, "search_files")
+    send(screen, "how far are you?").until("📤 Interrupting: how far are you?")
+    screen.open_gate("tool-2")
+    screen.until("[🔔 INTERRUPTION at iteration 2]").until("│ Your question waited").until("I work on")
+
+    in_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
+    send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
+    screen.open_gate("tool-3")
+    screen.until("Skipped: read_file, read_file, read_file").until("│ The tool that ran has finished")
+    screen.until("I read the notes")
+    screen.open_gate("tool-4")
+    screen.open_gate("tool-5")
+    screen.until("[✓] 1. verify the SKU data").until("Travel kettle").until("✓ done")
+    screen.until(LAST).until("│ Not tried yet: stop")
+    idle(screen)
+
+    send(screen, "analyze SKU122")
+    in_tool(screen, "list_files").until(lambda s: s.everything.count("→ list_files(") == 2)
+    send(screen, "stop").until("⏹ Stopping")
+    screen.open_gate("tool-6")
+    screen.until("• list_files: .: 5 files").until("⏹ cancelled").until("│ Stopped.")
+    assert screen.everything.count(LAST) == 1
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    gone(screen)
+
+
+def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start) -> None:
+    screen = start("--no-gates")
+
+    screen.until("Travel kettle").until("✓ done").until(LAST).until("Not tried yet: todo: add verify")
+    for line, answer in {
+        "list the files": "notes/SKU123.md",
+        "search SKU124": "products.csv:5: SKU124,Camp stove",
+        "which file is the largest?": "products.csv: 5 lines, 9 words, 157 bytes.",
+        "analyze SKU122": "Steel bottle",
+    }.items():
+        send(idle(screen), line).until(answer)
+    idle(screen)
+    assert screen.everything.count(LAST) == 1
+    screen.type(CTRL_D)
+    assert screen.wait() == 0
+    gone(screen)
+
+
+@pytest.mark.parametrize(
+    ("keys", "number", "code"),
+    [(CTRL_D, None, 0), (CTRL_C + CTRL_C, None, 130), ("", signal.SIGTERM, 143), ("", signal.SIGHUP, 143)],
+)
+def test_however_it_is_left_its_folder_is_removed(
+    start: Start, keys: str, number: signal.Signals | None, code: int
+) -> None:
+    screen = in_tool(start(), "list_files")
+
+    screen.type(keys)
+    if number is not None:
+        screen.kill(number)
+
+    assert screen.wait() == code
+    gone(screen)
+
+
+def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
+    screen = in_tool(start(), "list_files")
+
+    screen.hang_up()
+
+    assert screen.wait(reads=False) == 143
+    assert made(screen) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
+    argv = [sys.executable, "-m", "cli", "demo"]
+    with subprocess.Popen(
+        argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as demo:
+        assert demo.stdout is not None
+        while demo.stdout.readline().strip() != b"[1/20]":
+            assert list(tmp_path.glob("chain-demo-*"))
+        demo.send_signal(number)
+        demo.stdout.read()
+        assert demo.wait() in (0, 130, 143)
+    assert not list(tmp_path.glob("chain-demo-*"))
+
+
+def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(UserError, match="set TMPDIR"):
+        by_itself(Renderer(color=False, ascii=True))
+
+
+def test_the_users_own_configuration_does_not_matter(start: Start, tmp_path: Path) -> None:
+    for path in (tmp_path / "work/config.yaml", tmp_path / "named.yaml"):
+        path.write_text("chains: {default: {model: nowhere}}\n")
+
+    screen = start("--no-gates", env={"CHAIN_CONFIG": str(tmp_path / "named.yaml"), "CHAIN_MODEL": "nowhere"})
+
+    screen.until("✓ done").until(LAST)
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    assert made(screen) == []
+
+
+def test_the_command_puts_up_a_prompt_that_can_be_left_at_once(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    with Screen([sys.executable, "-m", "cli", "demo"], home=tmp_path, env={"TMPDIR": str(tmp_path / "tmp")}) as screen:
+        screen.until("A demonstration").until("todo: add verify the SKU data  ").until("→ list_files")
+        send(screen, "/quit")
+        assert screen.wait() == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_interrupted_demonstration_says_what_happened(start: Start) -> None:
+    screen = in_tool(start(), "list_files")
+    screen.type(ESC)
+    screen.until("│ The work in hand was cut.")
+    send(idle(screen), "/quit")
+    assert screen.wait() == 0
+    gone(screen)
+
+
+def test_a_dumb_terminal_and_one_without_unicode_have_it_too(start: Start) -> None:
+    for args, env in (((), {"TERM": "dumb"}), (("--ascii",), {})):
+        screen = start("--no-gates", *args, env=env)
+        screen.until("Travel kettle").until(LAST)
+        assert ("│" in screen.everything) == (not args)
+        screen.type("/quit\r")
+        assert screen.wait() == 0
+        assert made(screen) == []

@@ -1,0 +1,41 @@
+"""An end at once: what is done all the same, and by whom it is asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import signal, sys, time
+from pathlib import Path
+from cli.ending import even_at_once, exit_at_once, let_signals_end
+
+def fails():
+    raise OSError("no")
+
+how, file = sys.argv[1:]
+with even_at_once(fails), even_at_once(Path(file).unlink):
+    Path(file).touch()
+    if how == "call":
+        exit_at_once(7)
+    if how in ("SIGTERM", "SIGINT"):
+        let_signals_end(signal.SIGTERM, signal.SIGINT)
+        signal.raise_signal(getattr(signal, how))
+    Path(file).unlink()
+Path(file).touch()
+if how == "after":
+    exit_at_once(7)
+let_signals_end(signal.SIGTERM)
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "is_left"),
+    [("call", 7, False), ("SIGTERM", 143, False), ("SIGINT", 130, False), ("after", 7, True), ("default", -15, True)],
+)
+def test_what_must_be_done_is_done_and_then_no_more(how: str, code: int, is_left: bool, tmp_path: Path) -> None:
+    file = tmp_path / "made"
+    done = subprocess.run([sys.executable, "-c", CODE, how, str(file)], check=False, capture_output=True, text=True)
+    assert (done.returncode, file.exists()) == (code, is_left), done.stderr
