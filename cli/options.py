@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
@@ -21,11 +22,11 @@ Usage:
 {textwrap.indent(USAGE, "  ")}
 
 Commands:
-  check                   check the configuration; shows where each value is from
+  check                   check the configuration, and show what is in it
   demo                    see what an interruption does; needs no key
   explain LINE            what the chain would make of a line
   help [TOPIC]            the reference
-  init [DIR]              write config.yaml and prompts/ into a folder, to change
+  init [DIR]              write config.yaml and prompts/, to change them
 
 One run, without a prompt:
   -p, --print             run the query and end: the answer goes to standard
@@ -35,8 +36,8 @@ One run, without a prompt:
                           while read -r f; do chain -p "$f" --no-stdin; done
   --stdin                 wait for what is piped in, however long it takes; else
                           the run begins without it if nothing comes for 3 s
-  --output-format FORMAT  text: the answer (the default); json: the result as one
-                          object; stream-json: each event as an object on a line
+  --output-format FORMAT  text: the answer (the default); json: the result as an
+                          object; stream-json: each event as an object on a row
   --input-format FORMAT   text (the default) or stream-json: lines as objects
 
 Lines that are typed for you:
@@ -50,7 +51,7 @@ What it works with:
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
   --max-iterations N      the most model calls in a run
-  --config FILE           the configuration; by default ./config.yaml or your own
+  --config FILE           the configuration, instead of ./config.yaml
   --chain NAME            a chain of the configuration
 
 What it shows:
@@ -82,6 +83,10 @@ _ELSEWHERE = {
 """Names that other programs have for an option, where the nearest by its letters would be a wrong one."""
 
 
+_JOINED = re.compile("-p(?![pvh]*$)")
+"""The option ``-p`` with its query joined to it, which other programs take."""
+
+
 class Information(Exception):
     """The user asked for a text instead of a run: the help or the version."""
 
@@ -89,6 +94,9 @@ class Information(Exception):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The flags and words of a command line. Raises ``UserError``, and ``Information`` for ``--help`` and the like."""
     parser, actions = _parser()
+    if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
+        # argparse would say something of the options that the letters of the query are.
+        raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
     try:
         args, left = parser.parse_known_args(argv)
     except argparse.ArgumentError as error:
