@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
@@ -17,9 +16,11 @@ chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
 chain COMMAND    check, demo, explain LINE, help [TOPIC] or init [DIR]"""
 
+_INDENTED = USAGE.replace("\n", "\n  ")
+
 HELP = f"""\
 Usage:
-{textwrap.indent(USAGE, "  ")}
+  {_INDENTED}
 
 Commands:
   check                   check the configuration, and show what is in it

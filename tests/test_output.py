@@ -30,6 +30,8 @@ rules:
   - {when: {user: ^long}, text: "%s", pace: {chunk: 50}}
   - {when: {user: ^refuse}, text: Oh., stop_reason: refusal}
   - {when: {user: ^fail}, error: {message: the service is gone}}
+  - {when: {user: ^slow, step: 1}, tools: [{name: look, input: {}}]}
+  - {when: {user: ^slow, tool: look}, text: Bit by bit by bit., pace: {chunk: 7}}
   - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: look, input: {}}]}
   - {when: {user: ^evil, step: 1}, text: "a\\e[31mb", tools: [{name: evil, input: {}}]}
   - {when: {user: ^evil, tool: evil}, text: "one\\x9b2Jtwo\\e]0;title\\athree\\x7f\\e[2J"}
@@ -182,6 +184,20 @@ async def test_where_the_reply_is_shown_as_it_streams_it_is_not_written_again(tm
 
         assert stage.stdout == ""
         assert stage.stderr.count("The answer.") == 1
+
+
+@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
+async def test_the_text_that_a_stop_cut_comes_once_with_what_was_found(tmp_path: Path, make: type[Renderer]) -> None:
+    with (tmp_path / "both").open("wb") as both:
+        async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
+            stage.session.chain.listen(lambda e: e.type == "text_delta" and stage.session.chain.submit("stop"))
+            await stage.run("slow task")
+            await stage.output.finish(0)
+
+            assert stage.statuses == ["cancelled_during_synthesis"]
+    told = (tmp_path / "both").read_text()
+    assert told.count("Bit by") == 1
+    assert told.index("Bit by") < told.index("look: seen") < told.index("⏹ cancelled")
 
 
 async def test_an_interrupted_run_has_no_answer(tmp_path: Path) -> None:

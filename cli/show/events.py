@@ -200,7 +200,10 @@ class Renderer:
         match event:
             case events.Result():
                 held = self._held.pop(event.agent)
-                return [] if held.strip() == event.result.strip() else _rows_of(held)
+                answer, text = event.result.strip(), held.strip()
+                # The answer of a stopped run is the text that the stop cut, and after it what was found.
+                has_it = answer.startswith(text) if event.status.startswith("cancelled") else answer == text
+                return [] if has_it else _rows_of(held)
             case events.IterationStarted() | events.RunStarted() | events.UserInterruption() | events.ToolCall():
                 return _rows_of(self._held.pop(event.agent))
             case _:
