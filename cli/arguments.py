@@ -38,14 +38,14 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
         return "", _query_of(words, may_be_command=not args.print)
     name, *beside = words
     wanted = COMMANDS[name]
-    if name == "help":
-        beside = [" ".join(beside)] if beside else []  # a topic may have several words
+    if name in ("explain", "help") and beside:
+        return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
+    if name == "explain":
+        raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
     if not wanted and beside:
         raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
     if len(beside) > 1:
         raise UserError(f"chain {name} has one argument, {wanted.strip('[]')}; put several words in quotes")
-    if wanted.isalpha() and not beside:
-        raise UserError(f"chain {name} needs an argument: chain {name} {wanted}")
     return name, beside[0] if beside else None
 
 

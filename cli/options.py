@@ -26,7 +26,7 @@ Commands:
   check                   check the configuration, and show what is in it
   demo                    see what an interruption does; needs no key
   explain LINE            what the chain would make of a line
-  help [TOPIC]            the reference
+  help [TOPIC]            the reference: lines, keys, moments, tools and more
   init [DIR]              write config.yaml and prompts/, to change them
 
 One run, without a prompt:
@@ -52,7 +52,8 @@ What it works with:
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
   --max-iterations N      the most model calls in a run
-  --config FILE           the configuration, instead of ./config.yaml
+  --config FILE           the configuration; chain help configuration says which
+                          it is by default
   --chain NAME            a chain of the configuration
 
 What it shows:

@@ -32,6 +32,7 @@ def mistake(*argv: str) -> str:
         (["check"], "check", None),
         (["init", "here"], "init", "here"),
         (["explain", "todo: add x"], "explain", "todo: add x"),
+        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", "todo: add x"),
         (["help"], "help", None),
         (["help", "exit", "codes"], "help", "exit codes"),
         (["-p", "check"], "", "check"),
@@ -55,8 +56,7 @@ def test_words(argv: list[str], command: str, word: str | None) -> None:
         (["hello", "--model", "offline", "world"], ["2 words"]),
         (["check", "this"], ["chain check has no arguments"]),
         (["init", "a", "b"], ["chain init has one argument"]),
-        (["explain"], ["chain explain LINE"]),
-        (["explain", "todo:", "add"], ["chain explain has one argument", "quotes"]),
+        (["explain"], ["chain explain needs a line"]),
     ],
 )
 def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> None:
