@@ -5,62 +5,65 @@ Imports are late for the same reason as in ``main``.
 
 from __future__ import annotations
 
-import argparse
+import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
-from chain.version import VERSION
+from cli.nearest import nearest_command
+from cli.options import USAGE as USAGE
+from cli.options import Information as Information
+from cli.options import parse as parse
 
 if TYPE_CHECKING:
+    import argparse
+
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
-COMMANDS = ("check", "init", "demo", "explain", "help")
-
-USAGE = """\
-chain [QUERY]                     a prompt; without a terminal, lines on standard input are interruptions
-chain -p QUERY                    one run; standard input is read only as stream-json
-chain < lines                     the first line starts the run
-chain check | init [DIR] | demo   check the configuration, write one, see a demonstration
-chain explain LINE                what a line would be while a run is active
-chain help [TOPIC]                the reference"""
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The flags and words of a command line. Raises ``UserError``; ``--help`` and ``--version`` exit."""
-    return _parser().parse_intermixed_args(argv)  # words may follow flags: chain explain --chain NAME LINE
+COMMANDS = {"check": "", "demo": "", "explain": "LINE", "help": "[TOPIC]", "init": "[DIR]"}
+"""The subcommands, each with the word that it needs or, in brackets, may have."""
 
 
 def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
-    """The subcommand, empty where there is none, and the one word beside it: a query, or the folder of ``init``.
+    """The subcommand, empty where there is none, and the one word beside it: a query, or what the subcommand is about.
 
-    Raises ``UserError`` for more words than that.
+    Raises ``UserError`` for more words than that, and for a word that is probably a mistyped subcommand.
     """
-    name, words = (args.words[0], args.words[1:]) if args.words[:1] in [[c] for c in COMMANDS] else ("", args.words)
-    if args.print:
-        name, words = "", args.words
-    if name == "explain" and not words:
+    words: list[str] = args.words
+    if args.print or not words or words[0] not in COMMANDS:
+        return "", _query_of(words, may_be_command=not args.print)
+    name, *beside = words
+    wanted = COMMANDS[name]
+    if name in ("explain", "help") and beside:
+        return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
+    if name == "explain":
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
-    if name in ("explain", "help"):
-        return name, " ".join(words) if words else None  # the quotes are easily forgotten, and nothing depends on them
-    if name == "init" and len(words) > 1:
-        raise UserError("chain init has one argument, the folder")
-    if name in ("check", "demo") and words:
+    if not wanted and beside:
         raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
+    if len(beside) > 1:
+        raise UserError(f"chain {name} has one argument, {wanted.strip('[]')}; put several words in quotes")
+    return name, beside[0] if beside else None
+
+
+def _query_of(words: list[str], *, may_be_command: bool) -> str | None:
+    near = nearest_command(words[0], COMMANDS) if words and may_be_command else None
     if len(words) > 1:
-        raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes")
-    return name, words[0] if words else None
+        hint = f", or did you mean chain {near}?" if near else ""
+        raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")
+    if near:
+        word = words[0]
+        raise UserError(f"there is no command {word}: did you mean chain {near}? To run it as a query: chain -p {word}")
+    return words[0] if words else None
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
     """Whether input and output are terminals and no flag asks for a run without a prompt."""
     is_text = args.output_format == args.input_format == "text"
-    return os.isatty(0) and os.isatty(1) and is_text and not args.print and not args.stdin
+    return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
 def read_settings(args: argparse.Namespace) -> Settings:
@@ -84,30 +87,45 @@ def check_query(query: str) -> None:
 
 
 def read_job(args: argparse.Namespace, query: str | None) -> Job:
-    """What a headless process is asked to do; with ``--stdin`` this reads standard input. Raises ``UserError``."""
+    """What a headless process is asked to do. Raises ``UserError``."""
     from cli.headless import Job
 
     is_live = args.input_format == "stream-json"
-    if args.print and query is None:
-        raise UserError("-p needs a query, for example: chain -p 'List the files'")
     if query is not None:
         check_query(query)
-    notes = []
-    if args.stdin:
-        if is_live or query is None:
-            raise UserError("--stdin needs a query and --input-format text: it appends what stdin holds to the query")
-        held, is_replaced = _all_of_stdin()
-        if is_replaced:
-            notes.append("standard input is not UTF-8; its invalid bytes were replaced")
-        query = f"{query}\n\n<stdin>\n{held}\n</stdin>"
-        check_query(query)
+    within = _piped_within(args, query)
+    if args.print and query is None and within is None and not is_live:
+        raise UserError("-p needs a query, for example: chain -p 'List the files'")
     scheduled = tuple(read_scheduled(args))
-    if os.isatty(0) and not args.print and not args.stdin:
+    leaves_stdin = args.no_stdin or args.stdin or (args.print and not is_live)
+    notes = []
+    if os.isatty(0) and not leaves_stdin:
         notes.append("lines typed here are not read, because the output is not a terminal; use --say or --script")
-    reads_stdin = not (args.print and not is_live) and not args.stdin and not os.isatty(0)
-    if query is None and not reads_stdin and not scheduled:
+    reads_stdin = not leaves_stdin and not os.isatty(0)
+    if query is None and within is None and not reads_stdin and not scheduled:
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, tuple(notes))
+    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, tuple(notes), within)
+
+
+def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
+    """How long to wait for piped input that goes with the query, in seconds; ``None`` if it is not read."""
+    from cli.input.piped import FIRST_BYTE_S, is_piped
+
+    if args.stdin and args.no_stdin:
+        raise UserError("--stdin and --no-stdin contradict each other; leave one out")
+    if args.input_format == "stream-json":
+        if args.stdin or args.no_stdin:
+            name = "--stdin" if args.stdin else "--no-stdin"
+            raise UserError(f"{name} needs --input-format text: stream-json is what standard input holds")
+        return None
+    if args.stdin and query is None and not args.print:
+        raise UserError("--stdin needs a query: it appends what standard input holds to the query")
+    if args.stdin:
+        return math.inf
+    if not args.print or args.no_stdin or not is_piped(0):
+        return None
+    # Without a query there is nothing to begin with before it comes.
+    return FIRST_BYTE_S if query is not None else math.inf
 
 
 def read_scheduled(args: argparse.Namespace) -> list[ScheduledLine]:
@@ -131,55 +149,3 @@ def read_scheduled(args: argparse.Namespace) -> list[ScheduledLine]:
             raise UserError("--say needs a line, for example: --say '@iteration 2 todo: add check the licence'")
         scheduled.append(parse_moment(text, strict=True))
     return scheduled
-
-
-def _all_of_stdin() -> tuple[str, bool]:
-    """The text on standard input, and whether invalid bytes in it were replaced."""
-    from cli.input.stdin import TEXT_BYTES
-
-    try:
-        with os.fdopen(0, "rb", closefd=False) as stdin:
-            raw = stdin.read(TEXT_BYTES)
-    except OSError as error:
-        raise UserError(f"standard input cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_LINE * 4:
-        raise UserError(f"standard input holds more than the {MAX_LINE:,} characters that a query may have")
-    try:
-        return raw.decode("utf-8-sig").rstrip("\n"), False
-    except UnicodeDecodeError:
-        return raw.decode(errors="replace").rstrip("\n"), True
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see chain --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="chain", usage=USAGE, add_help=True, allow_abbrev=False)
-    add = parser.add_argument
-    add("words", nargs="*", metavar="QUERY", help="what the chain is to do, or check, init, demo, explain, help")
-    add("-p", "--print", action="store_true", help="one run; standard input is read only as stream-json")
-    add("--stdin", action="store_true", help="append what standard input holds to the query")
-    add("--say", action="append", default=[], metavar="LINE", help="a line at a moment: '@iteration 2 todo: add x'")
-    add("--script", metavar="FILE", help="a file of such lines, one per line")
-    formats = "text: the answers; json: the last result as one object; stream-json: every event as a line"
-    add("--output-format", choices=["text", "json", "stream-json"], default="text", help=formats)
-    add("--input-format", choices=["text", "stream-json"], default="text", help="what standard input holds")
-    add("--config", metavar="FILE", help="the configuration; chain help configuration says where it is searched for")
-    add("--model", metavar="NAME", help="a model of the configuration")
-    add("--chain", metavar="NAME", help="a chain of the configuration")
-    add("--workspace", metavar="DIR", help="the folder that the tools work in; default: here")
-    add(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="TOOL[,TOOL]",
-        help="calls that need no approval: edit_file, shell(git status*)",
-    )
-    add("--max-iterations", metavar="N", help="the most model calls in a run")
-    add("--no-color", action="store_true", help="no colours; they are used on terminals only")
-    add("--ascii", action="store_true", help="ASCII characters only")
-    add("-v", "--verbose", action="store_true", help="show the traceback of an error")
-    add("--version", action="version", version=f"chain {VERSION}")
-    return parser

@@ -13,11 +13,13 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
+from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines.parse import MAX_LINE, Urgency
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
-from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.input.piped import NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
+from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
 from cli.show.events import Renderer
@@ -45,7 +47,8 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 class Job:
     """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
 
-    ``notes`` are shown to the user first.
+    ``notes`` are shown to the user first. With ``piped_within`` all of standard input goes with the query, or is the
+    query where there is none, if its first byte comes within so many seconds.
     """
 
     query: str | None = None
@@ -54,26 +57,28 @@ class Job:
     output: Format = "text"
     input: Literal["text", "stream-json"] = "text"
     notes: tuple[str, ...] = ()
+    piped_within: float | None = None
 
 
 async def run(chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
     """Do the job and return the exit code."""
-    lines = Lines(stdin, JSON_BYTES if job.input == "stream-json" else TEXT_BYTES)
     output = Output(chain, job.output, renderer, stdout=stdout, stderr=stderr)
-    return await _Headless(chain, job, lines, output).run()
+    return await _Headless(chain, job, stdin, output).run()
 
 
 class _Headless:
-    def __init__(self, chain: Chain, job: Job, stdin: Lines, output: Output) -> None:
+    def __init__(self, chain: Chain, job: Job, fd: int, output: Output) -> None:
         self._chain = chain
         self._job = job
-        self._stdin = stdin
+        self._fd = fd
+        self._stdin = Lines(fd, JSON_BYTES if job.input == "stream-json" else TEXT_BYTES)
         self._output = output
         self._sender = Sender(chain, self._on_answer)
         self._leaving = trio.CancelScope()
         self._finishing = trio.CancelScope()
         self._signal: int | None = None
         self._was_answered = False
+        self._has_begun = False
         self._problem = NO_QUERY
 
     async def run(self) -> int:
@@ -90,6 +95,9 @@ class _Headless:
                 line = self._parse(raw)
                 if isinstance(line, Outgoing):
                     self._sender.report_unsent(line, UNREAD)
+            if not self._has_begun and self._signal is not None:
+                for each in self._job.scheduled:
+                    self._sender.report_unsent(_outgoing(each), NO_MOMENT)
             self._sender.discard(NO_ROOM)
             problem = "" if self._was_answered or self._signal is not None else self._problem
             with self._finishing:
@@ -111,15 +119,39 @@ class _Headless:
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._sender.run)
-            if self._job.query is not None:
-                self._record(self._chain.start(self._job.query))
-            if self._job.query is None or self._chain.is_running:
+            is_asked = self._job.query is not None or self._job.piped_within is not None
+            if is_asked and (query := await self._query()) is not None:
+                self._record(self._chain.start(query))
+            if not is_asked or self._chain.is_running:
+                self._has_begun = True
                 for line in self._job.scheduled:
-                    self._sender.schedule(Outgoing(line.moment, line.text, line.written))
+                    self._sender.schedule(_outgoing(line))
                 if self._job.reads_stdin:
                     await self._read()
                 await self._settle()
             nursery.cancel_scope.cancel()
+
+    async def _query(self) -> str | None:
+        """The query with what is piped in; ``None`` if that cannot be used."""
+        query, within = self._job.query, self._job.piped_within
+        if within is None:
+            return query
+        async with trio.open_nursery() as nursery:
+            # The model's client is loaded meanwhile.
+            nursery.start_soon(self._chain.prepare)
+            try:
+                piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
+                query = with_piped(query, piped) if piped is not None else query
+            except UserError as error:
+                self._problem = str(error)
+                query = None
+            else:
+                if piped is None:
+                    self._notify(WITHOUT)
+                elif piped.replaced:
+                    self._notify(NOT_UTF_8)
+            nursery.cancel_scope.cancel()
+        return query
 
     async def _settle(self) -> None:
         """Wait until nothing is left to do: no run, no held line, no line that the last result brought."""
@@ -237,6 +269,10 @@ class _Malformed:
     text: str
     id: str
     why: str
+
+
+def _outgoing(line: ScheduledLine) -> Outgoing:
+    return Outgoing(line.moment, line.text, line.written)
 
 
 def _object(text: str) -> Mapping[str, Any]:

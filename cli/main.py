@@ -58,6 +58,8 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     verbose = "-v" in argv or "--verbose" in argv
     try:
         return _run(arguments.parse(argv), tuple(tools))
+    except arguments.Information as asked:
+        return _show(str(asked).splitlines())
     except UserError as error:
         if verbose:
             _write(2, traceback.format_exc())
@@ -119,12 +121,13 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     require_trust(settings)
     state = state_folder(os.environ)
     traces = _traces(state, by_default=False)
+    streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
         async with open_chain(
             settings, workspace=Path(args.workspace or "."), state=state, tools=tools, traces=traces
         ) as chain:
-            return await headless.run(chain, job, _renderer(args))
+            return await headless.run(chain, job, _renderer(args, streams=streams))
 
     return trio.run(work)
 
@@ -179,8 +182,10 @@ def _traces(state: Path, *, by_default: bool) -> Path | None:
     return state / "traces" if is_on else None
 
 
-def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
+def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
+    """The renderer for a descriptor; with ``streams`` it shows the answers too, as they come."""
     from cli.show.events import Renderer
+    from cli.show.live import StreamingRenderer
 
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
@@ -188,7 +193,8 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2) -> Renderer:
     width = 100
     if is_tty:
         width = os.get_terminal_size(fd).columns or width
-    return Renderer(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
+    make = StreamingRenderer if streams else Renderer
+    return make(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
 
 
 def _show(rows: Iterable[str]) -> int:

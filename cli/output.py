@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -109,12 +109,23 @@ class Output:
             assert isinstance(event, events.Notice)
             yield self._stdout, f"{clean(event.message)}\n"
             return
-        for row in self._renderer.lines(event):
-            yield self._stderr, f"{row}\n"
-        if isinstance(event, events.Result) and self._format == "text" and event.status != "error":
-            text = clean(event.result).strip()
-            if text:
-                yield self._stdout, f"{text}\n"
+        if isinstance(event, events.Result) and self._format == "text":
+            yield from self._ending(event)
+        else:
+            yield from self._progress(self._renderer.lines(event))
+
+    def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
+        """The answer, between what is left to show of the run and its closing row."""
+        before, after = self._renderer.ending(event)
+        yield from self._progress(before)
+        text = clean(event.result).strip()
+        if text and event.status != "error" and not self._renderer.shows_answers:
+            # Whoever reads standard output wants an answer, and an interrupted run has none.
+            yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"
+        yield from self._progress(after)
+
+    def _progress(self, rows: Iterable[str]) -> Iterator[tuple[int, str]]:
+        return ((self._stderr, f"{row}\n") for row in rows)
 
     def _collect(self, result: events.Result) -> None:
         """Collect receipts and unsent lines of the whole process for the one object of ``json``."""

@@ -7,6 +7,7 @@ what became of them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable
@@ -25,11 +26,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings, load_settings
+from chain.lines.parse import MAX_LINE
 from chain.messages import from_json
 from chain.tools.tool import ToolContext, tool
 from cli import headless
 from cli.headless import Job
 from cli.input.moments import parse_moment
+from cli.input.piped import FIRST_BYTE_S
 from cli.output import Format
 from cli.show.events import Renderer
 
@@ -125,6 +128,7 @@ async def opened(
     output: Format = "stream-json",
     input: Literal["text", "stream-json"] = "text",
     use: Settings | None = None,
+    piped_within: float | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
 ) -> AsyncIterator[Headless]:
@@ -135,7 +139,8 @@ async def opened(
     paths = folder / "stdout", folder / "stderr"
     outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     reading, writing = os.pipe()
-    job = Job(query, tuple(parse_moment(say, strict=True) for say in says), reads, output, input)
+    scheduled = tuple(parse_moment(say, strict=True) for say in says)
+    job = Job(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
     renderer = Renderer(color=False, ascii=False, width=100)
 
     @tool(timeout_s=10_000)
@@ -1090,8 +1095,80 @@ async def test_a_signal_in_text_mode_says_what_happened(tmp_path: Path) -> None:
         strike(signal.SIGINT)
         assert await stage.ended() == 130
 
-        assert stage.stdout == "Interrupted. Tell the chain what to do instead.\n"
-        assert "interrupted, 1 iteration" in stage.stderr
+        assert stage.stdout == "", "there is no answer"
+        *_, sentence, closing = stage.stderr.splitlines()
+        assert sentence == "Interrupted. Tell the chain what to do instead."
+        assert "interrupted, 1 iteration" in closing
+
+
+# -------------------------------------------------------------------------------------------------------- piped input
+
+
+async def test_what_is_piped_in_goes_with_the_query(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", piped_within=FIRST_BYTE_S) as stage:
+        await wait_all_tasks_blocked()
+        assert stage.statuses == [], "nothing begins before the input has ended"
+        stage.send("todo: add x", "then: y")
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Done: hello\n\n<stdin>\ntodo: add x\nthen: y\n</stdin>"
+        assert len(stage.states) == 1, "its lines are no lines"
+
+
+async def test_what_is_piped_in_alone_is_the_query(tmp_path: Path) -> None:
+    async with opened(tmp_path, piped_within=math.inf) as stage:
+        stage.send("todo: add x")
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Done: todo: add x"
+
+
+async def test_without_anything_piped_in_and_no_query_there_is_nothing_to_do(tmp_path: Path) -> None:
+    async with opened(tmp_path, piped_within=math.inf) as stage:
+        assert await stage.end() == 2
+
+        assert "query is empty" in stage.last["result"]
+        assert stage.session.model.requests == []
+
+
+async def test_a_pipe_that_says_nothing_is_left_alone_with_a_notice(tmp_path: Path, clock: MockClock) -> None:
+    async with opened(tmp_path, "hello", says=["@answer more"], piped_within=FIRST_BYTE_S) as stage:
+        await wait_all_tasks_blocked()
+        clock.jump(FIRST_BYTE_S)
+        assert await stage.ended() == 0
+
+        assert stage.last["result"] == "Heard: more."
+        told = [o["message"] for o in stage.objects if o["type"] == "notice"]
+        [notice] = [message for message in told if "standard input" in message]
+        assert "--no-stdin" in notice
+        assert "--stdin" in notice
+
+
+@pytest.mark.parametrize("output", ["text", "stream-json"])
+async def test_more_than_a_query_can_be_is_wrong_usage(tmp_path: Path, output: Format) -> None:
+    async with opened(tmp_path, "hello", piped_within=FIRST_BYTE_S, output=output) as stage:
+        await trio.to_thread.run_sync(stage.send, "x" * MAX_LINE)
+        assert await stage.end() == 2
+
+        told = stage.stderr if output == "text" else stage.last["result"]
+        assert "the limit is 100,000" in told
+        assert stage.session.model.requests == []
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_a_signal_while_it_waits_for_what_is_piped_in(
+    tmp_path: Path, number: signal.Signals, code: int, has_begun: bool
+) -> None:
+    async with opened(tmp_path, "hello", says=["@done x"], piped_within=math.inf) as stage:
+        if has_begun:
+            stage.send("begun")
+        await wait_all_tasks_blocked()
+        strike(number)
+        assert await stage.ended() == code
+
+        assert stage.session.model.requests == []
+        assert (stage.last["exit_code"], stage.last["unsent"]) == (code, ["@done x"])
 
 
 # ------------------------------------------------------------------------------------------------- the handler prompt

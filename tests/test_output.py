@@ -23,12 +23,15 @@ from chain import events
 from chain.tools.tool import ToolContext, tool
 from cli.output import Format, Output
 from cli.show.events import Renderer
+from cli.show.live import StreamingRenderer
 
 RULES = """
 rules:
   - {when: {user: ^long}, text: "%s", pace: {chunk: 50}}
   - {when: {user: ^refuse}, text: Oh., stop_reason: refusal}
   - {when: {user: ^fail}, error: {message: the service is gone}}
+  - {when: {user: ^slow, step: 1}, tools: [{name: look, input: {}}]}
+  - {when: {user: ^slow, tool: look}, text: Bit by bit by bit., pace: {chunk: 7}}
   - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: look, input: {}}]}
   - {when: {user: ^evil, step: 1}, text: "a\\e[31mb", tools: [{name: evil, input: {}}]}
   - {when: {user: ^evil, tool: evil}, text: "one\\x9b2Jtwo\\e]0;title\\athree\\x7f\\e[2J"}
@@ -79,7 +82,12 @@ class Told(Printing):
 
 @asynccontextmanager
 async def opened(
-    folder: Path, format: Format, *, stdout: int | None = None, stderr: int | None = None
+    folder: Path,
+    format: Format,
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    make: type[Renderer] = Renderer,
 ) -> AsyncIterator[Told]:
     paths = folder / "stdout", folder / "stderr"
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
@@ -89,7 +97,7 @@ async def opened(
                 open_session(RULES % LONG.strip(), tools=[look, evil]) as session,
                 trio.open_nursery() as nursery,
             ):
-                renderer = Renderer(color=False, ascii=False, width=100)
+                renderer = make(color=False, ascii=False, width=100)
                 given = [own[0] if stdout is None else stdout, own[1] if stderr is None else stderr]
                 output = Output(session.chain, format, renderer, stdout=given[0], stderr=given[1])
                 nursery.start_soon(output.run)
@@ -148,6 +156,63 @@ async def test_text_puts_each_runs_answer_in_turn(tmp_path: Path) -> None:
         await stage.output.finish(0)
 
         assert stage.stdout == "The answer.\nOn two lines.\n" * 2
+
+
+@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
+async def test_each_answer_comes_once_and_before_the_closing_row_of_its_run(
+    tmp_path: Path, make: type[Renderer]
+) -> None:
+    with (tmp_path / "both").open("wb") as both:
+        async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
+            await stage.run("task")
+            await stage.run("something else")
+            await stage.output.finish(0)
+
+    rows = (tmp_path / "both").read_text().splitlines()
+    ends = [n for n, row in enumerate(rows) if row.startswith("✓ done")]
+    assert len(ends) == 2
+    assert ends[-1] == len(rows) - 1
+    for n in ends:
+        assert rows[n - 2 : n] == ["The answer.", "On two lines."]
+    assert rows.count("The answer.") == 2
+
+
+async def test_where_the_reply_is_shown_as_it_streams_it_is_not_written_again(tmp_path: Path) -> None:
+    async with opened(tmp_path, "text", make=StreamingRenderer) as stage:
+        await stage.run("task")
+        await stage.output.finish(0)
+
+        assert stage.stdout == ""
+        assert stage.stderr.count("The answer.") == 1
+
+
+@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
+async def test_the_text_that_a_stop_cut_comes_once_with_what_was_found(tmp_path: Path, make: type[Renderer]) -> None:
+    with (tmp_path / "both").open("wb") as both:
+        async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
+            stage.session.chain.listen(lambda e: e.type == "text_delta" and stage.session.chain.submit("stop"))
+            await stage.run("slow task")
+            await stage.output.finish(0)
+
+            assert stage.statuses == ["cancelled_during_synthesis"]
+    told = (tmp_path / "both").read_text()
+    assert told.count("Bit by") == 1
+    assert told.index("Bit by") < told.index("look: seen") < told.index("⏹ cancelled")
+
+
+async def test_an_interrupted_run_has_no_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path, "text") as stage:
+        await stage.run("task")
+        stage.session.chain.submit("halt")
+        stage.session.chain.interrupt()
+        await stage.session.chain.wait_idle()
+        await stage.output.finish(130)
+
+        assert stage.statuses == ["done", "interrupted"]
+        assert stage.stdout == "The answer.\nOn two lines.\n"
+        *_, sentence, closing = stage.stderr.splitlines()
+        assert sentence.startswith("Interrupted.")
+        assert "interrupted" in closing
 
 
 async def test_text_puts_no_error_among_the_answers(tmp_path: Path) -> None:

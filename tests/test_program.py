@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -414,6 +415,11 @@ def test_the_version_and_the_help(place: Place) -> None:
     ran = place.run("--help")
     assert (ran.code, ran.err) == (0, "")
     assert "--say" in ran.out
+    reading, writing = os.pipe()
+    os.close(reading)
+    gone = subprocess.run([*PROGRAM, "--help"], env=place.environ, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="the build backend is not installed")
@@ -520,7 +526,12 @@ BAD = {
     "a query in many words": Bad(("list", "the", "files"), ("3 words", "quotes")),
     "a query that is too long": Bad(("-p", "x" * 100_001, "--config", "config.yaml"), ("100,001", "100,000")),
     "stdin without a query": Bad(("--stdin", "--config", "config.yaml"), ("--stdin",)),
-    "an unknown option": Bad((*NAMED, "--modle", "test"), ("--modle",)),
+    "a mistyped command": Bad(("chek", "--config", "config.yaml"), ("chain check", "chain -p chek")),
+    "stdin and not": Bad((*NAMED, "--stdin", "--no-stdin"), ("--stdin", "--no-stdin")),
+    "stdin twice": Bad((*NAMED, "--stdin", "--input-format", "stream-json"), ("--stdin", "--input-format")),
+    "no stdin twice": Bad((*NAMED, "--no-stdin", "--input-format", "stream-json"), ("--no-stdin", "--input-format")),
+    "an option without its value": Bad((*NAMED, "--say"), ("--say LINE",)),
+    "an unknown option": Bad((*NAMED, "--modle", "test"), ("--modle", "--model?")),
     "an unknown format": Bad((*NAMED, "--output-format", "xml"), ("xml",)),
     "no number of iterations": Bad((*NAMED, "--max-iterations", "few"), ("--max-iterations", "few")),
     "a bomb in the config": Bad(NAMED, ("config.yaml",), {"config.yaml": BOMB}),
@@ -648,14 +659,62 @@ def test_files_that_cannot_be_read_are_results_that_say_so(configured: Place) ->
 # -------------------------------------------------------------------------------------------------- standard streams
 
 
-def test_stdin_goes_with_the_query_as_a_block(configured: Place) -> None:
-    ran = configured.run("-p", "echo", "--stdin", "--config", "config.yaml", stdin="one\nzwölf\n".encode())
+@pytest.mark.parametrize("args", [(), ("--stdin",)])
+def test_stdin_goes_with_the_query_as_a_block(configured: Place, args: tuple[str, ...]) -> None:
+    ran = configured.run(*NAMED, *args, stdin="one\nzwölf\n".encode())
 
-    assert (ran.code, ran.out) == (0, "Done: echo\n\n<stdin>\none\nzwölf\n</stdin>\n")
+    assert (ran.code, ran.out) == (0, "Done: hello\n\n<stdin>\none\nzwölf\n</stdin>\n")
+
+
+def test_a_file_or_a_socket_on_standard_input_goes_with_the_query_too(configured: Place) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, configured.write("notes.txt", "a note").open("rb") as file:
+        ours.sendall(b"a note")
+        ours.shutdown(socket.SHUT_WR)
+        for descriptor in (file.fileno(), theirs.fileno()):
+            ran = configured.run(*NAMED, stdin=descriptor)
+
+            assert (ran.code, ran.out) == (0, "Done: hello\n\n<stdin>\na note\n</stdin>\n")
+
+
+@pytest.mark.parametrize("piped", [b"", b"\n"])
+def test_an_empty_stdin_adds_nothing(configured: Place, piped: bytes) -> None:
+    ran = configured.run(*NAMED, stdin=piped)
+
+    assert (ran.code, ran.out) == (0, "Done: hello\n")
+    assert "standard input" not in ran.err
+
+
+def test_stdin_alone_is_the_query(configured: Place) -> None:
+    ran = configured.run("-p", "--config", "config.yaml", stdin=b"hello\n")
+
+    assert (ran.code, ran.out) == (0, "Done: hello\n")
+
+
+def test_a_pipe_that_nobody_writes_into_holds_nothing_up_for_long(configured: Place) -> None:
+    reading, writing = os.pipe()
+    try:
+        ran = configured.run(*NAMED, stdin=reading)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert (ran.code, ran.out) == (0, "Done: hello\n")
+    (row,) = [row for row in ran.err.splitlines() if "standard input" in row]
+    assert "--no-stdin" in row
+
+
+def test_stdin_can_be_left_to_others(configured: Place) -> None:
+    configured.write("list", "one\ntwo\n")
+    loop = 'while read -r each; do "$@" -p "$each" --no-stdin; done < list'
+
+    ran = configured.run(program=("/bin/sh", "-c", loop, "sh", *PROGRAM, "--config", "config.yaml"))
+
+    assert (ran.code, ran.out) == (0, "Done: one\nDone: two\n")
 
 
 def test_stdin_that_is_not_utf_8_is_replaced_with_a_notice(configured: Place) -> None:
-    ran = configured.run("-p", "echo", "--stdin", "--config", "config.yaml", stdin=b"gr\xfc\xdfe")
+    ran = configured.run(*NAMED, stdin=b"gr\xfc\xdfe")
 
     assert ran.code == 0
     assert "gr\ufffd\ufffde" in ran.out
@@ -663,7 +722,7 @@ def test_stdin_that_is_not_utf_8_is_replaced_with_a_notice(configured: Place) ->
 
 
 def test_stdin_that_is_too_long_is_refused_with_the_limit(configured: Place) -> None:
-    ran = configured.run("-p", "echo", "--stdin", "--config", "config.yaml", stdin=b"x" * 2_000_000)
+    ran = configured.run(*NAMED, stdin=b"x" * 2_000_000)
 
     assert ran.code == 2
     assert "100,000" in ran.err
@@ -763,13 +822,26 @@ def test_a_signal_during_a_tool(configured: Place, number: signal.Signals, code:
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_while_the_model_answers(configured: Place, number: signal.Signals, code: int) -> None:
-    with configured.live("-p", "stream", "--output-format", "stream-json") as live:
+    with configured.live("-p", "stream", "--no-stdin", "--output-format", "stream-json") as live:
         live.until("iteration_started")
         live.process.send_signal(number)
 
         assert live.ended() == code
 
     assert (live.seen[-1]["status"], live.seen[-1]["exit_code"]) == ("interrupted", code)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_while_it_waits_for_what_is_piped_in(configured: Place, number: signal.Signals, code: int) -> None:
+    with configured.live("-p", "hello", "--output-format", "stream-json") as live:
+        live.send("begun")
+        live.until("notice")  # that the input has not ended
+        live.process.send_signal(number)
+
+        assert live.ended() == code
+
+    assert live.err.read_text() == ""
+    assert (live.seen[-1]["type"], live.seen[-1]["exit_code"]) == ("result", code)
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
@@ -803,21 +875,25 @@ def test_a_second_signal_ends_what_does_not_let_go(configured: Place) -> None:
 
 
 def test_a_reader_who_never_reads_does_not_keep_it_from_ending(configured: Place) -> None:
-    process = subprocess.Popen(
-        [*PROGRAM, "--config", "config.yaml", "-p", "long"],
-        cwd=configured.folder,
-        env=configured.environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pipesize=PIPE_SIZE,
-    )
+    with (configured.folder / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            [*PROGRAM, "--config", "config.yaml", "-p", "long"],
+            cwd=configured.folder,
+            env=configured.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            pipesize=PIPE_SIZE,
+        )
     with process, deadline(process):
-        assert process.stderr is not None
-        assert any(b"done, 1 iteration" in row for row in process.stderr), "the run ends although nobody reads"
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 1), "the answer comes when the run has ended"
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(GRACE_S) == 143
+
+    (records,) = configured.journals
+    assert (records[-1]["type"], records[-1]["status"]) == ("result", "done")
 
 
 # ----------------------------------------------------------------------------------------------------------- journals

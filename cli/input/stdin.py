@@ -90,15 +90,21 @@ class Lines:
         self._is_cut = False
 
 
-def _read(fd: int) -> bytes:
-    """The next bytes; none at the end of the input, or if it is closed or broken."""
+def read_chunk(fd: int) -> bytes:
+    """The next bytes, however long they take; none at the end of the input. Raises ``OSError``."""
     while True:
         try:
             return os.read(fd, _CHUNK)
         except BlockingIOError:
             select.select([fd], [], [])
-        except OSError:
-            return b""
+
+
+def _read(fd: int) -> bytes:
+    """The same for lines: an input that is closed or broken has ended."""
+    try:
+        return read_chunk(fd)
+    except OSError:
+        return b""
 
 
 def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:

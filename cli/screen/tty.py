@@ -97,6 +97,11 @@ def size(fd: int = 1) -> tuple[int, int]:
     return columns or 80, rows or 24
 
 
+def is_one_terminal(one: int, other: int) -> bool:
+    """Whether two descriptors are the same terminal, so that what is written to either is seen in one place."""
+    return os.isatty(one) and os.isatty(other) and os.path.samestat(os.fstat(one), os.fstat(other))
+
+
 def is_dumb(environ: Mapping[str, str]) -> bool:
     """Whether the terminal can only show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")

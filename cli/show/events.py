@@ -74,6 +74,9 @@ _ENDS_THOUGHT = (
 class Renderer:
     """Turns the events of a chain into rows, in order; keeps what later rows need of earlier events."""
 
+    shows_answers = False
+    """Whether the answers are among the rows, so that nobody else has to print them."""
+
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         self._color = color
         self._ascii = ascii
@@ -91,6 +94,10 @@ class Renderer:
         if event.agent == MAIN:
             return rows
         return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
+
+    def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
+        """The rows of a result in two parts: the answer stands between them."""
+        return [*self._finish_thinking(event), *self._release_held(event)], self._rows(event)
 
     def _rows(self, event: Event) -> list[str]:
         match event:
@@ -184,7 +191,10 @@ class Renderer:
         match event:
             case events.Result():
                 held = self._held.pop(event.agent)
-                return [] if held.strip() == event.result.strip() else _rows_of(held)
+                answer, text = event.result.strip(), held.strip()
+                # The answer of a stopped run is the text that the stop cut, and after it what was found.
+                has_it = answer.startswith(text) if event.status.startswith("cancelled") else answer == text
+                return [] if has_it else _rows_of(held)
             case events.IterationStarted() | events.RunStarted() | events.UserInterruption() | events.ToolCall():
                 return _rows_of(self._held.pop(event.agent))
             case _:

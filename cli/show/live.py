@@ -15,6 +15,8 @@ from cli.show.text import Flow, Span, wrapped
 class LiveRenderer(Renderer):
     """The renderer for a terminal: replies are shown as they stream, and ``tail`` is the unfinished row."""
 
+    shows_answers = True
+
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         super().__init__(color=color, ascii=ascii, width=width)
         self._flows: dict[str, Flow] = {}
@@ -84,3 +86,10 @@ class LiveRenderer(Renderer):
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
         return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]
+
+
+class StreamingRenderer(LiveRenderer):
+    """The renderer for a terminal without a prompt, where no key shows the trace."""
+
+    def _trace(self, event: events.Result) -> list[str]:
+        return Renderer._trace(self, event)

@@ -1,0 +1,150 @@
+"""The words and options of a command line: what they mean, what is wrong with them, and the help."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chain.errors import UserError
+from cli.arguments import COMMANDS, Information, command_of, parse
+from cli.options import HELP, USAGE
+
+
+def mistake(*argv: str) -> str:
+    """The one sentence that a command line gets."""
+    with pytest.raises(UserError) as caught:
+        command_of(parse(argv))
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("argv", "command", "word"),
+    [
+        ([], "", None),
+        (["hello"], "", "hello"),
+        (["list the files"], "", "list the files"),
+        (["check"], "check", None),
+        (["init", "here"], "init", "here"),
+        (["explain", "todo: add x"], "explain", "todo: add x"),
+        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", "todo: add x"),
+        (["help"], "help", None),
+        (["help", "exit", "codes"], "help", "exit codes"),
+        (["-p", "check"], "", "check"),
+        (["-p", "chek"], "", "chek"),
+        (["-p", "--", "-x"], "", "-x"),
+        (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
+        (["init", "--model", "offline", "here"], "init", "here"),
+    ],
+)
+def test_words(argv: list[str], command: str, word: str | None) -> None:
+    assert command_of(parse(argv)) == (command, word)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["chek"], ["chek", "chain check", "chain -p chek"]),
+        (["Check"], ["chain check", "chain -p Check"]),
+        (["initt", "here"], ["2 words", "quotes", "chain init"]),
+        (["list", "the", "files"], ["3 words", "quotes"]),
+        (["hello", "--model", "offline", "world"], ["2 words"]),
+        (["check", "this"], ["chain check has no arguments"]),
+        (["init", "a", "b"], ["chain init has one argument"]),
+        (["explain"], ["chain explain needs a line"]),
+    ],
+)
+def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> None:
+    sentence = mistake(*argv)
+    for part in says:
+        assert part in sentence
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--modle", "x"], ["there is no option --modle: did you mean --model?"]),
+        (["--modle=x"], ["no option --modle:", "--model?"]),
+        (["-modle", "x"], ["--model?"]),
+        (["--max", "3"], ["--max-iterations?"]),
+        (["--nocolor"], ["--no-color?"]),
+        (["--json"], ["--output-format json"]),
+        (["-m", "offline"], ["--model?"]),
+        (["-p", "hello", "--zzzz"], ["no option --zzzz", "chain --help"]),
+        (["-p", "-list"], ["no option -list", "--help", "goes after --"]),
+        (["--model"], ["--model needs a value: --model NAME"]),
+        (["--model", "--say", "x"], ["--model needs a value: --model NAME"]),
+        (["--say"], ["--say LINE"]),
+        (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
+        (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
+        (["--stdin=yes"], ["--stdin takes no value"]),
+        (["-phello"], ["-p needs a space"]),
+        (["--print=hello"], ["-p/--print takes no value"]),
+    ],
+)
+def test_a_mistake_in_the_options_is_told(argv: list[str], says: list[str]) -> None:
+    sentence = mistake(*argv)
+    for part in says:
+        assert part in sentence
+    assert "usage:" not in sentence
+
+
+def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
+    args = parse(["-vp", "hello", "--model=offline", "--say", "@done x", "--say=y"])
+
+    assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
+    assert args.words == ["hello"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["check", "--help"], ["--help", "--modle"]])
+def test_who_asks_for_help_gets_it(argv: list[str]) -> None:
+    with pytest.raises(Information) as caught:
+        parse(argv)
+
+    assert str(caught.value) == HELP
+
+
+def test_the_help_fits_a_terminal_of_80_columns() -> None:
+    assert HELP.isascii()
+    assert max(len(row) for row in HELP.splitlines()) <= 80
+    columns = {len(found[0]) for row in HELP.splitlines() if (found := re.match(r"  -.*?  +(?=\S)", row))}
+    assert len(columns) == 1, "the explanations stand below each other"
+
+
+def test_the_help_has_every_option_and_no_other() -> None:
+    explained = {name for row in re.findall(r"^  (-.*?)  ", HELP, re.M) for name in re.findall(r"--?[a-z][\w-]*", row)}
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", HELP))
+    known = {name for name in explained if is_known(name)}
+
+    assert explained == known
+    assert mentioned <= explained
+    for name in {f"--{dest.replace('_', '-')}" for dest in vars(parse([])) if dest not in {"words", "version", "help"}}:
+        assert name in explained
+
+
+def is_known(name: str) -> bool:
+    try:
+        parse([name, "text"])
+    except UserError as error:
+        return "no option" not in str(error)
+    except Information:
+        return True
+    return True
+
+
+def test_the_help_has_every_command() -> None:
+    assert USAGE.splitlines()[0] in HELP
+    for name, argument in COMMANDS.items():
+        assert re.search(rf"^  {re.escape(f'{name} {argument}'.strip())}  ", HELP, re.M), name
+        assert name in USAGE

@@ -1,0 +1,80 @@
+"""A run without a prompt where a person sees its output: the reply as it streams, once, and the closing row last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.terminal import CTRL_C, Start
+
+pytest_plugins = ["support.terminal"]
+
+ANSWER = "Done: hello there"
+
+
+def test_the_answer_is_seen_once_and_before_the_closing_row(start: Start) -> None:
+    screen = start("-p", "hello there")
+
+    assert screen.wait() == 0, "a terminal is not waited for"
+    assert screen.rows.count(ANSWER) == 1
+    assert screen.rows[-1].startswith("✓ done, 1 iteration")
+    assert screen.rows[-2] == ANSWER
+
+
+def test_a_reply_is_seen_while_it_streams_and_ctrl_c_ends_it(start: Start, tmp_path: Path) -> None:
+    words = " ".join(f"w{n:03}" for n in range(2000))  # some minutes of them
+    (tmp_path / "rules.yaml").write_text(f"rules: [{{text: '{words}', pace: {{chunk: 50, delay_s: 1}}}}]\n")
+    (tmp_path / "test.yaml").write_text(
+        "models: {definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
+        "chains: {default: {model: test, tools: []}}\n"
+    )
+    screen = start("-p", "hello there", columns=24)
+
+    screen.until("w000 w001 w002 w003")
+    screen.type(CTRL_C)
+
+    assert screen.wait() == 130
+    told = " ".join(screen.rows)
+    assert told.count("w000") == 1
+    assert told.index("w003") < told.index("Interrupted.") < told.index("⏹ interrupted")
+
+
+@pytest.mark.parametrize("answer_is_seen", [True, False])
+def test_where_one_of_the_two_goes_elsewhere_the_answer_is_where_standard_output_goes(
+    start: Start, answer_is_seen: bool
+) -> None:
+    elsewhere = "2> elsewhere" if answer_is_seen else "> elsewhere"
+    screen = start("-p", "hello there", under=("sh", "-c", f'exec "$@" {elsewhere}', "sh"))
+
+    assert screen.wait() == 0
+    written = (screen.home / "work/elsewhere").read_text().splitlines()
+    for rows, has_answer in ((screen.rows, answer_is_seen), (written, not answer_is_seen)):
+        assert rows.count(ANSWER) == has_answer
+        if has_answer:
+            assert rows == [ANSWER]
+        else:
+            assert rows[-1].startswith("✓ done, 1 iteration")
+
+
+def test_at_a_terminal_too_json_is_one_object(start: Start) -> None:
+    screen = start("-p", "hello there", "--output-format", "json", columns=2000)
+
+    assert screen.wait() == 0
+    assert json.loads(screen.rows[-1])["result"] == ANSWER
+    assert ANSWER not in screen.rows
+
+
+def test_a_trace_that_was_asked_for_is_named(start: Start) -> None:
+    screen = start("-p", "hello there", env={"CHAIN_TRACE": "1"}, columns=300)
+
+    assert screen.wait() == 0
+    assert "traces" in screen.rows[-1]
+
+
+def test_a_configuration_error_is_told_without_waiting_for_input(start: Start) -> None:
+    never = ("sh", "-c", 'mkfifo never && exec "$@" <> never', "sh")
+    screen = start("-p", "hello there", "--model", "nowhere", under=never)
+
+    assert screen.wait() == 2
+    assert "nowhere" in screen.everything
