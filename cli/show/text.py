@@ -71,12 +71,32 @@ def cut(text: str, width: int, mark: str) -> str:
     return text[: fitting(text, width - len(mark))].rstrip() + mark
 
 
+class Cleaner:
+    """``clean`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
+
+    def __init__(self) -> None:
+        self._raw = ""
+
+    def add(self, text: str) -> str:
+        """The clean text that this piece adds."""
+        text = self._raw + text
+        begun = _BEGUN.search(text)
+        cut = begun.start() if begun is not None else len(text)
+        self._raw = text[cut:]
+        return clean(text[:cut])
+
+    def end(self) -> str:
+        """The clean text of what was kept back."""
+        text, self._raw = self._raw, ""
+        return clean(text)
+
+
 class Flow:
     """One streaming text, ``width`` columns wide. Blank rows before and after it are left out."""
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._raw = ""
+        self._cleaner = Cleaner()
         self._row = ""
         self._blanks = 0
         self._has_begun = False
@@ -93,11 +113,7 @@ class Flow:
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
-        text = self._raw + text
-        begun = _BEGUN.search(text)
-        cut = begun.start() if begun is not None else len(text)
-        self._raw = text[cut:]
-        *whole, self._row = (self._row + clean(text[:cut])).split("\n")
+        *whole, self._row = (self._row + self._cleaner.add(text)).split("\n")
         rows = [row for line in whole for row in self._rows_of(line)]
         if columns(self._row) > self.width or "\t" in self._row:
             *full, self._row = self._cut(self._row)
@@ -106,8 +122,7 @@ class Flow:
 
     def end(self) -> list[str]:
         """End the text, and return the unfinished row as its last one."""
-        text, self._row = self._row + clean(self._raw), ""
-        self._raw = ""
+        text, self._row = self._row + self._cleaner.end(), ""
         return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 
     def _rows_of(self, line: str) -> list[str]:
