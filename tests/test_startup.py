@@ -51,6 +51,12 @@ def test_tools_are_defined_without_pydantic() -> None:
     assert "pydantic" not in found
 
 
+def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
+    found = imported_by("import cli.show.markdown\ncli.show.markdown.MarkdownFlow(80).add('# not yet')")
+    assert not found & {"markdown_it", "pygments"}
+    assert imported_by("import cli.show.markdown as m; m.warm()") >= {"markdown_it", "pygments"}
+
+
 def test_every_public_name_is_there_and_none_takes_a_slow_library() -> None:
     found = imported_by(f"from chain import *\nassert not set({chain.__all__}) - set(globals())")
     assert not found & {"anthropic", "pydantic", "prompt_toolkit", "yaml"}

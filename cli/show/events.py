@@ -21,10 +21,11 @@ from chain.events import Event
 from chain.wording import MAIN, counted
 from cli.show import lines, questions
 from cli.show.progress import Progress
-from cli.show.text import Flow, Span, clean, cut, flat, seconds, wrapped
+from cli.show.spans import Look, Span, lines_in, wrap_all
+from cli.show.text import Flow, clean, cut, flat, seconds
 
-UNWRAPPED = 1_000_000
-"""Columns of a row that the terminal itself wraps."""
+INDENT = "  "
+"""Before the rows of one text that follow its first."""
 
 _ASCII = {
     "📤": ">",
@@ -283,12 +284,14 @@ class Renderer:
         flow = Flow(self.width)
         return [*flow.add(text), *flow.end()]
 
-    def _spans(self, spans: Sequence[Span]) -> list[str]:
-        """A styled text that is shown whole: a row for each of its lines, which the terminal wraps."""
-        return [self._painted(row) for row in wrapped(spans, UNWRAPPED)]
-
-    def _painted(self, row: Sequence[Span]) -> str:
-        return "".join(self._paint(style, text) if style else text for style, text in row)
+    def _spans(self, spans: Sequence[Span], width: int | None = None) -> list[str]:
+        """A styled text that is shown whole; without a ``width`` the terminal wraps it."""
+        rows = lines_in((_SGR.get(style, ""), text) for style, text in spans)
+        if width is not None:
+            rows = wrap_all(rows, width - len(INDENT))
+        look = Look(color=self._color)
+        shown = [look.painted(row).replace(lines.NO_BREAK, " ").rstrip() for row in rows]
+        return [f"{INDENT}{row}" if n and row else row for n, row in enumerate(shown)]
 
     def _indented(self, text: str) -> list[str]:
         return [self._one_row(f"  {lines.one_row(text)}")] if text.strip() else []

@@ -1,4 +1,4 @@
-"""The user's own lines, as styled spans: what a row says of a line that is queued, is in, or came back. Pure.
+"""The user's own lines, as spans of a named style: what a row says of a line that is queued, is in, or came back. Pure.
 
 A line is two rows, one when it is queued and one when the model has it. It is shown whole once, where it is queued,
 with the line ends of a pasted text and with the space that makes it verbatim; where it is delivered a long one is
@@ -13,7 +13,8 @@ from typing import assert_never
 from chain import events
 from chain.lines.parse import is_stop
 from chain.wording import MAIN, STOPPED_BY_RULE, counted
-from cli.show.text import Span, clean, flat, seconds
+from cli.show.spans import Span
+from cli.show.text import clean, flat, seconds
 
 MAX_ROWS = 20
 """Rows shown of what is delivered, which was shown whole when it was queued."""

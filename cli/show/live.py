@@ -9,7 +9,8 @@ from chain.events import Event
 from chain.wording import MAIN
 from cli.show.events import Renderer
 from cli.show.lines import as_typed
-from cli.show.text import Flow, Span, wrapped
+from cli.show.spans import Span
+from cli.show.text import Flow
 
 
 class LiveRenderer(Renderer):
@@ -81,8 +82,8 @@ class LiveRenderer(Renderer):
         """No rows: Ctrl-L shows the trace."""
         return []
 
-    def _spans(self, spans: Sequence[Span]) -> list[str]:
-        return [self._painted(row) for row in wrapped(spans, self.width)]
+    def _spans(self, spans: Sequence[Span], width: int | None = None) -> list[str]:
+        return super()._spans(spans, self.width if width is None else width)
 
     def _note(self, sign: str, text: str, style: str) -> list[str]:
         return [self._paint(style, row) for row in self._wrapped(f"{self._sign(sign)} {text}")]

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
 TAB = 4
 
-Span: TypeAlias = tuple[str, str]
-"""A style, empty for none, and a text."""
 
 _UNSAFE = re.compile(
     # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
@@ -82,42 +78,24 @@ def seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def wrapped(spans: Iterable[Span], width: int, *, indent: int = 2) -> list[list[Span]]:
-    """Styled text in rows of at most ``width`` columns, cut at spaces; those after the first are indented.
+class Cleaner:
+    """``clean`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
 
-    A no-break space is a place where it is not cut, and is then shown as a space.
-    """
-    spans = [(style, text.expandtabs(TAB)) for style, text in spans]
-    text = "".join(text for _, text in spans)
-    ranges: list[tuple[int, int]] = []
-    start = 0
-    for line in text.split("\n"):
-        end = start + len(line)
-        while True:
-            room = max(width - indent if ranges else width, 1)
-            stop = start + fitting(text[start : min(end, start + 2 * room)], room)
-            if stop < end and text[stop] != " ":
-                stop = text.rfind(" ", start + 1, stop) + 1 or stop
-            ranges.append((start, stop))
-            if stop >= end:
-                break
-            start = stop + (text[stop] == " ")
-        start = end + 1
-    rows = [_between(spans, *found, indent if n else 0) for n, found in enumerate(ranges)]
-    return [[(style, part.replace("\xa0", " ")) for style, part in row] for row in rows]
+    def __init__(self) -> None:
+        self._raw = ""
 
+    def add(self, text: str) -> str:
+        """The clean text that this piece adds."""
+        text = self._raw + text
+        begun = _BEGUN.search(text)
+        cut = begun.start() if begun is not None else len(text)
+        self._raw = text[cut:]
+        return clean(text[:cut])
 
-def _between(spans: Sequence[Span], start: int, stop: int, indent: int) -> list[Span]:
-    """What stands between two places of the whole text, indented, without blanks at its end."""
-    row: list[Span] = [("", " " * indent)] if indent else []
-    at = 0
-    for style, text in spans:
-        part = text[max(start - at, 0) : max(stop - at, 0)]
-        row += [(style, part)] if part else []
-        at += len(text)
-    while row and not row[-1][1].rstrip():
-        row.pop()
-    return [*row[:-1], (row[-1][0], row[-1][1].rstrip())] if row else row
+    def end(self) -> str:
+        """The clean text of what was kept back."""
+        text, self._raw = self._raw, ""
+        return clean(text)
 
 
 class Flow:
@@ -125,7 +103,7 @@ class Flow:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._raw = ""
+        self._cleaner = Cleaner()
         self._row = ""
         self._blanks = 0
         self._has_begun = False
@@ -142,11 +120,7 @@ class Flow:
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
-        text = self._raw + text
-        begun = _BEGUN.search(text)
-        cut = begun.start() if begun is not None else len(text)
-        self._raw = text[cut:]
-        *whole, self._row = (self._row + clean(text[:cut])).split("\n")
+        *whole, self._row = (self._row + self._cleaner.add(text)).split("\n")
         rows = [row for line in whole for row in self._rows_of(line)]
         if columns(self._row) > self.width or "\t" in self._row:
             *full, self._row = self._cut(self._row)
@@ -155,8 +129,7 @@ class Flow:
 
     def end(self) -> list[str]:
         """End the text, and return the unfinished row as its last one."""
-        text, self._row = self._row + clean(self._raw), ""
-        self._raw = ""
+        text, self._row = self._row + self._cleaner.end(), ""
         return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 
     def _rows_of(self, line: str) -> list[str]:

@@ -1,0 +1,124 @@
+"""Code as lines of styled text, coloured by Pygments, which is imported when first used. Pure.
+
+Only languages whose lexers were tried with hostile text are coloured: of all that Pygments knows some take seconds for
+a line of brackets. Lexers cannot go on where they stopped, so a part of a long block is read with some lines before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cli.show.spans import Line, Span
+from cli.show.text import TAB
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+    from pygments.token import _TokenType
+
+CONTEXT = 30
+"""Lines read again before those that are wanted: most strings and comments are shorter."""
+MAX_READ = 2_000
+"""Characters that are read at once. Some lexers take time that grows with the square of the text."""
+MAX_LINE = 200
+"""Characters of a line that is coloured, for the same reason; a longer one is not made for reading."""
+
+_LANGUAGES = frozenset(
+    """
+    bash c cpp csharp css dart diff docker elixir go graphql haskell html ini java javascript json jsx kotlin lua make
+    nginx perl php powershell protobuf pycon python r ruby rust scala scss shell-session sql swift terraform toml
+    typescript xml yaml
+    """.split()  # noqa: SIM905 (a list would take forty lines)
+)
+
+# Of the sixteen colours of the terminal's own theme, those that can be read on dark and on light.
+_STYLES = {
+    "Comment": "2",
+    "Keyword": "35",
+    "Operator.Word": "35",
+    "Literal.String": "32",
+    "Literal.Number": "36",
+    "Name.Builtin": "36",
+    "Name.Function": "1",
+    "Name.Class": "1",
+    "Name.Decorator": "35",
+    "Name.Tag": "36",
+    "Name.Attribute": "36",
+    "Name.Variable": "36",
+    "Generic.Deleted": "31",
+    "Generic.Inserted": "32",
+    "Generic.Heading": "1",
+    "Generic.Subheading": "36",
+    "Generic.Prompt": "35",
+    "Generic.Output": "",
+}
+
+
+def highlighted(lines: Sequence[str], language: str, before: Sequence[str] = ()) -> list[Line]:
+    """The lines of code, each as spans; tabs are spaces. ``before`` are lines that come before them in the block."""
+    lines = [line.expandtabs(TAB) for line in lines]
+    lexer = _lexer(language.lower())
+    if lexer is None:
+        return [[("", line)] for line in lines]
+    rows: list[Line] = []
+    context = list(before)
+    while len(rows) < len(lines):
+        count = _count(lines[len(rows) : len(rows) + MAX_READ], MAX_READ // 2)
+        part = lines[len(rows) : len(rows) + count]
+        context = context[-CONTEXT:]
+        near = context[len(context) - _count(context[::-1], MAX_READ // 2) :]
+        rows += _read(lexer, [*near, *part])[len(near) :]
+        context += part
+    return rows
+
+
+def _count(lines: Sequence[str], limit: int) -> int:
+    """How many of the lines have so many characters together that are read; at least one, if there is one."""
+    total = 0
+    for n, line in enumerate(lines):
+        total += len(line) * (len(line) <= MAX_LINE) + 1
+        if total > limit:
+            return max(n, 1)
+    return len(lines)
+
+
+def _read(lexer: Lexer, lines: list[str]) -> list[Line]:
+    rows: list[list[Span]] = [[]]
+    for kind, value in lexer.get_tokens("".join(line * (len(line) <= MAX_LINE) + "\n" for line in lines)):
+        sgr = _style(kind)
+        first, *rest = value.split("\n")
+        if first:
+            rows[-1].append((sgr, first))
+        rows += [[(sgr, text)] if text else [] for text in rest]
+    # A lexer may leave characters out: then the code is shown without colours.
+    return [
+        row if "".join(text for _, text in row) == line else [("", line)]
+        for row, line in zip(rows + [[]] * len(lines), lines, strict=False)
+    ]
+
+
+@cache
+def _style(kind: _TokenType) -> str:
+    while kind.parent is not None:
+        if (name := str(kind).removeprefix("Token.")) in _STYLES:
+            return _STYLES[name]
+        kind = kind.parent
+    return ""
+
+
+@cache
+def _lexer(language: str) -> Lexer | None:
+    from pygments.lexers import get_lexer_by_name
+
+    name = _names().get(language)
+    return None if name is None else get_lexer_by_name(name, stripnl=False, ensurenl=False)
+
+
+@cache
+def _names() -> dict[str, str]:
+    """The names that a language goes by. A search by name would look for plugins, on the disk."""
+    from pygments.lexers import get_all_lexers
+
+    known = [aliases for _, aliases, _, _ in get_all_lexers(plugins=False) if not _LANGUAGES.isdisjoint(aliases)]
+    return {alias.lower(): aliases[0] for aliases in known for alias in aliases}

@@ -1,0 +1,136 @@
+"""Styled text and its rows: cut to a width as the terminal counts it, and painted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cli.show.text import TAB, clean, columns, fitting
+
+Span: TypeAlias = tuple[str, str]
+"""The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
+Line: TypeAlias = Sequence[Span]
+"""Spans that stand on one row if it is wide enough."""
+
+_NOT_FIRST = "。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
+"""Signs that do not begin a row, though a row may end after any wide character."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How things are to look. Without colours the signs of Markdown stay, since nothing else would show them.
+
+    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends.
+    """
+
+    color: bool = True
+    ascii: bool = False
+    reflow: bool = False
+
+    def sign(self, sign: str, plain: str) -> str:
+        """The sign, or what stands for it where only ASCII is shown."""
+        return plain if self.ascii else sign
+
+    def painted(self, line: Line) -> str:
+        """The line as a row. Each span resets its own colours."""
+        return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text and self.color else text for sgr, text in line)
+
+
+def shown(text: str) -> str:
+    """A text of somebody else, on one row: what the parser decoded may hold what a terminal obeys."""
+    return clean(text).replace("\n", " ").replace("\t", " " * TAB)
+
+
+def plain(line: Line) -> str:
+    """The text of a line."""
+    return "".join(text for _, text in line)
+
+
+def lines_in(spans: Iterable[Span]) -> list[Line]:
+    """The lines of spans that hold newlines."""
+    lines: list[list[Span]] = [[]]
+    for sgr, text in spans:
+        first, *rest = text.replace("\t", " " * TAB).split("\n")
+        lines[-1].append((sgr, first))
+        lines += [[(sgr, part)] for part in rest]
+    return list(lines)
+
+
+def wrap(line: Line, width: int) -> list[Line]:
+    """The rows of a line, cut between words where possible; none has more than ``width`` columns."""
+    text = plain(line)
+    if len(text) <= width and text.isascii() and not text.endswith(" "):
+        return [line]
+    return _slices(line, _word_ends(text, width))
+
+
+def wrap_hard(line: Line, width: int) -> list[Line]:
+    """The rows of a line, cut where the terminal would cut it; no character is added or lost."""
+    text = plain(line)
+    places, begin = [], 0
+    while begin < len(text):
+        end = begin + fitting(text[begin:], width)
+        places.append((begin, end))
+        begin = end
+    return _slices(line, places or [(0, 0)])
+
+
+def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
+    """The rows of several lines."""
+    return [row for line in lines for row in wrap(line, width)]
+
+
+def styled(sgr: str, line: Line) -> Line:
+    """The line with another style under its own."""
+    return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
+
+
+def _word_ends(text: str, width: int) -> list[tuple[int, int]]:
+    places, begin = [], 0
+    while True:
+        full = begin + fitting(text[begin:], width)
+        end = full if full >= len(text) else _break(text, begin, full)
+        row = text[begin:end].rstrip(" ")
+        places.append((begin, begin + len(row)))
+        while end < len(text) and text[end] == " ":
+            end += 1
+        if end >= len(text):
+            return places
+        begin = end
+
+
+def _break(text: str, begin: int, full: int) -> int:
+    """The last place up to ``full`` where the text may be cut, or ``full``."""
+    if text[full] == " ":
+        return full
+    for at in range(full, begin, -1):
+        if text[at - 1] == " " or (not text[at - 1 : at + 1].isascii() and _is_between_wide(text, at)):
+            return at
+    return full
+
+
+def _is_between_wide(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if before == "\u200d" or after in _NOT_FIRST or columns(after) == 0:
+        return False
+    return columns(before) == 2 or columns(after) == 2
+
+
+def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:
+    """The parts of a line, which are in order and do not overlap."""
+    parts: list[Line] = []
+    spans = iter(line)
+    sgr, text = next(spans, ("", ""))
+    begin = 0
+    for start, end in places:
+        part: list[Span] = []
+        while True:
+            if piece := text[max(start - begin, 0) : max(end - begin, 0)]:
+                part.append((sgr, piece))
+            if end <= begin + len(text):
+                break
+            begin += len(text)
+            sgr, text = next(spans)
+        parts.append(part)
+    return parts
