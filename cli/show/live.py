@@ -1,4 +1,8 @@
-"""Events as rows for a terminal, where replies are shown as they stream and nothing else prints the answer. Pure."""
+"""Events as rows for a terminal, where replies are shown as they stream and nothing else prints the answer. Pure.
+
+With colours a reply is rendered as Markdown, else it stays as it came. In both no other row stands inside a paragraph,
+a list item, a table or a code block of the main agent's reply: it waits for the block's end.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from chain.events import Event
 from chain.wording import MAIN
 from cli.show.events import Renderer
 from cli.show.lines import as_typed
+from cli.show.markdown import MarkdownFlow, PlainFlow
 from cli.show.spans import Span
 from cli.show.text import Flow
 
@@ -20,11 +25,31 @@ class LiveRenderer(Renderer):
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         super().__init__(color=color, ascii=ascii, width=width)
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[str, MarkdownFlow | PlainFlow] = {}
+        self._aside: list[str] = []
+        """Rows that wait for the end of the block that the main agent is writing."""
+
+    def lines(self, event: Event) -> list[str]:
+        """The rows to show for this event, and those that have waited for it; often none."""
+        rows = super().lines(event)
+        is_of_reply = event.agent == MAIN and isinstance(event, events.TextDelta | events.Reply)
+        return rows if is_of_reply else self.aside(rows)
+
+    def aside(self, rows: Sequence[str]) -> list[str]:
+        """These rows, or none of them yet if they have to wait for the end of a block."""
+        flow = self._flows.get(MAIN)
+        if flow is None or not flow.is_open:
+            return list(rows)
+        self._aside += rows
+        return []
+
+    def _take_aside(self) -> list[str]:
+        rows, self._aside = self._aside, []
+        return rows
 
     @property
     def tail(self) -> str:
-        """What may still change: the unfinished row of the main agent's reply or thought, or a tool's last output."""
+        """What may still change: the unfinished rows of the main agent's reply or thought, or a tool's last output."""
         flow = self._flows.get(MAIN) or self._thinking.get(MAIN)
         if flow is not None and flow.tail:
             return flow.tail
@@ -43,7 +68,7 @@ class LiveRenderer(Renderer):
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         typed = [] if not command.strip() else self._spans([("bold", f"{self._sign('»')} {as_typed(command)}")])
-        return [*typed, *(self._wrapped(text) if text.strip() else []), *rows]
+        return self.aside([*typed, *(self._wrapped(text) if text.strip() else []), *rows])
 
     def _narrow(self, text: str) -> list[str]:
         flow = Flow(self.width - 2)
@@ -51,26 +76,45 @@ class LiveRenderer(Renderer):
 
     def beside(self, texts: Iterable[str]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""
-        return [self._paint("yellow", f"{self._sign('│')} {row}") for text in texts for row in self._narrow(text)]
+        rows = [row for text in texts for row in self._narrow(text)]
+        return self.aside([self._paint("yellow", f"{self._sign('│')} {row}") for row in rows])
+
+    def _flow(self) -> MarkdownFlow | PlainFlow:
+        return MarkdownFlow(self.width, ascii=self._ascii) if self._color else PlainFlow(self.width)
 
     def _delta(self, event: events.TextDelta) -> list[str]:
-        return self._flows.setdefault(event.agent, Flow(self.width)).add(event.text)
+        if event.agent not in self._flows:
+            self._flows[event.agent] = self._flow()
+        flow = self._flows[event.agent]
+        rows = flow.add(event.text)
+        if event.agent == MAIN and flow.whole is not None:
+            rows[flow.whole : flow.whole] = self._take_aside()
+        return rows
 
     def _reply(self, event: events.Reply) -> list[str]:
-        flow = self._flows.pop(event.agent, None)
-        return self._wrapped(event.text) if flow is None else flow.end()
+        if event.agent in self._flows:
+            return self._end_flow(event.agent)
+        flow = self._flow()
+        return [*flow.add(event.text), *flow.end()]
 
     def _retry(self, event: events.Retry) -> list[str]:
-        flow = self._flows.pop(event.agent, None)
-        cut_off = [] if flow is None else self._note("↻", "That reply was cut off; ignore it.", "yellow")
-        return [*cut_off, *super()._retry(event)]
+        # What the reply had begun is not shown, as it is void.
+        was_begun = self._flows.pop(event.agent, None) is not None
+        waited = self._take_aside() if event.agent == MAIN else []
+        cut_off = self._note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
+        return [*waited, *cut_off, *super()._retry(event)]
+
+    def _end_flow(self, agent: str) -> list[str]:
+        """The rest of a reply, and what has waited for its end."""
+        flow = self._flows.pop(agent, None)
+        rows = [] if flow is None else flow.end()
+        return [*rows, *(self._take_aside() if agent == MAIN else [])]
 
     def _release_held(self, event: Event) -> list[str]:
         """The rest of a reply that ends here, and the run's answer if no reply has shown it."""
         if not isinstance(event, events.Result | events.IterationStarted):
             return []
-        flow = self._flows.pop(event.agent, None)
-        rows = [] if flow is None else flow.end()
+        rows = self._end_flow(event.agent)
         if not isinstance(event, events.Result) or event.status == "error" or event.agent in self._ended:
             return rows
         text = event.result.strip()

@@ -47,6 +47,8 @@ class MarkdownFlow:
         self._part: _Code | _Raw | None = None
         """The unfinished block, if its first lines were shown already."""
         self._tail: tuple[int, str] | None = None
+        self.whole: int | None = None
+        """How many of the rows that ``add`` returned last belong to whole blocks; ``None`` if it completed none."""
 
     @property
     def has_rows(self) -> bool:
@@ -67,11 +69,14 @@ class MarkdownFlow:
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
+        self.whole = None
         if not text:
             return []
         self._tail = None
         sources = self._blocks.add(self._cleaner.add(text))
-        return [row for source in sources for row in self._block(source)] + self._begun()
+        rows = [row for source in sources for row in self._block(source)]
+        self.whole = len(rows) if sources else None
+        return rows + self._begun()
 
     def end(self) -> list[str]:
         """End the text, and return the rows that are left."""
@@ -153,6 +158,8 @@ class PlainFlow(Flow):
         super().__init__(width)
         self._clean = Cleaner()
         self._blocks = Blocks()
+        self.whole: int | None = None
+        """As of ``MarkdownFlow``."""
 
     @property
     def is_open(self) -> bool:
@@ -161,8 +168,16 @@ class PlainFlow(Flow):
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
-        self._blocks.add(self._clean.add(text))
-        return super().add(text)
+        self.whole = None
+        rows: list[str] = []
+        for line in text.splitlines(keepends=True) or [text]:
+            ends_block = bool(self._blocks.add(self._clean.add(line)))
+            if ends_block and self._blocks.is_open:
+                self.whole = len(rows)  # this line begins the next block
+            rows += super().add(line)
+            if ends_block and not self._blocks.is_open:
+                self.whole = len(rows)
+        return rows
 
     def end(self) -> list[str]:
         """End the text, and return the unfinished row as its last one."""
