@@ -76,6 +76,8 @@ async def serve(
     Without a key for the configured model the one that needs none answers. Raises ``UserError``.
     """
     name, notes = settings.chain().model, list[str]()
+    if settings.passed_over is not None:
+        notes.append(str(settings.passed_over))
     definition = settings.model(name)
     model: Model | None = None
     if definition.lacks_key:

@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -97,6 +98,8 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
 
     job = arguments.read_job(args, query)
     require_trust(settings)
+    if settings.passed_over is not None:
+        job = replace(job, notes=(*job.notes, str(settings.passed_over)))
     state = state_folder(os.environ)
     traces = _traces(state, by_default=False)
 
@@ -114,8 +117,9 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         arguments.check_query(query)
     scheduled = arguments.read_scheduled(args)
     state = state_folder(os.environ)
+    typed = b""
     if settings.untrusted:
-        settings = _ask_for_trust(settings, state)
+        settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
     ascii = args.ascii or not tty.is_utf8(os.environ)
     if ascii and not args.ascii:
@@ -126,7 +130,8 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _exit_on_signal)
-    typed = b"" if is_dumb else tty.enter_raw_mode()
+    if not is_dumb:
+        typed += tty.enter_raw_mode()
 
     import trio
 
@@ -190,19 +195,20 @@ def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsync
     return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))
 
 
-def _ask_for_trust(settings: Settings, state: Path) -> Settings:
-    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content."""
-    keys = ", ".join(settings.untrusted)
-    danger = "It could send your key away, or run commands without asking."
-    _write(1, f"{settings.file} was found here and sets {keys}.\n{danger} Trust it? [y/N] ")
-    try:
-        answer = input()
-    except EOFError:
-        answer = ""
-    if answer.strip().casefold() in ("y", "yes"):
-        return remember_trust(settings, state)
-    require_trust(settings)
-    return settings
+def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
+    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content.
+
+    Returns the configuration that holds, and what was typed before the question was there.
+    """
+    from cli import trust
+
+    ascii = args.ascii or not tty.is_utf8(os.environ)
+    is_trusted, typed = trust.ask(settings, ascii=ascii)
+    if is_trusted:
+        return remember_trust(settings, state), typed
+    instead = arguments.read_settings(args, skip_here=True)
+    trust.say_declined(settings, instead, ascii=ascii)
+    return instead, typed
 
 
 def _traces(state: Path, *, by_default: bool) -> Path | None:

@@ -16,11 +16,11 @@ from chain.app import (
     prompt_file,
     read_allowances,
     shell_protections,
+    system_prompt,
     tool_groups,
 )
 from chain.config.load import require_trust
 from chain.config.settings import Price
-from chain.config.system_prompt import read_system_prompt
 from chain.errors import ConfigError, SessionError, UserError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
     lines = [f"config: {settings.file or 'built in'}"]
+    lines += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
     groups = tool_groups(settings)
     problems: list[str] = []
     try:
@@ -150,10 +151,8 @@ def _fence_lines(settings: Settings, groups: ToolGroups) -> list[str]:
 
 def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[Tool], groups: ToolGroups) -> list[str]:
     problems = []
-    if chain.system_prompt is not None:
-        within = settings.within(f"chains.{chain.name}.system_prompt")
-        problems += _problem(read_system_prompt, chain.system_prompt, within)
-    problems += _problem(configured_tools, chain, tools, groups)
+    problems += _problem(system_prompt, settings, chain)
+    problems += _problem(configured_tools, settings, chain, tools, groups)
     if chain.interruption_prompt is not None:
         _, error = prompt_file(settings, chain).current()
         problems += [] if error is None else [str(error)]
@@ -164,8 +163,8 @@ def _chain_problems(settings: Settings, chain: ChainSettings, tools: Sequence[To
     if model.lacks_key and chain.name == settings.default_chain:
         problems += _problem(model.require_key)
     if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
-        place = f"chains.{chain.name}.budget.max_cost_usd"
-        problems.append(f"{place} cannot hold without a price: give models.definitions.{model.name} a price")
+        hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
+        problems.append(str(settings.error(f"chains.{chain.name}.budget.max_cost_usd", hint)))
     return problems
 
 
