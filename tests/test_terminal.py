@@ -859,35 +859,6 @@ def test_without_a_key_the_offline_model_answers_and_says_so(start: Start) -> No
     quit(idle(screen))
 
 
-UNTRUSTED = """\
-models: {default: mine, definitions: {mine: {provider: scripted, script: rules.yaml}}}
-chains: {default: {model: mine}}
-tools: {allow: [list_files]}
-"""
-
-
-def test_a_configuration_that_was_found_is_asked_about_and_remembered(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/config.yaml").write_text(UNTRUSTED)
-    (tmp_path / "work/rules.yaml").write_text('rules: [{text: "Mine: ${query}"}]')
-
-    screen = start(config=False)
-    screen.until("tools.allow").until("config.yaml")
-    send(screen, "n")
-    assert screen.wait() == 2
-    assert screen.left_behind == []
-    assert journals(tmp_path) == {}
-
-    screen = start(config=False)
-    send(screen.until("tools.allow"), "y")
-    send(idle(screen), "hello").until("Mine: hello")
-    quit(idle(screen))
-
-    screen = idle(start(config=False))
-    assert "tools.allow" not in screen.everything
-    quit(screen)
-
-
 def test_a_configuration_that_cannot_be_used_says_why(start: Start, tmp_path: Path) -> None:
     (tmp_path / "test.yaml").write_text(CONFIG + "other: 1\n")
     screen = start()

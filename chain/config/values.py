@@ -167,8 +167,9 @@ class Values:
     def shell(self, node: Node) -> ShellSettings:
         """How the shell's commands are fenced in."""
         keys = node.mapping([f.name for f in fields(ShellSettings)])
-        # YAML reads a bare `off` as false.
-        chosen = "off" if keys["sandbox"].value is False else self.text(keys["sandbox"])
+        # YAML reads a bare `off` as false, and `on` as true.
+        is_word = isinstance(keys["sandbox"].value, bool)
+        chosen = {True: "on", False: "off"}[keys["sandbox"].value] if is_word else self.text(keys["sandbox"])
         sandbox = next((s for s in _SANDBOXES if s == chosen), None)
         if sandbox is None:
             raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")

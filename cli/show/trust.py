@@ -34,7 +34,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
     """What holds after the answer no."""
     holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
-    return _unindented(f"{_on_one_row(str(left_out))} is not used; {holds}.", max(width, NARROWEST))
+    return _unindented(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
 
 
 def _line(each: Sensitive) -> str:
