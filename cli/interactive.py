@@ -251,9 +251,9 @@ class Interactive:
                     stopping = self._toolbar.stopping(time.time())
                 self._print(stopping)
             case "handled":
-                self._print(
-                    self._commands.run("/status").text if text.strip().casefold() == "status" else answer.message
-                )
+                is_status = text.strip().casefold() == "status"
+                status = self._commands.run("/status", width=self._screen.width) if is_status else None
+                self._print(answer.message if status is None else status.text)
             case "nothing" | "returned" if answer.message:
                 self._print(answer.message)
             case _:
@@ -262,7 +262,7 @@ class Interactive:
 
     def _run_command(self, text: str) -> bool:
         model = self._chain.model_name
-        answer = self._commands.run(text)
+        answer = self._commands.run(text, width=self._screen.width)
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
         self._update_queue()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.journals import Receipt, journals, receipts
+from support.journals import Receipt, receipts
 from support.screen import Screen
 from support.terminal import (
     ALT_ENTER,
@@ -434,6 +434,11 @@ def test_tab_completes(screen: Screen) -> None:
         screen.until(edits(whole))
         screen.type("\x15")
         screen.until(edits(""))
+    screen.type("st\t")
+    screen.until(lambda s: "status" in s.toolbar and "stop" in s.toolbar)
+    assert screen.editor == "st"
+    screen.type("\x15")
+    screen.until(edits(""))
     screen.type("todo: \t")
     screen.until(lambda s: "add" in s.toolbar and "complete" in s.toolbar)
     screen.type("\x15")
@@ -453,13 +458,22 @@ def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(scree
 
     screen.type("\x15")
     send(idle(screen), "/help")
-    idle(screen.until("Ctrl-L"))
+    idle(screen.until("/help keys"))
     for name in ("help", "status", "queue", "drop", "edit", "todo", "tools", "model", "new", "debug", "quit"):
-        assert re.search(rf"^\s*/{name}\b", screen.everything, re.M), name
+        assert re.search(rf"(^|  )/{name}\b", screen.everything, re.M), name
     for key in ("Esc", "Ctrl-C", "Ctrl-D", "Ctrl-J", "Ctrl-L", "Alt-Enter", "Tab"):
         assert key in screen.everything
     quit(screen)
     assert states(screen) == {}
+
+
+def test_help_fits_on_a_small_screen(start: Start) -> None:
+    screen = idle(start(rows=24, columns=80))
+    send(screen, "/help").until("chain help TOPIC")
+    idle(screen)
+    assert "Commands:" in screen.display
+    assert max(map(len, screen.display)) <= 78
+    quit(screen)
 
 
 def test_commands_are_answered_while_a_run_is_busy(screen: Screen) -> None:

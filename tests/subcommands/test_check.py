@@ -242,6 +242,6 @@ def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path)
     rows, ok = check(read(folder, f"{CONFIG}tools: {{research: {{hosts: ['https://example.org/']}}}}\n"))
     assert not ok
     assert rows[-1] == (
-        f"problem: {folder / 'config.yaml'}:9: tools.research.hosts[0]: 'https://example.org/' can never allow anything: "
-        "a host is a name such as example.org, without https:// and without a path or port"
+        f"problem: {folder / 'config.yaml'}:9: tools.research.hosts[0]: 'https://example.org/' can never allow "
+        "anything: a host is a name such as example.org, without https:// and without a path or port"
     )
