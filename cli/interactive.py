@@ -75,9 +75,7 @@ async def serve(
 
     Without a key for the configured model the one that needs none answers. Raises ``UserError``.
     """
-    name, notes = settings.chain().model, list[str]()
-    if settings.passed_over is not None:
-        notes.append(str(settings.passed_over))
+    name, notes = settings.chain().model, [str(settings.passed_over)] if settings.passed_over else []
     definition = settings.model(name)
     model: Model | None = None
     if definition.lacks_key:
@@ -106,8 +104,8 @@ class Interactive:
         self._chain = chain
         self._screen = screen
         self._renderer = renderer
-        self._commands = Commands(chain, settings, model=model)
-        self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size)
+        self._commands = Commands(chain, settings, model=model, has_keys=screen.has_keys)
+        self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys)
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
         self._waiting = 0
@@ -228,6 +226,11 @@ class Interactive:
         """Show the path of the last trace."""
         path = self._chain.trace_path
         self._print(f"The last trace: {path}" if path else "No trace yet.")
+
+    @property
+    def awaits_input(self) -> bool:
+        """Whether nothing happens until the user types."""
+        return not (self._leaving.is_set() or self._chain.is_running or self._toolbar.is_running)
 
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""

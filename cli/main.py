@@ -130,8 +130,9 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _exit_on_signal)
-    if not is_dumb:
-        typed += tty.enter_raw_mode()
+    by_key = not is_dumb or tty.echoes()
+    if by_key:
+        typed += tty.enter_raw_mode(is_dumb=is_dumb)
 
     import trio
 
@@ -139,7 +140,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
     async def work() -> int:
         with received(*LEAVING, signal.SIGWINCH) as signals:
-            async with _screen(None if is_dumb else state / "history", typed, color=color) as screen:
+            async with _screen(None if is_dumb else state / "history", typed, color=color, by_key=by_key) as screen:
                 # The prompt is on the screen: nobody waits for what is imported from here on.
                 from cli.interactive import serve
 
@@ -184,12 +185,12 @@ def _exit_on_signal(number: int, frame: object) -> NoReturn:
     os._exit(SIGTERM_CODE)
 
 
-def _screen(history: Path | None, typed: bytes, *, color: bool) -> AbstractAsyncContextManager[Screen]:
+def _screen(history: Path | None, typed: bytes, *, color: bool, by_key: bool) -> AbstractAsyncContextManager[Screen]:
     """The terminal with an editor; without a path for the history, a terminal of rows."""
     if history is None:
         from cli.screen.dumb import open_plain
 
-        return open_plain()
+        return open_plain(typed, by_key=by_key)
     from cli.screen.editor import open_terminal
 
     return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))

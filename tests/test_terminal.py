@@ -792,23 +792,6 @@ def test_forty_columns(start: Start) -> None:
     quit(idle(screen))
 
 
-def test_a_dumb_terminal(start: Start) -> None:
-    screen = start(env={"TERM": "dumb"})
-    screen.until("chain ")
-    send(screen, "gate a").until("→ gate(")
-    send(screen, "hello there").until("📤 Interrupting: hello there")
-
-    screen.open_gate("a")
-
-    screen.until("Understood: hello there").until("✓ done")
-    send(screen, "/quit")
-    assert screen.wait() == 0
-    assert b"\x1b" not in screen.raw.replace(b"\x1b[?2004l\x1b[?25h\x1b[0m", b"")
-    assert screen.left_behind == []
-    assert str(journal(screen)) in screen.joined
-    assert states(screen) == {"gate a": "delivered", "hello there": "delivered"}
-
-
 def test_no_colours_and_no_signs_where_none_are_wanted(start: Start) -> None:
     screen = idle(start("--no-color"))
     send(screen, "hello").until("Done: hello")

@@ -150,3 +150,11 @@ def test_a_terminal_of_rows_asks_too(start: Start, work: Path) -> None:
     send(screen, "/quit")
     assert screen.wait() == 0
     assert b"\x1b" not in screen.raw
+
+
+def test_a_file_without_chains_that_was_meant_to_be_used_is_told(start: Start, work: Path) -> None:
+    (work / "config.yaml").write_text("# mine\nchain: {default: {max_iterations: 5}}\n")
+    screen = idle(start(config=False))
+    assert "config.yaml:2: is not used" in screen.joined
+    assert ASKED not in screen.everything
+    quit(screen)

@@ -47,6 +47,11 @@ class Listener(Protocol):
         """Handle Ctrl-L, after which the screen shows the prompt and the latest rows."""
         ...
 
+    @property
+    def awaits_input(self) -> bool:
+        """Whether nothing happens until the user types."""
+        ...
+
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
         ...
@@ -58,6 +63,9 @@ class Listener(Protocol):
 
 class Screen(Protocol):
     """Shows rows, and holds the text that is being typed."""
+
+    has_keys: bool
+    """Whether there is an editor, with keys of its own such as Esc."""
 
     @property
     def width(self) -> int:

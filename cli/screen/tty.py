@@ -30,16 +30,17 @@ _before: list[Any] | None = None
 _reset = _RESET
 
 
-def enter_raw_mode(fd: int = 0, *, reset: bytes = _RESET) -> bytes:
+def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
     """Turn off echo, line editing and the translation of Enter to a newline until ``restore``, which an exit calls too.
 
-    Returns what was typed before, with Enter as it will arrive from now on. ``restore`` writes ``reset``.
+    Returns what was typed before, with Enter as it will arrive from now on. To a dumb terminal
+    ``restore`` writes nothing.
     """
     global _before, _reset
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
         if _before is None:
-            _before, _reset = _copied(settings), reset
+            _before, _reset = _copied(settings), b"" if is_dumb else _RESET
             atexit.register(restore, fd)
         settings[0] &= ~termios.ICRNL
         settings[3] &= ~(termios.ECHO | termios.ICANON)
@@ -89,6 +90,22 @@ def restore(fd: int = 0) -> None:
     with suppress(termios.error):
         termios.tcsetattr(fd, termios.TCSANOW, settings)
     write_briefly(_reset)
+
+
+def echoes(fd: int = 0) -> bool:
+    """Whether the terminal shows what is typed by itself."""
+    try:
+        return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
+    except termios.error:
+        return False
+
+
+def take_signal_keys(fd: int = 0) -> None:
+    """Let Ctrl-C and Ctrl-Z arrive as keys until ``restore``; only after ``enter_raw_mode``."""
+    with suppress(termios.error):
+        settings = termios.tcgetattr(fd)
+        settings[6][termios.VINTR] = settings[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
 @contextmanager
