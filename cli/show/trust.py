@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chain.config.trust import Sensitive
 from cli.show.questions import visible
-from cli.show.text import Flow, fitting
+from cli.show.text import Flow, columns, fitting
 
 INDENT, DEEPER = "  ", "      "
 
@@ -27,41 +27,35 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
     """What the file sets, what that could do, and the answers; each row at most ``width`` columns."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
-    rows = [row for each in asked for row in _hanging(_line(each), width)]
-    return [*_unindented(head, width), *rows, *_sentence(DANGER, width), *_sentence(CHOICES, width)]
+    rows = [row for each in asked for row in _rows_of(each, width)]
+    return [*_sentence(head, width), *rows, *_sentence(DANGER, width), *_sentence(CHOICES, width)]
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
     """What holds after the answer no."""
     holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
-    return _unindented(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
+    return _sentence(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
 
 
-def _line(each: Sensitive) -> str:
-    leads_to = f"  (leads to {each.leads_to})" if each.leads_to else ""
-    return _on_one_row(f"line {each.line}  {each.key}: {each.value}{leads_to}")
+def _rows_of(each: Sensitive, width: int) -> list[str]:
+    """A value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
+    key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
+    beside = f"{INDENT}{key} {value}"
+    rows = [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
+    return rows + (_hanging(f"leads to {_on_one_row(each.leads_to)}", width, DEEPER) if each.leads_to else [])
 
 
 def _on_one_row(text: str) -> str:
     return visible(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
-def _hanging(text: str, width: int) -> list[str]:
+def _hanging(text: str, width: int, indent: str) -> list[str]:
     """A text in rows, cut where it fits and not at spaces, none of which may be lost."""
-    rows, indent = list[str](), INDENT
+    rows = []
     while text:
         end = fitting(text, width - len(indent))
         rows.append(indent + text[:end])
         text, indent = text[end:], DEEPER
-    return rows
-
-
-def _unindented(text: str, width: int) -> list[str]:
-    rows = []
-    while text:
-        end = fitting(text, width)
-        rows.append(text[:end])
-        text = text[end:]
     return rows
 
 

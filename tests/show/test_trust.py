@@ -1,5 +1,6 @@
 """The question whether to trust a file, on rows: all of it, and nothing that could deceive."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def said(rows: list[str]) -> str:
 @pytest.mark.parametrize("value", ["https://e.example/" + "path/" * 60, "a  b" * 99, "日本語" * 50, "x" * 38 + " y"])
 def test_nothing_of_a_value_is_cut_at_any_width(width: int, value: str) -> None:
     rows = question(FILE, [Sensitive("k", "models.definitions.claude.base_url", value, 12)], width)
-    assert f"line 12  models.definitions.claude.base_url: {value}" in said(rows)
+    assert re.search(r"line 12  models\.definitions\.claude\.base_url: ?" + re.escape(value), said(rows))
     assert max(columns(row) for row in rows) <= max(width, 20)
 
 
@@ -28,10 +29,14 @@ def test_every_value_has_a_row_then_come_the_danger_and_the_choices() -> None:
     asked = [Sensitive("k", f"key{n}", f"value{n}", n, "/etc/passwd" if n == 7 else "") for n in range(1, 61)]
     rows = question(FILE, asked, 200)
     assert str(FILE) in rows[0]
-    assert rows[1:7] == [f"  line {n}  key{n}: value{n}" for n in range(1, 7)]
-    assert "/etc/passwd" in rows[7]
-    assert rows[60].endswith("key60: value60")
-    assert rows[61:] == [DANGER, CHOICES]
+    assert [row for row in rows if row.startswith("  line")] == [f"  line {n}  key{n}: value{n}" for n in range(1, 61)]
+    assert "/etc/passwd" in rows[rows.index("  line 7  key7: value7") + 1]
+    assert rows[-2:] == [DANGER, CHOICES]
+
+
+def test_a_value_that_does_not_fit_beside_its_key_is_on_rows_of_its_own() -> None:
+    rows = question(FILE, [Sensitive("k", "models.definitions.claude.base_url", "https://evil.example/v1", 4)], 60)
+    assert rows[1:3] == ["  line 4  models.definitions.claude.base_url:", "      https://evil.example/v1"]
 
 
 def test_what_is_hidden_is_an_escape_and_no_value_looks_like_a_row_of_its_own() -> None:
