@@ -27,8 +27,8 @@ def ask(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
         _write(rows, ascii=ascii)
         typed = typed_ahead()
     while True:
-        _write_text(trust.ASKING)
         try:
+            _write_text(trust.ASKING)
             answer = _read_line()
         except KeyboardInterrupt:
             _write_text("\n")

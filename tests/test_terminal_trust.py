@@ -51,7 +51,7 @@ def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
 
     screen = idle(start(config=False))
     assert ASKED not in screen.everything
-    quit(screen)
+    quit(idle(screen))
 
     (work / "config.yaml").write_text(UNTRUSTED.replace("list_files", "list_files, shell"))
     screen = asked(start(config=False))
@@ -157,7 +157,6 @@ def test_a_terminal_of_rows_asks_too(start: Start, work: Path) -> None:
 
 def test_a_file_without_chains_that_was_meant_to_be_used_is_told(start: Start, work: Path) -> None:
     (work / "config.yaml").write_text("# mine\nchain: {default: {max_iterations: 5}}\n")
-    screen = idle(start(config=False))
-    assert "config.yaml:2:isnotused" in compact(screen)
+    screen = start(config=False).until(lambda s: "config.yaml:2:isnotused" in compact(s))
     assert ASKED not in screen.everything
-    quit(screen)
+    quit(idle(screen))
