@@ -41,7 +41,6 @@ def compact(screen: Screen) -> str:
     return "".join(screen.everything.split())
 
 
-@pytest.mark.spec("9", "until the user trusted it")
 def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
     screen = asked(start(config=False))
     assert 'line 3  tools.allow: ["list_files"]' in screen.everything
