@@ -17,7 +17,7 @@ from chain.chain import Chain
 from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings, ModelSettings
 from chain.config.system_prompt import read_system_prompt
-from chain.errors import ConfigError, JournalError, SessionError, UserError
+from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
 from chain.interruption.file import PromptFile
@@ -122,12 +122,12 @@ def _main_agent(
         max_cost_usd=chosen.budget.max_cost_usd,
     )
     tools = tuple(tools)
-    registry = Registry.of([*configured_tools(chosen, tools, groups), *tools])
+    registry = Registry.of([*configured_tools(settings, chosen, tools, groups), *tools])
     spec = AgentSpec(
         name=MAIN,
         parent_id=ROOT,
         model=build_model(definition, interactive=interactive) if model is None else model,
-        system=_system_prompt(settings, chosen),
+        system=system_prompt(settings, chosen),
         registry=registry,
         limits=limits,
         prompts=prompt_file(settings, chosen),
@@ -139,15 +139,23 @@ def _main_agent(
     )
 
 
-def _system_prompt(settings: Settings, chosen: ChainSettings) -> str:
+def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
+    """The system prompt of a chain. Raises ``ConfigError``; that the file cannot be read is told where it is named."""
     if chosen.system_prompt is None:
         return ""
-    return read_system_prompt(chosen.system_prompt, settings.within(f"chains.{chosen.name}.system_prompt"))
+    key = f"chains.{chosen.name}.system_prompt"
+    try:
+        return read_system_prompt(chosen.system_prompt, settings.within(key))
+    except UnreadableFile as error:
+        raise settings.error(key, f"{error.file} {error.message}") from None
 
 
 def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     """The handler prompt of a chain."""
-    return PromptFile(chosen.interruption_prompt, settings.within(f"chains.{chosen.name}.interruption_prompt"))
+    key = f"chains.{chosen.name}.interruption_prompt"
+    place = settings.source(key)
+    named_at = "" if place == "default" else place
+    return PromptFile(chosen.interruption_prompt, settings.within(key), named_at=named_at)
 
 
 def explain_line(settings: Settings, text: str) -> Explanation:
@@ -165,12 +173,18 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
     Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
-    for host in settings.research_hosts:
+    for n, host in enumerate(settings.research_hosts):
         if problem := allowances.host_problem(host.strip()):
-            raise ConfigError(f"tools.research.hosts: {host!r:.80} can never allow anything: {problem}")
+            raise settings.error("tools.research.hosts", f"{host!r:.80} can never allow anything: {problem}", item=n)
     ours = {tool.name: tool for group in groups.values() for tool in group}
     others = {tool.name: tool for tool in registered}
-    return tuple(_read_allowance(text, ours, others) for text in settings.allow)
+    found = []
+    for n, text in enumerate(settings.allow):
+        try:
+            found.append(_read_allowance(text, ours, others))
+        except UserError as error:
+            raise settings.error("tools.allow", str(error), item=n) from None
+    return tuple(found)
 
 
 def explain_allowance(text: str) -> str:
@@ -179,22 +193,19 @@ def explain_allowance(text: str) -> str:
 
 
 def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:
-    try:
-        found = allowances.parse(text)
-    except UserError as error:
-        raise ConfigError(f"tools.allow: {error}") from None
+    found = allowances.parse(text)
     known = {**ours, **registered}
     if found.tool in SUBJECTS and found.tool not in known:
         return found  # one of ours that this system lacks
     if found.tool not in known:
         near = difflib.get_close_matches(found.tool, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
-        raise ConfigError(f"tools.allow: there is no tool {found.tool!r}; {hint}")
+        raise UserError(f"there is no tool {found.tool!r}; {hint}")
     tool = known[found.tool]
     # A program's own tool may ask in the middle of its work, about whatever it likes.
     has_subject = calling.can_preview(tool) if tool.needs_approval else found.tool not in ours
     if found.pattern is not None and not (found.tool in SUBJECTS or has_subject):
-        raise ConfigError(f"tools.allow: {found} can never allow anything: {found.tool} takes no pattern")
+        raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
     return found
 
 
@@ -232,7 +243,7 @@ def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, .
     rules = shell_rules(settings)
     found = fence.Protections() if rules.sandbox == "off" else fence.probe()
     if lacks := shell.missing(rules, found):
-        raise ConfigError(lacks)
+        raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
     return shell.protections(rules, found), shell.gaps(rules, found)
 
 
@@ -246,7 +257,12 @@ def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
     settings.require_key()
     if settings.provider == "scripted":
         assert settings.script is not None
-        return ScriptedModel.load(settings.script, settings.within, at_terminal=interactive)
+        try:
+            return ScriptedModel.load(settings.script, settings.within, at_terminal=interactive)
+        except UnreadableFile as error:
+            file, line = settings.named_at or (None, None)
+            message = f"models.definitions.{settings.name}.script: {error.file} {error.message}"
+            raise ConfigError(message, file=file, line=line) from None
     return anthropic_model(settings)
 
 
@@ -292,21 +308,21 @@ def check_state(state: Path) -> None:
     sessions_folder(state)
 
 
-def configured_tools(settings: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
+def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
     """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
 
     ``own`` are the program's, which every chain has: they may be named as well.
     """
     ours = {tool.name for tool in own}
     single = {tool.name: tool for group in groups.values() for tool in group}
-    chosen: dict[str, Tool] = {}
-    for name in settings.tools:
+    tools: dict[str, Tool] = {}
+    for n, name in enumerate(chosen.tools):
         if name in ours and name not in single:
             continue
         if name not in groups and name not in single:
             near = difflib.get_close_matches(name, [*groups, *single], n=1)
             hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"
-            raise ConfigError(f"chains.{settings.name}.tools: there is no tool or group {name!r}; {hint}")
+            raise settings.error(f"chains.{chosen.name}.tools", f"there is no tool or group {name!r}; {hint}", item=n)
         for tool in groups[name] if name in groups else (single[name],):
-            chosen[tool.name] = tool
-    return list(chosen.values())
+            tools[tool.name] = tool
+    return list(tools.values())

@@ -5,6 +5,7 @@
     ChainError
     ├── UserError            the user can mend it: a file, a key, a flag, a command
     │   ├── ConfigError      the configuration or a prompt file
+    │   │   └── UnreadableFile  one of its files is not there, or cannot be opened
     │   └── SessionError     the session's file or its lock
     ├── ModelError           the model's service failed, or answered what cannot be used
     │   └── ParameterRefused the service does not accept a parameter that was sent
@@ -57,6 +58,10 @@ class UserError(ChainError):
 
 class ConfigError(UserError):
     """The configuration, or a file that it names, cannot be used."""
+
+
+class UnreadableFile(ConfigError):
+    """A file that the configuration names is not there, or cannot be opened."""
 
 
 class SessionError(UserError):

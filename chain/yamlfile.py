@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.errors import ConfigError
+from chain.errors import ConfigError, UnreadableFile
 
 if TYPE_CHECKING:
     import yaml
@@ -170,7 +170,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ConfigError(f"cannot be read: {reason}", file=path) from None
+        raise UnreadableFile(f"cannot be read: {reason}", file=path) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -214,6 +214,10 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
         what = error.problem or "cannot be parsed"
         if line and what.startswith("expected ',' or") and "${" in "".join(text.splitlines()[line - 1 : line]):
             what += '; quote ${...} between braces and brackets: "${VAR}"'
+        raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        what = f"the character {printable(chr(error.character))} cannot be in it; take it out, or write it as an escape"
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}", file=file) from None
@@ -263,8 +267,9 @@ class _Builder:
                 name = self._name(key_node)
                 child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
                 if name in value:
-                    at = key_node.start_mark.line + 1
-                    raise ConfigError(f"the key {child.key} is there twice", file=self._file, line=at)
+                    at, first = key_node.start_mark.line + 1, value[name].line
+                    message = f"the key {printable(child.key)} is there twice, first on line {first}; take one away"
+                    raise ConfigError(message, file=self._file, line=at)
                 # A key's line is where a user looks, also when its value begins further down.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
         elif isinstance(node, yaml.SequenceNode):

@@ -66,8 +66,11 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
-def read_settings(args: argparse.Namespace) -> Settings:
-    """The configuration, with the flags that override it. Raises ``ConfigError``."""
+def read_settings(args: argparse.Namespace, *, skip_here: bool = False) -> Settings:
+    """The configuration, with the flags that override it; ``skip_here`` as in ``load_settings``.
+
+    Raises ``ConfigError``.
+    """
     flags = {
         "model": args.model,
         "chain": args.chain,
@@ -75,7 +78,7 @@ def read_settings(args: argparse.Namespace) -> Settings:
         "allow": args.allow,
     }
     named = Path(args.config) if args.config else None
-    return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags)
+    return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags, skip_here=skip_here)
 
 
 def check_query(query: str) -> None:

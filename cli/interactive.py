@@ -78,7 +78,7 @@ async def serve(
     Without a key for the configured model the one that needs none answers. ``tour`` comments on what happens, for a
     session that nobody keeps. Raises ``UserError``.
     """
-    name, notes = settings.chain().model, list[str]()
+    name, notes = settings.chain().model, [str(settings.passed_over)] if settings.passed_over else []
     definition = settings.model(name)
     model: Model | None = None
     if definition.lacks_key:
@@ -116,8 +116,8 @@ class Interactive:
         self._screen = screen
         self._renderer = renderer
         self._tour = tour
-        self._commands = Commands(chain, settings, model=model)
-        self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size)
+        self._commands = Commands(chain, settings, model=model, has_keys=screen.has_keys)
+        self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys)
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
         self._waiting = 0
@@ -232,6 +232,11 @@ class Interactive:
         self._update_queue()
         return text
 
+    @property
+    def awaits_input(self) -> bool:
+        """Whether nothing happens until the user types."""
+        return not (self._leaving.is_set() or self._chain.is_running or self._toolbar.is_running)
+
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
         return self._commands.completions(text)
@@ -256,7 +261,8 @@ class Interactive:
             case "handled":
                 self._answered.add(answer.id)
                 is_status = text.strip().casefold() == "status"
-                self._answer_command(text, self._commands.run("/status").text if is_status else answer.message)
+                status = self._commands.run("/status", width=self._screen.width) if is_status else None
+                self._answer_command(text, answer.message if status is None else status.text)
             case "nothing" | "returned" if answer.message:
                 self._answer_command(text, answer.message)
             case _:
@@ -265,7 +271,7 @@ class Interactive:
 
     def _run_command(self, text: str) -> bool:
         model = self._chain.model_name
-        answer = self._commands.run(text)
+        answer = self._commands.run(text, width=self._screen.width)
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
         self._update_queue()

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,8 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
 
     job = arguments.read_job(args, query)
     require_trust(settings)
+    if settings.passed_over is not None:
+        job = replace(job, notes=(*job.notes, str(settings.passed_over)))
     state = state_folder(os.environ)
     traces = _traces(state, by_default=False)
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
@@ -137,8 +140,9 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         arguments.check_query(query)
     scheduled = arguments.read_scheduled(args)
     state = state_folder(os.environ)
+    typed = b""
     if settings.untrusted:
-        settings = _ask_for_trust(settings, state)
+        settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
 
     async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
@@ -158,22 +162,23 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
             ascii=looks.ascii,
         )
 
-    return at_prompt(serving, history=state / "history", no_color=args.no_color, ascii=args.ascii)
+    return at_prompt(serving, history=state / "history", typed=typed, no_color=args.no_color, ascii=args.ascii)
 
 
-def _ask_for_trust(settings: Settings, state: Path) -> Settings:
-    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content."""
-    keys = ", ".join(settings.untrusted)
-    danger = "It could send your key away, or run commands without asking."
-    _write(1, f"{settings.file} was found here and sets {keys}.\n{danger} Trust it? [y/N] ")
-    try:
-        answer = input()
-    except EOFError:
-        answer = ""
-    if answer.strip().casefold() in ("y", "yes"):
-        return remember_trust(settings, state)
-    require_trust(settings)
-    return settings
+def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
+    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content.
+
+    Returns the configuration that holds, and what was typed before the question was there.
+    """
+    from cli import trust
+
+    ascii = args.ascii or not tty.is_utf8(os.environ)
+    is_trusted, typed = trust.ask(settings, ascii=ascii)
+    if is_trusted:
+        return remember_trust(settings, state), typed
+    instead = arguments.read_settings(args, skip_here=True)
+    trust.say_declined(settings, instead, ascii=ascii)
+    return instead, typed
 
 
 def _traces(state: Path, *, by_default: bool) -> Path | None:

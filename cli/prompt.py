@@ -35,11 +35,14 @@ class Looks:
 Serving: TypeAlias = "Callable[[Screen, Signals, Looks], Awaitable[int]]"
 
 
-def at_prompt(serving: Serving, *, history: Path | None, no_color: bool = False, ascii: bool = False) -> int:
+def at_prompt(
+    serving: Serving, *, history: Path | None, typed: bytes = b"", no_color: bool = False, ascii: bool = False
+) -> int:
     """Put up a prompt, serve its user, and return the exit code.
 
     ``serving`` is called when the prompt is on the screen: nobody waits for what it imports. ``history`` is the file of
-    what was typed, ``None`` for none. Raises the ``UserError`` that ``serving`` raises.
+    what was typed, ``None`` for none; ``typed`` are keys that were pressed before. Raises the ``UserError`` that
+    ``serving`` raises.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:
@@ -50,7 +53,9 @@ def at_prompt(serving: Serving, *, history: Path | None, no_color: bool = False,
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _exit_on_signal)
-    typed = b"" if is_dumb else tty.enter_raw_mode()
+    by_key = not is_dumb or tty.echoes()
+    if by_key:
+        typed += tty.enter_raw_mode(is_dumb=is_dumb)
 
     import trio
 
@@ -58,7 +63,7 @@ def at_prompt(serving: Serving, *, history: Path | None, no_color: bool = False,
 
     async def work() -> int:
         with received(*LEAVING, signal.SIGWINCH) as signals:
-            async with _screen(history, typed, is_dumb=is_dumb, color=looks.color) as screen:
+            async with _screen(history, typed, is_dumb=is_dumb, by_key=by_key, color=looks.color) as screen:
                 try:
                     return await serving(screen, signals, looks)
                 except UserError as error:
@@ -88,12 +93,14 @@ def _exit_on_signal(number: int, frame: object) -> NoReturn:
     os._exit(SIGTERM_CODE)
 
 
-def _screen(history: Path | None, typed: bytes, *, is_dumb: bool, color: bool) -> AbstractAsyncContextManager[Screen]:
-    """The terminal with an editor; a dumb one is a terminal of rows."""
+def _screen(
+    history: Path | None, typed: bytes, *, is_dumb: bool, by_key: bool, color: bool
+) -> AbstractAsyncContextManager[Screen]:
+    """The terminal with an editor; a dumb one is a terminal of rows, and reads keys or whole lines."""
     if is_dumb:
         from cli.screen.dumb import open_plain
 
-        return open_plain()
+        return open_plain(typed, by_key=by_key)
     from cli.screen.editor import open_terminal
 
     return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))

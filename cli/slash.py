@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES
+from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.version import VERSION
 from chain.wording import MAIN
-from cli.show.text import clean, columns, flat
+from cli.show.overview import TOPICS, overview, topic
+from cli.show.table import table
+from cli.show.text import clean, flat
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
@@ -25,34 +27,12 @@ if TYPE_CHECKING:
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
 TAKEN_BACK = "taken back to edit"
-
-_LINES = (
-    ("any text", "given to the model at the next safe point"),
-    ("!text", "the same, and tools that have not started are skipped"),
-    ("!!text", "at once: the reply that streams or the tools that run are cut"),
-    ("stop", "ends the run; so do cancel, abort, never mind, forget it"),
-    ("todo: add TEXT", "the plan; also complete N, fail N WHY, list, clear"),
-    ("focus on X", "guidance, for running tools too; also skip, also check, ignore, prefer"),
-    ("context: TEXT", "something to know, not a change of course"),
-    ("text?", "a question; the task goes on after the answer"),
-    ("then: TEXT", "the next run, when this one has ended"),
-    ("<space>text", "text, whatever it looks like"),
-)
-
-_KEYS = (
-    ("Enter", "sends the line"),
-    ("Alt-Enter", "sends it as urgent, like !; also Shift-Enter where the terminal reports it"),
-    ("Esc", "interrupts the run"),
-    ("Ctrl-C", "interrupts the run, else clears the line; twice exits"),
-    ("Ctrl-D", "exits, on an empty line"),
-    ("Up", "takes the latest waiting line back to edit, on an empty line"),
-    ("Ctrl-J", "a new line; also Enter after a trailing backslash"),
-    ("Tab", "completes"),
-    ("Ctrl-R", "searches the history"),
-    ("Ctrl-L", "redraws"),
-)
+WIDTH, NARROWEST = 80, 20
+"""Columns that answers are made for: unless another width is given, and at least."""
 
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
+_BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
+"""What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
 
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
@@ -90,33 +70,35 @@ class Commands:
     """The slash commands of one chain. All methods are called in the trio thread.
 
     ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
+    ``has_keys``: the screen has an editor, with keys of its own.
     """
 
-    def __init__(self, chain: Chain, settings: Settings, *, model: str | None = None) -> None:
+    def __init__(self, chain: Chain, settings: Settings, *, model: str | None = None, has_keys: bool = True) -> None:
         self._chain = chain
         self._settings = settings
         self._model = model
+        self._has_keys = has_keys
+        self._width = WIDTH
         self._commands = {
-            "/help": _Command("this list", self._help),
-            "/status": _Command("what the chain is doing, and what it has used", self._status),
+            "/help": _Command("more: lines or keys", self._help, "[TOPIC]", lambda: TOPICS),
+            "/status": _Command("what is going on", self._status),
             "/queue": _Command("the lines that wait", self._queue),
-            "/drop": _Command("drop a waiting line; without an id the latest", self._drop, "[L3]", self._ids),
-            "/edit": _Command("take a waiting line back to edit it", self._edit, "[L3]", self._ids),
+            "/drop": _Command("drops a waiting line", self._drop, "[L3]", self._ids),
+            "/edit": _Command(
+                "edits a waiting line" if has_keys else "shows a line, dropped", self._edit, "[L3]", self._ids
+            ),
             "/todo": _Command("the plan", self._todo),
-            "/diff": _Command(
-                "what was asked about, whole; without an id the latest", self._diff, "[Q1]", self._questions
-            ),
-            "/tools": _Command("what the model may call", self._tools),
-            "/model": _Command(
-                "list the models, or switch to one", self._switch, "[NAME]", lambda: self._settings.model_names
-            ),
-            "/new": _Command("a fresh conversation; the plan stays", self._new),
-            "/debug": _Command("where the files of this session are", self._debug),
-            "/quit": _Command("end the program", lambda _: Answer(quit=True)),
+            "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
+            "/tools": _Command("what the model may use", self._tools),
+            "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
+            "/new": _Command("a fresh conversation", self._new),
+            "/debug": _Command("this session's files", self._debug),
+            "/quit": _Command("ends the program", lambda _: Answer(quit=True)),
         }
 
-    def run(self, text: str) -> Answer:
-        """Carry out a command. If that is not possible, the answer says why."""
+    def run(self, text: str, *, width: int = WIDTH) -> Answer:
+        """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
+        self._width = max(width, NARROWEST)
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
         command = self._commands.get(name.casefold())
         if command is None:
@@ -146,15 +128,21 @@ class Commands:
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
-            known += STOP_PHRASES
+            known += [*_BEGINNINGS, *STOP_PHRASES]
         return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
 
     # ---------------------------------------------------------------------------------------------- the commands
 
-    def _help(self, _: str) -> Answer:
-        commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
-        parts = {"Commands:": commands, "A line, while a run is active:": _LINES, "Keys:": _KEYS}
-        return Answer("\n".join(row for head, pairs in parts.items() for row in (head, *_table(pairs))))
+    def _help(self, name: str) -> Answer:
+        if not name:
+            commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
+            return Answer("\n".join(overview(commands, self._width, has_keys=self._has_keys)))
+        if name.casefold() not in TOPICS:
+            return _not_understood(
+                f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "
+                "and in a shell chain help TOPIC"
+            )
+        return Answer("\n".join(topic(name.casefold(), self._width, has_keys=self._has_keys)))
 
     def _status(self, _: str) -> Answer:
         used = self._chain.usage
@@ -169,7 +157,7 @@ class Commands:
             ("tokens", f"{tokens} (runs that ended)"),
             *cost,
         )
-        return Answer("\n".join([self._chain.status(), *_table(rows)]))
+        return Answer("\n".join([self._chain.status(), *table(rows, self._width)]))
 
     def _queue(self, _: str) -> Answer:
         rows = []
@@ -178,7 +166,7 @@ class Commands:
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
             rows.append((accepted.id, kind + target, _shortened(line.text)))
-        return Answer("\n".join(_table(rows)) or "Nothing waits.")
+        return Answer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> Answer:
         return self._drop_line(argument, "", lambda _: Answer())  # the line's receipt shows that it was dropped
@@ -196,7 +184,25 @@ class Commands:
             return _not_understood(flat(str(error)))
 
     def _todo(self, _: str) -> Answer:
-        return Answer(self._chain.plan.render())
+        return Answer("\n".join([self._chain.plan.render(), *self._waiting_for_the_plan()]))
+
+    def _waiting_for_the_plan(self) -> list[str]:
+        """A row for each plan command that waits for a safe point."""
+        rows = []
+        for accepted in self._chain.waiting:
+            match accepted.line.command:
+                case AddTask(text):
+                    change = f"add {text}"
+                case CompleteTask(n):
+                    change = f"complete {n}"
+                case FailTask(n, why):
+                    change = f"fail {n} {why}"
+                case ClearTasks():
+                    change = "clear"
+                case _:
+                    continue
+            rows.append(f"[+] {_shortened(change)} (waiting, {accepted.id})")
+        return rows
 
     def _diff(self, id: str) -> Answer:
         asked = self._chain.questions
@@ -204,9 +210,9 @@ class Commands:
             return Answer("Nothing was asked yet.")
         found = [question for question in asked if question.id.casefold() == id.casefold()] if id else asked
         if not found:
-            return _not_understood(
-                f"there is no {flat(id)[:20]}; the latest questions are {', '.join(self._questions())}"
-            )
+            known = self._questions()
+            latest = f"the only question is {known[0]}" if len(known) == 1 else f"the latest are {', '.join(known)}"
+            return _not_understood(f"there is no {flat(id)[:20]}; {latest}")
         question = found[-1]
         return Answer(f"{question.id} {question.text}", preview=question.preview)
 
@@ -215,7 +221,7 @@ class Commands:
 
     def _tools(self, _: str) -> Answer:
         rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
-        return Answer("\n".join(_table(rows)) or "The model has no tools.")
+        return Answer("\n".join(table(rows, self._width)) or "The model has no tools.")
 
     def _switch(self, name: str) -> Answer:
         if not name:
@@ -250,7 +256,7 @@ class Commands:
             ("handler prompt", str(handler or "the built-in one")),
             ("version", VERSION),
         )
-        return Answer("\n".join(_table(rows)))
+        return Answer("\n".join(table(rows, self._width)))
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -285,7 +291,7 @@ class Commands:
             else:
                 current = self._settings.chain().model if self._model is None else self._model
                 rows.append(("*" if name == current else " ", name, _service(definition)))
-        return _table(rows, indent="")
+        return table(rows, self._width, indent="")
 
 
 def _not_understood(text: str) -> Answer:
@@ -307,11 +313,3 @@ def _shortened(text: str) -> str:
     """A text on one row, cut. Only its beginning is processed, since it may be long."""
     row = flat(text[: 2 * MOST_SHOWN])
     return row if len(row) <= MOST_SHOWN and len(text) <= 2 * MOST_SHOWN else f"{row[:MOST_SHOWN].rstrip()}..."
-
-
-def _table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Rows with aligned cells; the last cell is not padded."""
-    every = [[flat(cell) for cell in row] for row in rows]
-    widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
-    padded = [[cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)] for row in every]
-    return [(indent + "  ".join(row)).rstrip() for row in padded]

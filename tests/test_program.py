@@ -613,6 +613,17 @@ def test_verbose_shows_the_traceback_above_the_sentence(configured: Place) -> No
     assert ran.err.splitlines()[-1].startswith("chain: ")
 
 
+def test_a_configuration_that_is_passed_over_is_a_notice(place: Place) -> None:
+    place.write("config.yaml", "chain: {default: {max_iterations: 5}}\n")
+
+    ran = place.run("-p", "hello", *OFFLINE)
+    assert ran.code == 0
+    (row,) = [row for row in ran.err.splitlines() if "config.yaml:1: is not used" in row]
+    assert "did you mean chains" in row
+    checked = place.run("check", *OFFLINE)
+    assert [row for row in checked.out.splitlines() if "config.yaml:1: is not used" in row]
+
+
 def test_a_missing_handler_file_is_a_notice(configured: Place) -> None:
     configured.write("config.yaml", CONFIG.replace("tools:", "interruption_prompt: gone.yaml, tools:"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -115,15 +116,46 @@ def rows(answer: Answer) -> list[str]:
     return answer.text.split("\n")
 
 
-async def test_help_has_a_line_for_each_command_kind_of_line_and_key(tmp_path: Path) -> None:
+LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TEXT", "text?", "then: TEXT")
+KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-J", "Tab", "Ctrl-R", "Ctrl-L")
+
+
+@pytest.mark.parametrize(("width", "most"), [(40, 40), (80, 20), (120, 20), (200, 20)])
+async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
-        shown = rows(commands.run("/help"))
-    words = [row.split()[0] for row in shown]
-    assert set(NAMES) <= set(words)
-    assert {"!text", "stop", "todo:", "focus", "context:", "text?", "then:"} <= set(words)
-    assert {"Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-J", "Tab", "Ctrl-R", "Ctrl-L"} <= set(words)
-    assert max(map(len, shown)) <= 90
-    assert all(row.isascii() for row in shown)
+        answer = commands.run("/help", width=width)
+    shown = rows(answer)
+    for name in (*NAMES, *LINES, *KEYS):
+        assert re.search(rf"(^|  ){re.escape(name)}( |$)", answer.text, re.M), name
+    assert len(shown) <= most
+    assert max(map(len, shown[:-1])) <= min(width, 120) - 2
+    assert answer.text.isascii()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+async def test_help_on_lines_and_keys_is_longer(tmp_path: Path, width: int) -> None:
+    async with opened(tmp_path) as (_, commands):
+        lines, keys = (commands.run(f"/help {name}", width=width) for name in ("lines", "KEYS"))
+    for answer, names in ((lines, LINES), (keys, KEYS)):
+        assert max(map(len, rows(answer))) <= width
+        assert {row.split("  ")[1].strip() for row in rows(answer) if row[2:3].strip()} >= set(names)
+
+
+async def test_help_on_what_there_is_no_help_on_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        answer = commands.run("/help colours")
+    assert answer.keeps
+    assert "/help lines" in answer.text
+    assert "chain help" in answer.text
+
+
+async def test_without_an_editor_no_key_is_named_that_is_not_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, _):
+        commands = Commands(session.chain, configured(tmp_path), has_keys=False)
+        for command in ("/help", "/help keys"):
+            words = set(commands.run(command).text.split())
+            assert words.isdisjoint({"Esc", "Alt-Enter", "Up", "Tab", "Ctrl-J", "Ctrl-R", "Ctrl-L"})
+            assert {"Enter", "Ctrl-C", "Ctrl-D"} <= words
 
 
 async def test_status_of_a_chain_that_has_done_nothing(tmp_path: Path) -> None:
@@ -149,7 +181,7 @@ async def test_status_of_a_busy_chain_and_after_its_run(tmp_path: Path) -> None:
 async def test_the_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> None:
     long = "one\n\x1b[2Jtwo " + "x" * 5_000
     async with busy(tmp_path, "use B", "!todo: add x", "then: rest", long) as (_, commands):
-        shown = rows(commands.run("/queue"))
+        shown = rows(commands.run("/queue", width=400))
         assert shown[:3] == [
             "  L2  redirect     use B",
             "  L3  urgent todo  !todo: add x",
@@ -202,6 +234,29 @@ async def test_todo_shows_the_plan(tmp_path: Path) -> None:
         session.chain.submit("todo: add second")
         session.chain.submit("todo: complete 1")
         assert rows(commands.run("/todo")) == ["[✓] 1. first", "[ ] 2. second", "1 done, 0 failed, 1 pending"]
+
+
+async def test_todo_shows_what_waits_to_be_changed(tmp_path: Path) -> None:
+    waiting = ("todo: add check the licence", "use B", "!todo: add x", "todo: complete 1", "plan: fail 2 no time")
+    async with busy(tmp_path, *waiting, "todo: list", "todo: clear") as (_, commands):
+        assert rows(commands.run("/todo")) == [
+            "The plan is empty.",
+            "[+] add check the licence (waiting, L2)",
+            "[+] add x (waiting, L4)",
+            "[+] complete 1 (waiting, L5)",
+            "[+] fail 2 no time (waiting, L6)",
+            "[+] clear (waiting, L8)",
+        ]
+    assert "[+]" not in commands.run("/todo").text
+
+
+async def test_one_line_waits_and_two_lines_wait(tmp_path: Path) -> None:
+    async with busy(tmp_path, "use B") as (session, commands):
+        assert "; 1 line waits; " in commands.run("/status").text
+        assert commands.run("/drop L9").text == "L9 does not wait; only L2 waits"
+        session.chain.submit("use C")
+        assert "; 2 lines wait; " in commands.run("/status").text
+        assert commands.run("/drop L9").text == "L9 does not wait; waiting are L2, L3"
 
 
 async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Path) -> None:
@@ -357,20 +412,34 @@ async def test_case_and_outer_space_do_not_matter(typed: str, tmp_path: Path) ->
         ("/drop L3", []),
         ("/EDIT ", ["/edit L2", "/edit L3"]),
         ("/model o", ["/model other", "/model offline"]),
-        ("t", ["todo: add ", "todo: complete ", "todo: fail ", "todo: list", "todo: clear"]),
+        ("t", ["todo: add ", "todo: complete ", "todo: fail ", "todo: list", "todo: clear", "then: "]),
         ("todo:c", ["todo: complete ", "todo: clear"]),
+        ("/help ", ["/help lines", "/help keys"]),
         ("To", ["todo: add ", "todo: complete ", "todo: fail ", "todo: list", "todo: clear"]),
         ("todo: add ", []),
         ("todo: add x", []),
-        ("p", ["plan: add ", "plan: complete ", "plan: fail ", "plan: list", "plan: clear"]),
+        ("p", ["plan: add ", "plan: complete ", "plan: fail ", "plan: list", "plan: clear", "prefer "]),
         ("ne", ["nevermind", "never mind"]),
-        ("s", ["stop"]),
+        ("s", ["status", "skip ", "stop"]),
+        ("st", ["status", "stop"]),
+        ("sta", ["status"]),
+        ("sto", ["stop"]),
         ("stop", []),
+        ("c", ["context: ", "cancel"]),
+        ("focus on X", []),
     ],
 )
 async def test_completions(typed: str, lines: list[str], tmp_path: Path) -> None:
     async with busy(tmp_path, "use B", "use C") as (_, commands):
         assert sorted(commands.completions(typed)) == sorted(lines)
+
+
+async def test_a_stop_is_never_the_first_of_several_completions(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        for phrase in STOP_PHRASES:
+            for length in range(1, len(phrase)):
+                found = commands.completions(phrase[:length])
+                assert found[0] not in STOP_PHRASES or set(found) <= set(STOP_PHRASES)
 
 
 async def test_every_stop_phrase_can_be_completed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.journals import Receipt, journals, receipts
+from support.journals import Receipt, receipts
 from support.screen import Screen
 from support.terminal import (
     ALT_ENTER,
@@ -432,6 +432,11 @@ def test_tab_completes(screen: Screen) -> None:
         screen.until(edits(whole))
         screen.type("\x15")
         screen.until(edits(""))
+    screen.type("st\t")
+    screen.until(lambda s: "status" in s.toolbar and "stop" in s.toolbar)
+    assert screen.editor == "st"
+    screen.type("\x15")
+    screen.until(edits(""))
     screen.type("todo: \t")
     screen.until(lambda s: "add" in s.toolbar and "complete" in s.toolbar)
     screen.type("\x15")
@@ -451,13 +456,22 @@ def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(scree
 
     screen.type("\x15")
     send(idle(screen), "/help")
-    idle(screen.until("Ctrl-L"))
+    idle(screen.until("/help keys"))
     for name in ("help", "status", "queue", "drop", "edit", "todo", "tools", "model", "new", "debug", "quit"):
-        assert re.search(rf"^\s*/{name}\b", screen.everything, re.M), name
+        assert re.search(rf"(^|  )/{name}\b", screen.everything, re.M), name
     for key in ("Esc", "Ctrl-C", "Ctrl-D", "Ctrl-J", "Ctrl-L", "Alt-Enter", "Tab"):
         assert key in screen.everything
     quit(screen)
     assert states(screen) == {}
+
+
+def test_help_fits_on_a_small_screen(start: Start) -> None:
+    screen = idle(start(rows=24, columns=80))
+    send(screen, "/help").until("chain help TOPIC")
+    idle(screen)
+    assert "Commands:" in screen.display
+    assert max(map(len, screen.display)) <= 78
+    quit(screen)
 
 
 def test_commands_are_answered_while_a_run_is_busy(screen: Screen) -> None:
@@ -779,23 +793,6 @@ def test_forty_columns(start: Start) -> None:
     quit(idle(screen))
 
 
-def test_a_dumb_terminal(start: Start) -> None:
-    screen = start(env={"TERM": "dumb"})
-    screen.until("chain ")
-    send(screen, "gate a").until("→ gate(")
-    send(screen, "hello there").until("📤 Interrupting: hello there")
-
-    screen.open_gate("a")
-
-    screen.until("Understood: hello there").until("✓ done")
-    send(screen, "/quit")
-    assert screen.wait() == 0
-    assert b"\x1b" not in screen.raw.replace(b"\x1b[?2004l\x1b[?25h\x1b[0m", b"")
-    assert screen.left_behind == []
-    assert str(journal(screen)) in screen.joined
-    assert states(screen) == {"gate a": "delivered", "hello there": "delivered"}
-
-
 def test_no_colours_and_no_signs_where_none_are_wanted(start: Start) -> None:
     screen = idle(start("--no-color"))
     send(screen, "hello").until("Done: hello")
@@ -877,35 +874,6 @@ def test_without_a_key_the_offline_model_answers_and_says_so(start: Start) -> No
     send(idle(screen), "list the files").until("notes.txt")
 
     quit(idle(screen))
-
-
-UNTRUSTED = """\
-models: {default: mine, definitions: {mine: {provider: scripted, script: rules.yaml}}}
-chains: {default: {model: mine}}
-tools: {allow: [list_files]}
-"""
-
-
-def test_a_configuration_that_was_found_is_asked_about_and_remembered(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/config.yaml").write_text(UNTRUSTED)
-    (tmp_path / "work/rules.yaml").write_text('rules: [{text: "Mine: ${query}"}]')
-
-    screen = start(config=False)
-    screen.until("tools.allow").until("config.yaml")
-    send(screen, "n")
-    assert screen.wait() == 2
-    assert screen.left_behind == []
-    assert journals(tmp_path) == {}
-
-    screen = start(config=False)
-    send(screen.until("tools.allow"), "y")
-    send(idle(screen), "hello").until("Mine: hello")
-    quit(idle(screen))
-
-    screen = idle(start(config=False))
-    assert "tools.allow" not in screen.everything
-    quit(screen)
 
 
 def test_a_configuration_that_cannot_be_used_says_why(start: Start, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,8 +17,9 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import layers, trust
+from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
 from chain.config.settings import KEY_VARIABLE, ChainSettings, ModelSettings, ShellSettings
-from chain.config.trust import is_trusted
+from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import MissingVariable, Values, variables, variables_within
 from chain.errors import ConfigError
 from chain.yamlfile import Node
@@ -38,8 +38,9 @@ class Settings:
 
     ``file`` is the user's, ``None`` where only the shipped values hold. ``default_model`` is for chains that name no
     model, ``default_chain`` runs unless another is asked for. ``allow`` are the calls that need no approval, as they
-    were written, and ``research_hosts`` the hosts. ``untrusted`` are the keys of a found file that must be trusted
-    first, and ``digest`` is what trust is remembered by.
+    were written, and ``research_hosts`` the hosts. ``passed_over`` is why a file that seems to be meant as the
+    configuration is not it. ``asked`` is what a found file sets that must be trusted first, and ``digest`` is what
+    trust is remembered by.
     """
 
     file: Path | None
@@ -51,12 +52,13 @@ class Settings:
     allow: tuple[str, ...]
     shell: ShellSettings
     research_hosts: tuple[str, ...]
-    untrusted: tuple[str, ...]
-    digest: str
+    passed_over: ConfigError | None
     _root: Node = field(repr=False)
     _given: Mapping[str, _Given] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
+    asked: tuple[Sensitive, ...] = ()
+    digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
     """Of a file that was merely found: the keys in it that need trust, whether it was given or not."""
 
@@ -69,6 +71,11 @@ class Settings:
     def chain_names(self) -> tuple[str, ...]:
         """The names of the chains."""
         return tuple(self._root.entries("chains"))
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """The keys of a found file that must be trusted first."""
+        return tuple(dict.fromkeys(each.setting for each in self.asked))
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -124,11 +131,8 @@ class Settings:
         ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain. A place is
         followed by the variables that the value is made of.
         """
-        override = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
-        if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
-            override = key.rpartition(".")[2]
-        if override in self._given:
-            return self._given[override].source
+        if (given := self._given_for(key)) is not None:
+            return given.source
         node = _find(self._root, key)
         if node is None and key.endswith(".model"):
             return self.source("models.default")
@@ -138,6 +142,26 @@ class Settings:
             path = Path(node.file)
             place = f"{path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path}:{node.line}"
         return ", ".join([place, *variables(node)])
+
+    def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
+        """The error for a mistake in the value at a dotted key, to be raised by the caller.
+
+        It names the flag or the variable that gave the value, or else the file and the line. ``item`` is the mistaken
+        one of a list.
+        """
+        if (given := self._given_for(key)) is not None:
+            return ConfigError(f"{given.source}: {message}")
+        node = _find(self._root, key)
+        if node is None:
+            return ConfigError(f"{key}: {message}", file=self.file)
+        return (node if item is None else node.items()[item]).error(message)
+
+    def _given_for(self, key: str) -> _Given | None:
+        """The flag or variable that sets the value at a dotted key."""
+        name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
+        if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
+            name = key.rpartition(".")[2]
+        return self._given.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,48 +201,52 @@ def _listed(text: str) -> list[str]:
 
 
 def load_settings(
-    *, config: Path | None, environ: Mapping[str, str], cwd: Path, flags: Mapping[str, object] | None = None
+    *,
+    config: Path | None,
+    environ: Mapping[str, str],
+    cwd: Path,
+    flags: Mapping[str, object] | None = None,
+    skip_here: bool = False,
 ) -> Settings:
     """Find the configuration and read it. Raises ``ConfigError``.
 
-    ``config`` is what ``--config`` names. Of ``flags`` only ``model``, ``chain``, ``max_iterations`` and ``allow`` are
-    read; ``None`` and an empty list are flags that were not given. All of the file is checked now, but for what waits
-    for a variable that is not set.
+    ``config`` is what ``--config`` names; ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of
+    ``flags`` only ``model``, ``chain``, ``max_iterations`` and ``allow`` are read; ``None`` and an empty list are flags
+    that were not given. All of the file is checked now, but for what waits for a variable that is not set.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
-    file, user, is_named = _find_file(config, environ, cwd)
+    found = find(config, environ, cwd, skip_here=skip_here)
+    user = found.content
     root = layers.put_over(user, shipped)
-    top = root.mapping(("models", "chains", "inbox", "tools"))
-    models = top["models"].mapping(("default", "definitions"))
-    tools = top["tools"].mapping(("timeout_s", "result_limit", "allow", "shell", "research"))
+    top = root.mapping(TOP_KEYS)
+    models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
     values, given = Values(environ), _given(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
-        file=file,
+        file=found.file,
         default_model=given["model"].text() if "model" in given else values.text(models["default"]),
         default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
-        inbox_size=values.integer(top["inbox"].mapping(("size",))["size"]),
+        inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
         shell=values.shell(tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
-        untrusted=(),
-        digest="",
+        passed_over=found.passed_over,
         _root=root,
         _given=given,
         _values=values,
         _cwd=cwd,
     )
     _check(settings, models["default"], models["definitions"], top["chains"])
-    if is_named:
+    if found.is_own:
         return settings
-    asked = untrusted = trust.sensitive_keys(user, shipped, environ)
-    digest = trust.digest_of(user, untrusted)
-    state = _xdg(environ, "XDG_STATE_HOME", ".local/state")
-    if state is not None and is_trusted(digest, state):
-        untrusted = ()
-    return replace(settings, untrusted=untrusted, digest=digest, _judged=asked)
+    sensitive = trust.sensitive(user, shipped, environ)
+    judged = tuple(dict.fromkeys(each.setting for each in sensitive))
+    digest = trust.digest_of(user, judged)
+    state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
+    asked = () if state is not None and is_trusted(digest, state) else sensitive
+    return replace(settings, asked=asked, digest=digest, _judged=judged)
 
 
 def defaults_folder() -> Path:
@@ -230,7 +258,7 @@ def defaults_folder() -> Path:
 
 def state_folder(environ: Mapping[str, str]) -> Path:
     """``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` if neither is known."""
-    folder = _xdg(environ, "XDG_STATE_HOME", ".local/state")
+    folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
     return folder
@@ -238,11 +266,13 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 def require_trust(settings: Settings) -> None:
     """Raise ``ConfigError`` if the file was merely found and sets what only a trusted one may."""
-    if settings.untrusted:
+    if settings.asked:
+        keys = ", ".join(map(yamlfile.printable, settings.untrusted))
         raise ConfigError(
-            f"this file was found, not named, and sets {', '.join(settings.untrusted)}: "
+            f"this file was found, not named, and is not trusted yet: it sets {keys}; "
             f"if you trust it, name it with --config {settings.file}",
             file=settings.file,
+            line=settings.asked[0].line,
         )
 
 
@@ -252,49 +282,7 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
     Raises ``UserError`` if it cannot be written down.
     """
     trust.remember(settings.digest, state)
-    return replace(settings, untrusted=())
-
-
-def _find_file(config: Path | None, environ: Mapping[str, str], cwd: Path) -> tuple[Path | None, Node, bool]:
-    """The file that holds, if any, what is in it, and whether the user named or owns it, rather than came across it."""
-    if config is not None or environ.get("CHAIN_CONFIG"):
-        named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
-        if not os.path.exists(named):
-            by = "--config" if config is not None else "CHAIN_CONFIG"
-            raise ConfigError(f"there is no such file, which {by} names", file=named)
-        return named, yamlfile.read(named), True
-    here = cwd / "config.yaml"
-    if os.path.isfile(here) and (root := _ours(here)) is not None:
-        return here, root, False
-    home = _xdg(environ, "XDG_CONFIG_HOME", ".config")
-    if home is not None and os.path.isfile(home / "config.yaml"):
-        return home / "config.yaml", yamlfile.read(home / "config.yaml"), True
-    return None, Node(None, "", 1, ""), True
-
-
-def _ours(path: Path) -> Node | None:
-    """The content of a ``config.yaml`` if it is one of this program: others have files of that name too."""
-    try:
-        root = yamlfile.read(path)
-    except ConfigError:
-        # Not YAML that we read. That is no business of ours unless it was meant for us.
-        try:
-            with path.open("rb") as file:
-                meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_BYTES), re.MULTILINE)
-        except OSError:
-            meant = None
-        if meant is None:
-            return None
-        raise
-    return root if isinstance(root.value, dict) and "chains" in root.value else None
-
-
-def _xdg(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
-    for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
-        if folder.is_absolute():
-            return folder / "chain"
-    return None
+    return replace(settings, asked=())
 
 
 def _given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, _Given]:
@@ -334,8 +322,10 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     import difflib  # only for a mistake, and the prompt waits for every import
 
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"the {kind}s are {', '.join(names)}"
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
+    hint = f"did you mean {near[0]}?" if near else all_known
     return f"there is no {kind} {name!r:.60}: {hint}"
 
 

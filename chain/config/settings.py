@@ -39,7 +39,8 @@ class Price:
 class ModelSettings:
     """A model's definition, filled in. ``name`` is the definition's, ``model`` is what the service calls it.
 
-    ``within`` is a folder that the script must be in whenever it is read, ``thinking`` is as the API defines it,
+    ``within`` is a folder that the script must be in whenever it is read, ``named_at`` the file and line that name it,
+    ``thinking`` is as the API defines it,
     ``key_variable`` is the environment variable that the key is expected in. ``None`` is for what is not set; an
     ``api_key`` that is not set must not be looked for anywhere else.
     """
@@ -49,6 +50,7 @@ class ModelSettings:
     model: str
     script: Path | None = None
     within: Path | None = None
+    named_at: tuple[str, int] | None = field(default=None, repr=False, compare=False)
     api_key: str | None = field(default=None, repr=False)
     key_variable: str = KEY_VARIABLE
     base_url: str | None = field(default=None, repr=False)

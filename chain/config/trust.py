@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from chain.config.values import KEY_REFERENCE, located
@@ -25,15 +26,59 @@ _HANDED_ON = ("thinking", "extra_body", "extra_headers")
 """Mappings that are the service's business, so that any key may be in them."""
 
 
-def sensitive_keys(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys of a file from a stranger that could send something away or run something.
+@dataclass(frozen=True, slots=True)
+class Sensitive:
+    """A value of a file from a stranger, for the user to judge.
 
-    Besides the obvious ones: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
+    ``setting`` is the key that needs trust, ``key`` the value's own, which may be further down. ``value`` is what the
+    file says, with its variables as they were written, and ``leads_to`` is where a path that leaves the folder ends.
+    """
+
+    setting: str
+    key: str
+    value: str
+    line: int
+    leads_to: str = ""
+
+
+def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
+    """What a file from a stranger sets that could send something away or run something.
+
+    Besides the obvious: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
     file's folder, also by a link (a private key as the system prompt), and another provider under a shipped name
     (``offline`` that is not).
     """
-    found = [*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ)]
-    return tuple(dict.fromkeys(found))
+    # The nodes themselves, not their keys, which may be read in two ways where a name has dots in it.
+    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ))}
+    return tuple(each for node in found.values() for each in _written(node, node, environ))
+
+
+def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
+    """Each value at and beneath a node; a list of plain values is one."""
+    children: list[Node] = []
+    if isinstance(node.value, dict):
+        children = list(node.value.values())
+    elif isinstance(node.value, list) and any(isinstance(item.value, dict | list) for item in node.value):
+        children = node.value
+    if children:
+        for child in children:
+            yield from _written(child, setting, environ)
+        return
+    is_path = node.key.rpartition(".")[2] in _PATHS and isinstance(node.value, str) and "${" not in node.value
+    leads_to = _end_of(node, environ) if is_path and not _is_inside(node, environ) else ""
+    yield Sensitive(setting.key, node.key, _as_text(node), node.line, leads_to)
+
+
+def _as_text(node: Node) -> str:
+    """A value on one row as the file says it. What would not show as itself is in quotes, as in JSON."""
+    import json
+
+    if node.key.endswith(".sandbox") and node.value is False:
+        return "off"  # YAML reads a bare `off` as false
+    value = node.plain()
+    if isinstance(value, str) and value.strip() == value != "" and len(value.splitlines()) == 1 and "\t" not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
@@ -67,41 +112,50 @@ def remember(digest: str, state: Path) -> None:
         raise UserError(f"the trust cannot be noted: {error.strerror}", file=file) from None
 
 
-def _redefined(user: Node, shipped: Node) -> Iterator[str]:
+def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
     """The sensitive keys of models' definitions that are not as shipped."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was["api_key"] = KEY_REFERENCE
         for key, node in definition.entries().items():
             if (key in SENSITIVE or (key == "provider" and key in was)) and (node.plain() or None) != was.get(key):
-                yield node.key
+                yield node
 
 
-def _dangerous(user: Node, shipped: Node) -> Iterator[str]:
+def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
     """What lets a call go unapproved, or fences the shell and research in otherwise than is shipped."""
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
-        yield allow.key
+        yield allow
     for name in _SENSITIVE_TOOLS:
         was = shipped.entries("tools", name)
         for key, node in user.entries("tools", name).items():
             if key not in was or node.plain() != was[key].plain():
-                yield node.key
+                yield node
 
 
-def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[str]:
-    """The keys of texts that name a variable, and of paths that leave the folder."""
+def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[Node]:
+    """Texts that name a variable, and paths that leave the folder."""
     for key, child in node.entries().items():
         if isinstance(child.value, str):
             has_variable = "${" in child.value and not (key == "api_key" and child.value == KEY_REFERENCE)
             if has_variable or (key in _PATHS and not _is_inside(child, environ)):
-                yield child.key
+                yield child
         elif isinstance(child.value, list) or key in _HANDED_ON:
-            # Not by the keys within, which are free: nothing of them may reach the terminal.
+            # As a whole: the keys within are free, and the key is what trust is asked for.
             if "${" in repr(child.plain()):
-                yield child.key
+                yield child
         else:
             yield from _leading_out(child, environ)
+
+
+def _end_of(node: Node, environ: Mapping[str, str]) -> str:
+    """Where a path ends, links followed; empty if that cannot be known."""
+    path = located(node.value, node.file, environ)
+    try:
+        return "" if path is None else os.path.realpath(path)
+    except (OSError, ValueError):  # a NUL
+        return ""
 
 
 def _is_inside(node: Node, environ: Mapping[str, str]) -> bool:

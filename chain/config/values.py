@@ -38,10 +38,11 @@ CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
 
 KEY_REFERENCE = f"${{{KEY_VARIABLE}}}"
 
-_PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 _SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
-_DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in ("name", "key_variable", "within"))
-_CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
+_NOT_KEYS = ("name", "key_variable", "within", "named_at")
+_DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in _NOT_KEYS)
+CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -90,10 +91,10 @@ class Values:
         """A model's definition."""
         keys = {key: node for key, node in definition.mapping(_DEFINITION_KEYS).items() if node.value is not None}
         if "provider" not in keys:
-            raise definition.error(f"needs a provider: {' or '.join(_PROVIDERS)}")
-        provider = next((p for p in _PROVIDERS if p == self.text(keys["provider"])), None)
+            raise definition.error(f"needs a provider: {' or '.join(PROVIDERS)}")
+        provider = next((p for p in PROVIDERS if p == self.text(keys["provider"])), None)
         if provider is None:
-            raise keys["provider"].error(f"must be one of {', '.join(_PROVIDERS)}")
+            raise keys["provider"].error(f"must be one of {', '.join(PROVIDERS)}")
         needed = "model" if provider == "anthropic" else "script"
         if needed not in keys:
             raise definition.error(f"needs a {needed}, as its provider is {provider}")
@@ -106,6 +107,7 @@ class Values:
             provider=provider,
             model=self.text(keys.get("model")) or name,
             script=self._path(keys.get("script")),
+            named_at=(keys["script"].file, keys["script"].line) if "script" in keys else None,
             api_key=self._key(key, needed=base_url is not None),
             key_variable=next(iter(variables(key)), KEY_VARIABLE),
             base_url=base_url,
@@ -125,7 +127,7 @@ class Values:
 
     def chain(self, name: str, node: Node, default_model: str) -> ChainSettings:
         """A chain, all keys of which are there but perhaps ``model``."""
-        keys = node.mapping(_CHAIN_KEYS)
+        keys = node.mapping(CHAIN_KEYS)
         limits = keys["budget"].mapping([f.name for f in fields(Budget)])
         budget = {key: limit for key, limit in limits.items() if limit.value is not None}
         return ChainSettings(
@@ -165,8 +167,9 @@ class Values:
     def shell(self, node: Node) -> ShellSettings:
         """How the shell's commands are fenced in."""
         keys = node.mapping([f.name for f in fields(ShellSettings)])
-        # YAML reads a bare `off` as false.
-        chosen = "off" if keys["sandbox"].value is False else self.text(keys["sandbox"])
+        # YAML reads a bare `off` as false, and `on` as true.
+        is_word = isinstance(keys["sandbox"].value, bool)
+        chosen = {True: "on", False: "off"}[keys["sandbox"].value] if is_word else self.text(keys["sandbox"])
         sandbox = next((s for s in _SANDBOXES if s == chosen), None)
         if sandbox is None:
             raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")

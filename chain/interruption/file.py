@@ -18,10 +18,12 @@ class PromptFile:
     """Gives the handler prompt as its file has it now, or the built-in one.
 
     ``within`` is a folder that the file must not lead out of, whenever it is read (``yamlfile.read_text``).
+    ``named_at`` is what names the file, for the error that there is none.
     """
 
-    def __init__(self, path: Path | None, within: Path | None = None) -> None:
+    def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
         self._path = path
+        self._named_at = named_at
         self._within = within
         self._state: _State | None = None
         self._prompt = BUILT_IN
@@ -64,8 +66,10 @@ class PromptFile:
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
 
     def _load(self, state: _State) -> InterruptionPrompt:
-        if self._path is None or isinstance(state, str):
-            raise ConfigError(str(state), file=self._path)
+        if self._path is None:
+            raise ConfigError(str(state))
+        if isinstance(state, str):
+            raise ConfigError(f"{state}{f'; {self._named_at} names it' if self._named_at else ''}", file=self._path)
         return parse(yamlfile.read_text(self._path, self._within), str(self._path))
 
 

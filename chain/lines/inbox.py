@@ -129,7 +129,8 @@ class Inbox:
         found = [a for a in every if a.id == wanted] or [a for a in every if a.id.casefold() == wanted.casefold()]
         if not found:
             held = ", ".join(a.id for a in every)
-            raise UserError(f"{wanted} does not wait; waiting are {held}" if held else "nothing waits")
+            those = f"only {held} waits" if len(every) == 1 else f"waiting are {held}"
+            raise UserError(f"{wanted} does not wait; {those}" if held else "nothing waits")
         accepted = found[0]
         if self.was_used(accepted):
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")

@@ -36,10 +36,10 @@ class RawLine:
 class Lines:
     """The lines of a file descriptor, without their line ends, read in a thread as they come.
 
-    Of a line longer than ``most`` bytes only the first ``most`` are kept.
+    Of a line longer than ``most`` bytes only the first ``most`` are kept. ``begun`` was read before.
     """
 
-    def __init__(self, fd: int, most: int = TEXT_BYTES) -> None:
+    def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd
         self._most = most
         self._whole: deque[tuple[bytes, bool]] = deque()
@@ -47,6 +47,8 @@ class Lines:
         self._is_cut = False
         self._number = 0
         self._at_end = False
+        if begun:
+            self._split(begun)
 
     async def next(self) -> RawLine | None:
         """The next line; ``None`` at the end of the input. A last line without an end counts."""

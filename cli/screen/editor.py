@@ -77,6 +77,8 @@ async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -
 class Terminal:
     """A ``Screen`` with an editor: made by ``open_terminal``."""
 
+    has_keys = True
+
     def __init__(self, *, color: bool, history: Path | None, typed: str = "") -> None:
         self._typed = typed
         self._listener: Listener | None = None

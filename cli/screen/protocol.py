@@ -43,6 +43,11 @@ class Listener(Protocol):
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
         ...
 
+    @property
+    def awaits_input(self) -> bool:
+        """Whether nothing happens until the user types."""
+        ...
+
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
         ...
@@ -54,6 +59,9 @@ class Listener(Protocol):
 
 class Screen(Protocol):
     """Shows rows, and holds the text that is being typed."""
+
+    has_keys: bool
+    """Whether there is an editor, with keys of its own such as Esc."""
 
     @property
     def width(self) -> int:

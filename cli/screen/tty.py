@@ -13,7 +13,7 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -27,22 +27,53 @@ WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
 _before: list[Any] | None = None
+_reset = _RESET
 
 
-def enter_raw_mode(fd: int = 0) -> bytes:
+def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
     """Turn off echo, line editing and the translation of Enter to a newline until ``restore``, which an exit calls too.
 
-    Returns what was typed before, with Enter as it will arrive from now on.
+    Returns what was typed before, with Enter as it will arrive from now on. To a dumb terminal
+    ``restore`` writes nothing.
     """
-    global _before
+    global _before, _reset
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
         if _before is None:
-            _before = [*settings[:6], list(settings[6])]
+            _before, _reset = _copied(settings), b"" if is_dumb else _RESET
             atexit.register(restore, fd)
         settings[0] &= ~termios.ICRNL
         settings[3] &= ~(termios.ECHO | termios.ICANON)
         termios.tcsetattr(fd, termios.TCSANOW, settings)
+    return _typed_ahead(fd)
+
+
+@contextmanager
+def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
+    """Turn echo and line editing off inside the block.
+
+    Gives a function for what was typed until it is called, an unfinished line too, as ``enter_raw_mode`` returns it.
+    """
+    settings = None
+    with suppress(termios.error):
+        settings = termios.tcgetattr(fd)
+        now = _copied(settings)
+        now[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(fd, termios.TCSANOW, now)
+    try:
+        yield lambda: _typed_ahead(fd)
+    finally:
+        if settings is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(fd, termios.TCSANOW, settings)
+
+
+def _copied(settings: list[Any]) -> list[Any]:
+    return [*settings[:6], list(settings[6])]
+
+
+def _typed_ahead(fd: int) -> bytes:
+    """What was typed and not read; nothing is held back where line editing is off."""
     with suppress(OSError):
         waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
         if waiting:
@@ -58,7 +89,23 @@ def restore(fd: int = 0) -> None:
     settings, _before = _before, None
     with suppress(termios.error):
         termios.tcsetattr(fd, termios.TCSANOW, settings)
-    write_briefly(_RESET)
+    write_briefly(_reset)
+
+
+def echoes(fd: int = 0) -> bool:
+    """Whether the terminal shows what is typed by itself."""
+    try:
+        return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
+    except termios.error:
+        return False
+
+
+def take_signal_keys(fd: int = 0) -> None:
+    """Let Ctrl-C and Ctrl-Z arrive as keys until ``restore``; only after ``enter_raw_mode``."""
+    with suppress(termios.error):
+        settings = termios.tcgetattr(fd)
+        settings[6][termios.VINTR] = settings[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
 @contextmanager

@@ -71,8 +71,10 @@ class Toolbar:
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
-    def __init__(self, *, ascii: bool, inbox_size: int) -> None:
+    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True) -> None:
+        """``has_esc``: the terminal has an Esc key that interrupts."""
         self._ascii = ascii
+        self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
         self._tokens = 0
@@ -152,7 +154,7 @@ class Toolbar:
         tool = self._tool()
         if tool is None:
             return f"{self._signs.stop}Stopping"
-        return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); Esc kills it"
+        return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); {self._killing_key} kills it"
 
     def row(self, *, width: int, now: float, waiting: int, typed: str, at: str = "", target: str = MAIN) -> str:
         """The row, at most ``width`` columns of it.

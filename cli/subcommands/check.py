@@ -17,11 +17,11 @@ from chain.app import (
     prompt_file,
     read_allowances,
     shell_protections,
+    system_prompt,
     tool_groups,
 )
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
-from chain.config.system_prompt import read_system_prompt
 from chain.errors import ConfigError, SessionError
 from chain.wording import counted
 
@@ -86,11 +86,12 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
 
     Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
     """
-    head = f"config: {settings.file or 'built in'}"
+    head = [f"config: {settings.file or 'built in'}"]
+    head += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
     try:
         require_trust(settings)
     except ConfigError as error:
-        return [head, f"1 problem: {error}"], False
+        return [*head, f"1 problem: {error}"], False
     found, shipped = _Found(), _Found()
     _show_values(settings, found)
     # The defaults in the same environment, so that a key in it is no difference.
@@ -105,7 +106,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     keys = list(dict.fromkeys([*found.rows, *found.problems]))
     differ = [key for key in keys if key in found.problems or found.values[key] != shipped.values.get(key, _NOTHING)]
     same = [key for key in keys if key not in differ]
-    rows = [head]
+    rows = head
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
     for title, group in ((first, differ), ("As the defaults are:", same)):
         if group:
@@ -205,14 +206,12 @@ def _check_chain(
     settings: Settings, chain: ChainSettings, found: _Found, tools: Sequence[Tool], groups: ToolGroups
 ) -> None:
     place = f"chains.{chain.name}"
-    if chain.system_prompt is not None:
-        within = settings.within(f"{place}.system_prompt")
-        found.attempt(f"{place}.system_prompt", read_system_prompt, chain.system_prompt, within)
+    found.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
     if chain.interruption_prompt is not None:
         _, mistake = prompt_file(settings, chain).current()
         if mistake is not None:
             found.problem(f"{place}.interruption_prompt", str(mistake))
-    found.attempt(f"{place}.tools", configured_tools, chain, tools, groups)
+    found.attempt(f"{place}.tools", configured_tools, settings, chain, tools, groups)
     try:
         model = settings.model(chain.model)
     except ConfigError as error:
@@ -222,7 +221,8 @@ def _check_chain(
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
     if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
         limit = f"{place}.budget.max_cost_usd"
-        found.problem(limit, f"{limit} cannot hold without a price: give models.definitions.{model.name} a price")
+        hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
+        found.problem(limit, str(settings.error(limit, hint)))
 
 
 def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:

@@ -388,7 +388,7 @@ def test_a_flag_for_the_model_beats_what_a_chain_names(at: Setting) -> None:
     [
         ({"model": "cluade"}, {}, "flag --model: there is no model 'cluade': did you mean claude?"),
         ({"model": "zzz"}, {}, "flag --model: there is no model 'zzz': the models are claude, offline"),
-        ({"chain": "zzz"}, {}, "flag --chain: there is no chain 'zzz': the chains are default"),
+        ({"chain": "zzz"}, {}, "flag --chain: there is no chain 'zzz': the only chain is default"),
         ({}, {"CHAIN_MODEL": "ofline"}, "CHAIN_MODEL: there is no model 'ofline': did you mean offline?"),
         ({"max_iterations": 0}, {}, "flag --max-iterations: must be a whole number of at least 1, found '0'"),
         ({}, {"CHAIN_MAX_ITERATIONS": "x"}, "CHAIN_MAX_ITERATIONS: must be a whole number of at least 1, found 'x'"),
@@ -405,7 +405,7 @@ def test_a_wrong_flag_or_variable_is_told(
 def test_an_unknown_name_is_told_with_the_nearest(at: Setting) -> None:
     with pytest.raises(ConfigError, match="did you mean claude"):
         at.load().model("clade")
-    with pytest.raises(ConfigError, match="the chains are default"):
+    with pytest.raises(ConfigError, match="the only chain is default"):
         at.load().chain("xyz")
 
 

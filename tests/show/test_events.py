@@ -465,9 +465,60 @@ def test_a_reply_that_did_not_stream_is_shown_whole() -> None:
     assert shown[:-1] == ["There are 5."]
 
 
-def test_other_rows_come_above_the_unfinished_one() -> None:
-    shown, tail = live(delta("There"), queued("use B"))
-    assert (shown[0].partition(":")[0], tail) == ("📤 Interrupting", "There")
+BLOCKS = {
+    "paragraph": ("One row of it\nand one more.", "A second paragraph."),
+    "item": ("- one item\n  of two rows", "- another item"),
+    "table": ("| a | b |\n|---|---|\n| 1 | 2 |", "Below it."),
+    "code": ("```python\nfor n in range(3):\n\n    print(n)\n```", "After it."),
+}
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_other_rows_wait_for_the_end_of_a_block(kind: str, color: bool, size: int) -> None:
+    first, second = BLOCKS[kind]
+    text = f"{first}\n{'' if kind == 'item' else chr(10)}{second}"
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    whole = [row for row in rows_of(color, [delta(text), replied(text)]) if row]
+    for when in range(1, len(pieces) + 1):
+        sent = [delta(piece) for piece in pieces]
+        sent.insert(when, queued("use B"))
+        rows = [row for row in rows_of(color, [*sent, replied(text)]) if row]
+        [at] = [n for n, row in enumerate(rows) if "Interrupting" in row]
+        assert rows[:at] + rows[at + 1 :] == whole
+        assert at in (rows_in(whole, second), len(whole)), rows
+
+
+def rows_of(color: bool, happened: list[Event]) -> list[str]:
+    renderer = LiveRenderer(color=color, ascii=False)
+    rows = [row for event in happened for row in renderer.lines(event)]
+    return [re.sub(r"\x1b\[[\d;]*m", "", row) for row in rows]
+
+
+def rows_in(rows: list[str], second: str) -> int:
+    """Where the second block begins."""
+    return next(n for n, row in enumerate(rows) if second.removeprefix("- ") in row)
+
+
+def replied(text: str) -> events.Reply:
+    return events.Reply(text=text, tool_calls=0)
+
+
+def test_rows_that_waited_are_not_lost_however_a_reply_ends() -> None:
+    begun = [delta("One row\nand"), queued("use B")]
+    again = events.Retry(attempt=2, delay_s=1.0, reason="it ended too early")
+    for end in (replied("One row\nand"), again, result("Stopped.", "limit_reached"), ITERATION):
+        rows = live(*begun, end)[0]
+        assert sum("Interrupting" in row for row in rows) == 1, end
+
+
+def test_an_answer_to_a_command_waits_too() -> None:
+    renderer = LiveRenderer(color=False, ascii=False)
+    assert renderer.lines(delta("One row\nand")) == ["One row"]
+    assert renderer.answer("/todo", "The plan is empty.") == []
+    assert renderer.lines(delta(" more\n\n")) == ["and more", "» /todo", "The plan is empty."]
+    assert renderer.answer("/todo", "The plan is empty.") == ["» /todo", "The plan is empty."]
 
 
 def test_a_reply_that_is_asked_for_again_is_void() -> None:

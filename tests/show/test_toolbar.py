@@ -246,3 +246,11 @@ def test_the_row_always_fits_and_is_one_row_of_text(
     if bar.is_running or typed.strip():
         right = bar.row(width=1_000, now=now, waiting=waiting, typed=typed, target=target).rsplit("   ")[-1].strip()
         assert shown.endswith(right) or columns(right) > width
+
+
+@pytest.mark.parametrize(("has_esc", "key"), [(True, "Esc"), (False, "Ctrl-C")])
+def test_a_stop_names_a_key_that_the_terminal_has(has_esc: bool, key: str) -> None:
+    toolbar = Toolbar(ascii=True, inbox_size=10, has_esc=has_esc)
+    for event in (RUN, ITERATION, call()):
+        toolbar.update(event)
+    assert toolbar.stopping(106.0).endswith(f"; {key} kills it")

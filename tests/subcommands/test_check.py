@@ -106,8 +106,8 @@ def test_a_missing_key_is_a_problem_of_the_model_that_would_run(folder: Path) ->
     assert ok, problems(lines)
 
 
-@pytest.mark.parametrize("name", ["rules.yaml", "system.yaml", "handler.yaml"])
-def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "named_at"), [("rules.yaml", 3), ("system.yaml", 6), ("handler.yaml", 7)])
+def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str, named_at: int) -> None:
     (folder / name).write_text("a: [\n")
     lines, ok = check(read(folder))
     assert not ok
@@ -115,7 +115,10 @@ def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str
     (folder / name).unlink()
     lines, ok = check(read(folder))
     assert not ok
-    assert problems(lines) == [f"{folder / name}: cannot be read: No such file or directory"]
+    (problem,) = problems(lines)
+    assert f"{folder / name}" in problem
+    assert "cannot be read: No such file or directory" in problem
+    assert f"config.yaml:{named_at}" in problem
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ def test_a_cost_limit_without_a_price_is_a_problem(folder: Path) -> None:
     text = CONFIG + "    budget: {max_cost_usd: 1}\n"
     lines, ok = check(read(folder, text))
     assert not ok
-    assert "chains.default.budget.max_cost_usd cannot hold without a price" in problems(lines)[0]
+    assert "chains.default.budget.max_cost_usd: it cannot hold without a price" in problems(lines)[0]
     priced = text.replace("    offline:", "    claude: {price: {input: 3, output: 15}}\n    offline:")
     lines, ok = check(read(folder, priced))
     assert ok
@@ -253,16 +256,16 @@ def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path)
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "edit_file(/etc/*)"}))
     assert not ok
     assert problems(rows) == [
-        "tools.allow: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
+        "CHAIN_ALLOW: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
     ]
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "read_file(x)"}))
-    assert problems(rows) == ["tools.allow: read_file(x) can never allow anything: read_file takes no pattern"]
+    assert problems(rows) == ["CHAIN_ALLOW: read_file(x) can never allow anything: read_file takes no pattern"]
 
     rows, ok = check(read(folder, f"{CONFIG}tools: {{research: {{hosts: ['https://example.org/']}}}}\n"))
     assert not ok
     assert below(rows, "tools.research.hosts: https://example.org/  (config.yaml:9)")[0] == (
-        "problem: tools.research.hosts: 'https://example.org/' can never allow anything: "
-        "a host is a name such as example.org, without https:// and without a path or port"
+        f"problem: {folder / 'config.yaml'}:9: tools.research.hosts[0]: 'https://example.org/' can never allow "
+        "anything: a host is a name such as example.org, without https:// and without a path or port"
     )
 
 

@@ -388,7 +388,7 @@ rules:
 
 def test_a_chain_gets_both_by_the_name_of_their_group() -> None:
     chosen = dataclasses.replace(settings().chain(), tools=("edit", "plan_list"))
-    assert [t.name for t in configured_tools(chosen, (), tool_groups(settings()))] == [
+    assert [t.name for t in configured_tools(settings(), chosen, (), tool_groups(settings()))] == [
         "write_file",
         "edit_file",
         "plan_list",

@@ -302,9 +302,9 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, tools: [todo, echo]}}")
     found = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
     chosen, groups = found.chain(), tool_groups(found)
-    assert "plan_list" in [each.name for each in configured_tools(chosen, [echo], groups)]
+    assert "plan_list" in [each.name for each in configured_tools(found, chosen, [echo], groups)]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
-        configured_tools(chosen, (), groups)
+        configured_tools(found, chosen, (), groups)
 
 
 class Doubler:

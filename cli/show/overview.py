@@ -1,0 +1,68 @@
+"""What ``/help`` shows: all on one screen, and more about lines and keys on request. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cli.show.table import side_by_side, table
+
+TERM, ABOUT = 14, 22
+"""Columns of an entry: two fit beside each other on 80 columns, and one on 40."""
+
+LINES = (
+    ("text", "read at a safe point", "given to the model at the next safe point"),
+    ("!text", "skips tools not begun", "the same, and tools that have not started are skipped"),
+    ("!!text", "at once: cuts the work", "at once: the reply that streams or the tools that run are cut"),
+    ("stop", "ends the run", "ends the run; so do cancel, abort, never mind, forget it"),
+    ("todo: add TEXT", "adds to the plan", "the plan; also complete N, fail N WHY, list, clear"),
+    ("focus on X", "guides running tools", "guidance, for running tools too; also skip, also check, ignore, prefer"),
+    ("context: TEXT", "something to know", "something to know, not a change of course"),
+    ("text?", "asks; the task goes on", "a question, or status; the task goes on after the answer"),
+    ("then: TEXT", "the next run", "the next run, when this one has ended"),
+    ("<space>text", "text, nothing else", "text, whatever it looks like"),
+)
+
+_ANYWHERE = (
+    ("Enter", "sends the line", "sends the line"),
+    ("Ctrl-C", "interrupts; 2x: exits", "interrupts the run, else clears the line; twice exits"),
+    ("Ctrl-D", "exits (empty line)", "exits, on an empty line"),
+)
+_EDITOR = (
+    _ANYWHERE[0],
+    ("Alt-Enter", "sends it like !text", "sends it as urgent, like !; also Shift-Enter where the terminal reports it"),
+    ("Esc", "interrupts the run", "interrupts the run; what is typed stays"),
+    *_ANYWHERE[1:],
+    ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
+    ("Ctrl-J", "a new line", "a new line; also Enter after a trailing backslash"),
+    ("Tab", "completes", "completes commands, plan commands and what else a line can begin with"),
+    ("Ctrl-R", "searches the history", "searches the history"),
+    ("Ctrl-L", "redraws", "draws the screen again"),
+)
+
+MORE = "More: /help lines, /help keys; in a shell: chain help TOPIC"
+
+TOPICS = ("lines", "keys")
+
+
+def keys(*, has_keys: bool) -> Sequence[tuple[str, str, str]]:
+    """Each key with what it does, shortly and at length; without an editor the terminal has few."""
+    return _EDITOR if has_keys else _ANYWHERE
+
+
+def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
+    """Commands, lines and keys; on 80 columns at most 20 rows."""
+    groups = {
+        "Commands:": commands,
+        "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
+        "Keys:": [(key, short) for key, short, _ in keys(has_keys=has_keys)],
+    }
+    rows = []
+    for head, entries in groups.items():
+        rows += [head, *side_by_side(entries, width, TERM, ABOUT)]
+    return [*rows, MORE]
+
+
+def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
+    """All about ``lines`` or ``keys``."""
+    entries = LINES if name == "lines" else keys(has_keys=has_keys)
+    return table([(term, about) for term, _, about in entries], width)

@@ -1,0 +1,65 @@
+"""Rows of a table, and short entries side by side. Pure, plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from cli.show.text import columns, fitting, flat
+
+GAP = 2
+"""Columns between two cells."""
+LEAST = 20
+"""Columns that the last cell of a row needs to have rows of its own beside the others; with fewer it goes below."""
+BELOW = 6
+"""The indent of a last cell that goes below the others."""
+
+
+def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
+    """Rows with aligned cells. The last cell goes on below itself where it is too long; words are not cut."""
+    every = [[flat(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
+    found = []
+    for *first, last in every:
+        head = indent + "".join(f"{_padded(cell, room)}{' ' * GAP}" for cell, room in zip(first, widths, strict=False))
+        hangs = columns(head) if width - columns(head) >= LEAST else BELOW
+        parts = _folded(last, width - columns(head), width - hangs)
+        found += [(head + parts[0]).rstrip(), *(" " * hangs + part for part in parts[1:])]
+    return found
+
+
+def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int, most: int = 3) -> list[str]:
+    """Entries of a term and a text in as many columns as fit, one below the other in each.
+
+    ``term`` and ``text`` are the columns of each entry's parts.
+    """
+    cell = term + GAP + text
+    beside = max(min((width + GAP) // (cell + GAP), most), 1)
+    if beside == 1:
+        return table(entries, width, indent="")
+    rows = ceil(len(entries) / beside)
+    cells = [_padded(name, term) + " " * GAP + _padded(about, text) for name, about in entries]
+    return [(" " * GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def _folded(text: str, first: int, others: int) -> list[str]:
+    """A text in parts that fit, cut at spaces; the first may be empty."""
+    parts, room = [""], first
+    for word in text.split(" "):
+        longer = f"{parts[-1]} {word}" if parts[-1] else word
+        if columns(longer) <= room:
+            parts[-1] = longer
+        elif len(parts) == 1 and not parts[-1] and columns(word) > others:
+            parts[-1] = word  # it fits nowhere, so it stays where it is and is cut like any long row
+        else:
+            room = others
+            while columns(word) > room:
+                end = fitting(word, room)
+                parts.append(word[:end])
+                word = word[end:]
+            parts.append(word)
+    return parts

@@ -1,0 +1,64 @@
+"""The question whether to trust a configuration that was merely found, as rows. Pure.
+
+The user judges what the file says, so nothing of it is left out: a long value goes on in the next row, further in than
+any row begins, and a character that a terminal would obey, or that nobody can see, is shown as an escape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from chain.config.trust import Sensitive
+from cli.show.questions import visible
+from cli.show.text import Flow, columns, fitting
+
+INDENT, DEEPER = "  ", "      "
+
+NARROWEST = 20
+"""Columns below which rows are no longer made to fit."""
+
+DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
+CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
+ASKING = "Trust it? [y/N] "
+
+
+def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
+    """What the file sets, what that could do, and the answers; each row at most ``width`` columns."""
+    width = max(width, NARROWEST)
+    head = f"{_on_one_row(str(file))} came with this folder and sets:"
+    rows = [row for each in asked for row in _rows_of(each, width)]
+    return [*_sentence(head, width), *rows, *_sentence(DANGER, width), *_sentence(CHOICES, width)]
+
+
+def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
+    """What holds after the answer no."""
+    holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
+    return _sentence(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
+
+
+def _rows_of(each: Sensitive, width: int) -> list[str]:
+    """A value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
+    key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
+    beside = f"{INDENT}{key} {value}"
+    rows = [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
+    return rows + (_hanging(f"leads to {_on_one_row(each.leads_to)}", width, DEEPER) if each.leads_to else [])
+
+
+def _on_one_row(text: str) -> str:
+    return visible(text.replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def _hanging(text: str, width: int, indent: str) -> list[str]:
+    """A text in rows, cut where it fits and not at spaces, none of which may be lost."""
+    rows = []
+    while text:
+        end = fitting(text, width - len(indent))
+        rows.append(indent + text[:end])
+        text, indent = text[end:], DEEPER
+    return rows
+
+
+def _sentence(text: str, width: int) -> list[str]:
+    flow = Flow(width)
+    return [*flow.add(text), *flow.end()]

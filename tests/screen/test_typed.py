@@ -1,0 +1,42 @@
+"""What keys do to a line at a terminal without an editor."""
+
+import pytest
+
+from cli.screen.typed import TypedLine
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("hello", "hello"),
+        ("hellp\x7fo", "hello"),
+        ("hellp\x08o", "hello"),
+        ("\x7f\x7fa", "a"),
+        ("日本\x7f", "日"),
+        ("two words\x17", "two "),
+        ("two words  \x17x", "two x"),
+        ("all of it\x15b", "b"),
+        ("a\x1b[Ab\x1bOCc\x1b[1;5Dd", "abcd"),
+        ("a\x1bb", "ab"),
+        ("a\x1b\x1b[Ab", "ab"),
+        ("a\tb", "a\tb"),
+        ("a\x01\x0b\x00b", "ab"),
+        ("a\x04b", "ab"),
+    ],
+)
+def test_keys_change_the_text(keys: str, text: str) -> None:
+    line = TypedLine()
+    assert {line.press(key) for key in keys} == {"changed"}
+    assert line.take() == text
+    assert line.text == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "press"), [("\r", "enter"), ("\n", "enter"), ("\x03", "interrupt"), ("\x1a", "suspend"), ("\x04", "end")]
+)
+def test_keys_that_are_more_than_text(key: str, press: str) -> None:
+    line = TypedLine()
+    assert line.press(key) == press
+    for char in "\x1b":
+        line.press(char)
+    assert line.press(key) == press
