@@ -7,41 +7,38 @@ editor, above what is being typed.
 
 from __future__ import annotations
 
-import gc
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
 from chain import events
-from chain.app import build_model, open_chain
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency, marked_urgent
+from chain.threads import Threads
 from cli.ending import exit_at_once, let_signals_end
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.live import LiveRenderer
+from cli.show.markdown import warm
 from cli.show.text import clean
 from cli.show.toolbar import Toolbar, answers_question
 from cli.signals import LEAVING
 from cli.slash import TAKEN_BACK, Commands
 
 if TYPE_CHECKING:
-    from chain import Model, Tool
     from cli.show.tour import Tour
 
-OFFLINE = "offline"
-"""The built-in model that needs no key."""
+_THREADS = Threads("imports")
 
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
@@ -56,45 +53,6 @@ EXIT_S = 10.0
 
 SHOWING_S = 1.0
 """How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
-
-
-async def serve(
-    screen: Screen,
-    signals: AsyncIterator[int],
-    settings: Settings,
-    *,
-    workspace: Path,
-    state: Path,
-    tools: Sequence[Tool] = (),
-    traces: Path | None = None,
-    query: str | None = None,
-    scheduled: Sequence[ScheduledLine] = (),
-    color: bool = True,
-    ascii: bool = False,
-    tour: Tour | None = None,
-) -> int:
-    """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
-
-    Without a key for the configured model the one that needs none answers. ``tour`` comments on what happens, for a
-    session that nobody keeps. Raises ``UserError``.
-    """
-    name, notes = settings.chain().model, [str(settings.passed_over)] if settings.passed_over else []
-    definition = settings.model(name)
-    model: Model | None = None
-    if definition.lacks_key:
-        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
-        name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
-    renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
-    async with open_chain(
-        settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
-    ) as chain:
-        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
-        gc.freeze()
-        user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii, tour=tour)
-        try:
-            return await user.run(signals, query, scheduled, notes)
-        finally:
-            await user.close()
 
 
 class Interactive:
@@ -151,7 +109,7 @@ class Interactive:
             self._tasks = nursery
             nursery.start_soon(self._show)
             nursery.start_soon(self._refresh_each_second)
-            nursery.start_soon(self._chain.prepare)
+            nursery.start_soon(self._prepare)
             await nursery.start(self._sender.run)
             nursery.start_soon(self._watch_signals, signals)
             for note in notes:
@@ -343,6 +301,11 @@ class Interactive:
             self._came_back.append(text)
         else:
             self._screen.give_back(text)
+
+    async def _prepare(self) -> None:
+        """Import what the first reply needs, one thing after the other: two at once would delay keys."""
+        await _THREADS.run(warm, abandon_on_cancel=True)
+        await self._chain.prepare()
 
     async def _refresh_each_second(self) -> None:
         """Redraw the toolbar every second while something runs."""

@@ -146,7 +146,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     settings.model()  # an error in it is reported before there is a prompt
 
     async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
-        from cli.interactive import serve
+        from cli.serving import serve
 
         return await serve(
             screen,

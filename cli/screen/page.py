@@ -97,12 +97,23 @@ class Page:
 
     def _before_render(self, app: Application[Any]) -> None:
         self._output.hold()
-        drawn = app.renderer._last_screen
-        if drawn is not None:
-            size = screen_size()
-            wanted = app.layout.container.preferred_height(size.columns, size.rows).preferred
-            if min(wanted, size.rows) < drawn.height:
-                app.renderer.erase(leave_alternate_screen=False)
+        drawn, size = app.renderer._last_screen, screen_size()
+        if drawn is None:
+            return
+        wanted = app.layout.container.preferred_height(size.columns, size.rows).preferred
+        if app.renderer._last_size != size or min(wanted, size.rows) < drawn.height:
+            self._erase(app)
+
+    def _erase(self, app: Application[Any]) -> None:
+        """Erase the prompt, also where the terminal has wrapped it anew since: the signal for that may come later."""
+        renderer, columns = app.renderer, screen_size().columns
+        drawn, size = renderer._last_screen, renderer._last_size
+        if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):
+            # A row that is too long now fills several, and the cursor went with its character.
+            cursor = renderer._cursor_pos
+            above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
+            renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
+        renderer.erase(leave_alternate_screen=False)
 
     def _after_render(self, app: Application[Any]) -> None:
         self._output.release()
@@ -121,7 +132,7 @@ class Page:
         self._output.hold()
         try:
             if rows:
-                app.renderer.erase()
+                self._erase(app)
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
         finally:
@@ -143,16 +154,10 @@ class Page:
         self.draw(app)
 
     def resize(self, app: Application[Any]) -> None:
-        """Draw the prompt for the terminal's new size, over what the terminal has made of the old drawing."""
-        renderer, drawn, columns = app.renderer, app.renderer._last_screen, screen_size().columns
+        """Draw the prompt for the terminal's new size."""
         self._output.hold()
         try:
-            if drawn is not None and _wraps_again(os.environ):
-                # A row that is too long now fills several, and the cursor went with its character.
-                cursor = renderer._cursor_pos
-                above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
-                renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
-            renderer.erase(leave_alternate_screen=False)
+            self._erase(app)
             app._redraw()
         finally:
             self._output.release()

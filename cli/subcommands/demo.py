@@ -101,7 +101,7 @@ def at_terminal(
         import trio
 
         from chain.app import tool_groups
-        from cli.interactive import serve
+        from cli.serving import serve
         from cli.show.tour import Tour
 
         with _folder() as folder:

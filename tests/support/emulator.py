@@ -88,7 +88,7 @@ class Emulator(pyte.Screen):
                 {x - start: cells[x] for x in range(start, min(start + columns, max(cells, default=0) + 1))}
                 for start in range(0, max(filled, 1), columns)
             ]
-        last = next((n for n in range(len(rows) - 1, -1, -1) if rows[n]), 0)
+        last = next((n for n in range(len(rows) - 1, -1, -1) if any(c.data.strip() for c in rows[n].values())), 0)
         leaving = max(0, max(at, last) + 1 - self.lines)
         self.buffer.clear()
         for y, cells in enumerate(rows):
