@@ -39,7 +39,7 @@ _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "ht
 @cache
 def text_parser() -> MarkdownIt:
     """The parser for everything. Definitions of links are text to it, so that a block depends on no other."""
-    return _parser()
+    return _ready(_parser())
 
 
 @cache
@@ -47,7 +47,7 @@ def block_parser() -> MarkdownIt:
     """A parser that finds blocks and leaves the text inside them alone."""
     parser = _parser()
     parser.core.ruler.enableOnly(["normalize", "block"])
-    return parser
+    return _ready(parser)
 
 
 def _parser() -> MarkdownIt:
@@ -63,6 +63,12 @@ def _parser() -> MarkdownIt:
 
     parser = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"]).disable("reference")
+    return parser
+
+
+def _ready(parser: MarkdownIt) -> MarkdownIt:
+    """The parser, which collects its rules when it is first used: not while another thread uses it as well."""
+    parser.parse("*a*")
     return parser
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cli.show.spans import Line, Span
@@ -31,6 +32,8 @@ _LANGUAGES = frozenset(
     typescript xml yaml
     """.split()  # noqa: SIM905 (a list would take forty lines)
 )
+
+_FIRST_LEXER = Lock()
 
 # Of the sixteen colours of the terminal's own theme, those that can be read on dark and on light.
 _STYLES = {
@@ -112,7 +115,9 @@ def _lexer(language: str) -> Lexer | None:
     from pygments.lexers import get_lexer_by_name
 
     name = _names().get(language)
-    return None if name is None else get_lexer_by_name(name, stripnl=False, ensurenl=False)
+    # A class of lexers puts its rules together in its first object: not in two threads at once.
+    with _FIRST_LEXER:
+        return None if name is None else get_lexer_by_name(name, stripnl=False, ensurenl=False)
 
 
 @cache

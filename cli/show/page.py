@@ -12,7 +12,7 @@ from cli.show.blocks import text_parser
 from cli.show.highlight import highlighted
 from cli.show.spans import Line, Look, Span, plain, shown, wrap_all, wrap_hard
 from cli.show.tables import Cell, table_rows
-from cli.show.text import columns
+from cli.show.text import TAB, columns
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -72,7 +72,7 @@ def page(source: str, width: int, look: Look) -> Page:
 
 def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:
     """The rows of code; ``before`` are lines of the same block that were shown before."""
-    painted = highlighted(lines, language, before) if look.color else [[("", line)] for line in lines]
+    painted = highlighted(lines, language, before) if look.color else [[("", line.expandtabs(TAB))] for line in lines]
     return [look.painted(row) for line in painted for row in wrap_hard(line, width)]
 
 
@@ -142,7 +142,7 @@ class _Layout:
 
     def _put_marker(self) -> None:
         """A row with the markers that wait for one."""
-        if any(indent.marker is not None for indent in self._indents):
+        if any(indent.marker is not None for indent in self._indents if not indent.is_quote):
             self._row([], only_quotes=False)
 
     def _text(self, token: Token, inline: Token) -> None:
@@ -194,7 +194,13 @@ class _Layout:
         room = self._width - sum(indent.columns for indent in self._indents if indent.is_quote)
         language = (token.info.split() or [""])[0]
         lines = token.content.removesuffix("\n").split("\n")
-        painted = highlighted(lines, language) if self._look.color else [[("", line)] for line in lines]
+        painted: list[Line] = []
+        if self._look.color:
+            painted = highlighted(lines, language)
+        else:
+            fence = [token.markup] if token.type == "fence" else []
+            opening = [token.markup + token.info] if fence else []
+            painted = [[("", line.expandtabs(TAB))] for line in (*opening, *lines, *fence)]
         for line in painted:
             for row in wrap_hard(line, room):
                 self._row(row, only_quotes=True)

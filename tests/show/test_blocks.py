@@ -1,0 +1,155 @@
+"""Markdown that streams, split into blocks: as the parser would split the whole, and as soon as that is certain."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import trying
+from support.work import calls_of
+
+from cli.show.blocks import MAX_CHARS, Blocks, block_parser, is_blank
+
+PIECES = [
+    *["text", "\n", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢", "\\"],
+    *["- a", "1. b", "2) c", "-", "+", "1.", "10. ", "- - x", "\n- ", "\n1. ", "\n  ", "\n    ", "\n\n  "],
+    *["> q", "> - y", "- > z", "\n> ", "# h", "---", "===", "***", "*", "_", "[a]: http://x"],
+    *["```", "~~~", "```py", "`", "|", "a | b", "--|--", "|---|"],
+    *["<", ">", "<div>", "</div>", "<!--", "-->", "<b>", "<pre>", "</pre>", "<?", "?>"],
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+
+
+def blocks_of(text: str, piece: int = 0) -> list[str]:
+    blocks = Blocks()
+    pieces = [text[n : n + piece] for n in range(0, len(text), piece)] if piece else [text]
+    return [block for p in pieces for block in blocks.add(p)] + blocks.end()
+
+
+def without_blank_lines_around(block: str) -> str:
+    lines = block.split("\n")
+    while lines and is_blank(lines[0]):
+        lines.pop(0)
+    while lines and is_blank(lines[-1]):
+        lines.pop()
+    return "\n".join(lines)
+
+
+def blocks_of_the_whole(text: str) -> list[str]:
+    """The same by the parser alone, which sees all of the text."""
+    lines = text.split("\n")
+    starts = []
+    for token in block_parser().parse(text):
+        is_list = token.type in ("bullet_list_open", "ordered_list_open")
+        if token.map is not None and (
+            (token.level == 0 and not is_list) or (token.level == 1 and token.type == "list_item_open")
+        ):
+            starts.append(token.map[0])
+    return ["\n".join(lines[a:b]) for a, b in pairwise([*starts, len(lines)])]
+
+
+@trying(500)
+@given(texts)
+def test_a_text_is_split_as_the_parser_splits_the_whole_of_it(text: str) -> None:
+    found = [without_blank_lines_around(block) for block in blocks_of(text)]
+    assert found == [without_blank_lines_around(block) for block in blocks_of_the_whole(text)]
+
+
+@given(texts, st.integers(1, 7))
+def test_it_does_not_matter_how_the_text_comes(text: str, piece: int) -> None:
+    assert blocks_of(text, piece) == blocks_of(text)
+
+
+@given(texts, st.integers(0, 7))
+def test_nothing_is_lost(text: str, piece: int) -> None:
+    assert "".join(blocks_of(text, piece)).rstrip() == text.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("text", "completed"),
+    [
+        ("One\ntwo\n\n", ["One\ntwo\n\n"]),
+        ("One\ntwo\n", []),
+        ("# One\n", ["# One\n"]),
+        ("One\n===\n", ["One\n===\n"]),
+        ("---\n", ["---\n"]),
+        ("One\n# Two\n", ["One\n", "# Two\n"]),
+        ("One\n- two\n", ["One\n"]),
+        ("One\n2. two\n", []),
+        ("- one\n- two\n", ["- one\n"]),
+        ("- one\n\n", []),
+        ("- one\n\n  more\n", []),
+        ("- one\nlazy\n", []),
+        ("- one\n\nTwo\n", ["- one\n\n"]),
+        ("7. x\n8. y\n\nz\n", ["7. x\n", "8. y\n\n"]),
+        ("- one\n  - inner\n- two\n", ["- one\n  - inner\n"]),
+        ("- ```\n  # code\n", []),
+        ("```py\n# code\n\n- code\n", []),
+        ("```py\ncode\n```\n", ["```py\ncode\n```\n"]),
+        ("````\n```\n````\n", ["````\n```\n````\n"]),
+        ("~~~\n```\n", []),
+        ("| a |\n|---|\n| b |\n", []),
+        ("| a |\n|---|\n| b |\n\n", ["| a |\n|---|\n| b |\n\n"]),
+        ("| a |\n|---|\n| b |\n# c\n", ["| a |\n|---|\n| b |\n", "# c\n"]),
+        ("text\n| a |\n|---|\n", ["text\n"]),
+        ("> one\n\n", ["> one\n\n"]),
+        ("> one\nlazy\n", []),
+        ("    code\n\n    code\n", []),
+        ("    code\n\ntext\n", ["    code\n\n"]),
+        ("<div>\n# no\n\n", ["<div>\n# no\n\n"]),
+        ("<!--\n\n-->\n\n", ["<!--\n\n-->\n\n"]),
+    ],
+)
+def test_a_block_is_given_when_nothing_can_belong_to_it_any_more(text: str, completed: list[str]) -> None:
+    blocks = Blocks()
+    assert blocks.add(text) == completed
+    assert blocks.pending == text.removeprefix("".join(completed))
+    assert blocks.is_open is bool(blocks.pending.strip())
+
+
+def test_what_has_begun_is_open() -> None:
+    blocks = Blocks()
+    assert not blocks.is_open
+    blocks.add("\n \n")
+    assert not blocks.is_open
+    blocks.add("T")
+    assert blocks.is_open
+    blocks.add("wo\n\n")
+    assert not blocks.is_open
+
+
+def test_a_block_without_an_end_is_cut_in_two() -> None:
+    text = "*word\n" * MAX_CHARS
+    found = blocks_of(text)
+    assert "".join(found) == text
+    assert max(map(len, found)) <= MAX_CHARS + 10
+
+
+LINES = {
+    "a paragraph": "word\n",
+    "a paragraph that may end at each line": "*word\n",
+    "items": "- an item\n",
+    "loose items": "1. an item\n\n",
+    "an item": "- a\n  b\n  ",
+    "lazy lines of an item": "- a\nb\nb\nb\nb\n",
+    "nested items": "  - a\n    - b\n",
+    "a quote": "> word\n",
+    "a quote with lazy lines": "> a\nb\n",
+    "a table": "| a | b |\n|---|---|\n| c | d |\n",
+    "open fences": "```\ncode\n",
+    "HTML": "<div>\n<p>\n",
+    "a comment": "<!-- a >\n",
+    "headings": "a\n=\n",
+    "rules": "***\n",
+    "blank lines": "\n",
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_the_work_grows_as_the_text_does(line: str) -> None:
+    block_parser()
+    short = calls_of(lambda: blocks_of(line * 1_000, piece=7))
+    long = calls_of(lambda: blocks_of(line * 4_000, piece=7))
+    assert long < 6 * short

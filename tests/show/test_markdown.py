@@ -1,0 +1,223 @@
+"""Replies in Markdown while they stream: the same rows however they come, in time, and never more work than text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import trying
+from support.painted import bare, check_row
+from support.work import calls_of
+
+from cli.show.markdown import FLUSH, MAX_CHARS, MAX_LINES, MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
+from cli.show.text import Flow, columns
+
+PIECES = [
+    *["text", "word ", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢字", "🙂", "e\u0301", "\u200d", "\\"],
+    *["- a", "1. b", "-", "10. ", "- - x", "\n- ", "\n1. ", "\n  ", "\n\n  ", "[x] ", "[ ] ", "> q", "\n> ", "# h"],
+    *["---", "===", "***", "*", "**", "_", "`", "~~", "[a](http://x)", "[", "]", "(", "![i](u)", "<b>", "<br>", "<!--"],
+    *["```", "~~~", "```py", "def f():", "|", "a | b", "--|--", "\n\n| a | b |\n|:-:|--:|\n| c | d |"],
+    *["&#27;", "&#x202e;", "&#10;", "&#9;", "&lt;", "\x1b[31m", "\x1b]0;", "\x07", "\x9b", "\r", "\u2028", "\x00"],
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+words = st.integers(1, 999).map("w{}".format)
+runs = st.lists(
+    st.one_of(words, words.map("*{}*".format), words.map("**{}**".format), words.map("`{}`".format)), min_size=1
+).map(" ".join)
+sources = st.lists(
+    st.one_of(
+        runs,
+        runs.map("## {}".format),
+        runs.map("- {}\n  - again".format),
+        st.tuples(st.integers(1, 999), runs).map(lambda item: f"{item[0]}. {item[1]}"),
+        runs.map("> {}".format),
+        runs.map("```\n{}\n```".format),
+        st.lists(words, min_size=2, max_size=2).map(lambda cells: "| c1 | c2 |\n|--|--|\n| {} | {} |".format(*cells)),
+    ),
+    max_size=6,
+).map("\n\n".join)
+
+
+def rows_of(text: str, width: int = 40, piece: int = 0) -> list[str]:
+    flow = MarkdownFlow(width)
+    return [row for p in pieces_of(text, piece) for row in flow.add(p)] + flow.end()
+
+
+def pieces_of(text: str, piece: int) -> list[str]:
+    return [text[n : n + piece] for n in range(0, len(text), piece)] if piece else [text]
+
+
+@trying(300)
+@given(texts, st.integers(1, 9), st.sampled_from([4, 9, 20, 40, 80]))
+def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int) -> None:
+    assert rows_of(text, width, piece) == rows_of(text, width)
+
+
+@trying(300)
+@given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
+def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: int, ascii: bool) -> None:
+    flow = MarkdownFlow(width, ascii=ascii)
+    shown = []
+    for piece in pieces_of(text, 5):
+        shown += flow.add(piece)
+        tail = flow.tail.split("\n") if flow.tail else []
+        assert len(tail) <= MAX_TAIL
+        shown += tail
+    shown += flow.end()
+    for row in shown:
+        check_row(row, width)
+    rows = rows_of(text, width)
+    assert not rows or (rows[0] and rows[-1])
+
+
+@trying(200)
+@given(sources, st.sampled_from([8, 20, 40, 200]))
+def test_no_word_is_lost(source: str, width: int) -> None:
+    # Lists of cells repeat the head, and in a grid the words of wrapped cells stand side by side.
+    signs = "".join(char for char in source if char.isalnum())
+    shown = "".join(char for row in rows_of(source, width) for char in bare(row) if char.isalnum())
+    if "|" not in source:
+        assert shown == signs
+    assert len(shown) >= len(signs)
+
+
+def test_a_block_is_shown_when_it_is_complete() -> None:
+    flow = MarkdownFlow(40)
+    assert flow.add("Let **me") == []
+    assert flow.is_open
+    assert flow.tail == "Let **me"
+    assert flow.add("** see.") == []
+    assert bare(flow.tail) == "Let me see."
+    assert not flow.has_rows
+    assert [bare(row) for row in flow.add("\n\n")] == ["Let me see."]
+    assert (flow.has_rows, flow.is_open, flow.tail) == (True, False, "")
+    assert flow.add("Two") == []
+    assert flow.tail == "\nTwo"
+    assert flow.end() == ["", "Two"]
+    assert (flow.is_open, flow.tail) == (False, "")
+
+
+def test_items_are_shown_one_by_one_with_their_numbers() -> None:
+    flow = MarkdownFlow(40)
+    rows = [flow.add(f"{n}. item\n") for n in range(7, 10)]
+    assert rows == [[], ["7. item"], ["8. item"]]
+    assert flow.end() == ["9. item"]
+
+
+def test_blank_rows_stay_inside_and_go_around() -> None:
+    assert rows_of("\n\nOne\n\n\n\nTwo\n- a\n- b\n\n- c\n\n\n") == ["One", "", "Two", "• a", "• b", "", "• c"]
+    assert rows_of("```\n\na\n\nb\n\n```\n") == ["a", "", "b"]
+
+
+def test_code_is_shown_as_it_comes_and_can_be_pasted() -> None:
+    code = [f"{'    ' * (n % 3)}print('line {n}')  # 漢字" for n in range(100)]
+    flow = MarkdownFlow(40)
+    rows = flow.add("```python\n")
+    for n, line in enumerate(code):
+        rows += flow.add(line + "\n")
+        assert n - len(rows) < FLUSH
+        assert [bare(row) for row in rows] + [bare(row) for row in flow.tail.split("\n") if row] == code[: n + 1]
+    rows += flow.add("```\n")
+    assert [bare(row) for row in rows] == code
+    assert not flow.is_open
+
+
+def test_a_long_line_of_code_is_cut_where_the_terminal_would_cut_it() -> None:
+    code = "x = 漢字 + " * 30
+    rows = [bare(row) for row in rows_of(f"```python\n{code}\n```\n", 33)]
+    assert "".join(rows) == code
+    assert all(columns(row) >= 32 for row in rows[:-1])
+
+
+@pytest.mark.parametrize("mark", ["```", "~~~~"])
+def test_a_fence_that_may_close_is_not_shown_as_code(mark: str) -> None:
+    flow = MarkdownFlow(40)
+    flow.add(f"{mark}\ncode\n")
+    for sign in mark:
+        flow.add(sign)
+        assert flow.tail == "code"
+
+
+def test_a_line_that_may_become_anything_is_not_shown_yet() -> None:
+    flow = MarkdownFlow(40)
+    flow.add("Steps:\n")
+    for piece in ("-", " "):
+        flow.add(piece)
+        assert flow.tail == "Steps:"
+    assert flow.add("one") == []
+
+
+def test_the_tail_is_the_end_of_the_unfinished_block() -> None:
+    flow = MarkdownFlow(20)
+    flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
+    assert [bare(row).split(" │")[0].strip() for row in flow.tail.split("\n")] == [f"row {n}" for n in range(94, 99)]
+    flow = MarkdownFlow(20)
+    flow.add("".join(f"word{n} " for n in range(999)))
+    assert len(flow.tail.split("\n")) == MAX_TAIL
+    assert bare(flow.tail).endswith("word998")
+
+
+def test_another_width_counts_from_then_on() -> None:
+    flow = MarkdownFlow(40)
+    flow.add("One two three four five six seven")
+    assert flow.tail == "One two three four five six seven"
+    flow.width = 20
+    assert flow.add("") == []
+    assert flow.tail == "One two three four\nfive six seven"
+    assert flow.end() == ["One two three four", "five six seven"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word *a*\n" * (MAX_LINES + 9), "word " * MAX_CHARS, "- a\n" + "  *b*\n" * MAX_LINES],
+    ids=["lines", "one line", "an item"],
+)
+def test_a_block_that_is_too_long_is_shown_as_it_came(text: str) -> None:
+    plain = Flow(40)
+    assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()
+    assert rows_of(f"{text}\n\n# b")[-2:] == ["", *rows_of("# b")]
+
+
+@given(texts, st.integers(1, 9))
+def test_without_colours_the_text_stays_as_it_came(text: str, piece: int) -> None:
+    plain, flow, rendered = PlainFlow(20), Flow(20), MarkdownFlow(20)
+    for part in pieces_of(text, piece):
+        rendered.add(part)
+        assert plain.add(part) == flow.add(part)
+        assert (plain.tail, plain.is_open) == (flow.tail, rendered.is_open)
+    assert plain.end() == flow.end()
+    assert not plain.is_open
+
+
+def test_a_whole_text_is_joined_and_wrapped() -> None:
+    assert render("# A\n\nOne\ntwo", 40, color=False, ascii=True) == ["# A", "", "One two"]
+    assert [bare(row) for row in render("# A\n\n- *b*", 40, color=True, ascii=True)] == ["A", "", "- b"]
+
+
+HOSTILE = ["[", "*a ", "_a", ">", "`", "a`", "<", "&", "- ", "1. ", "|", "[a](", "漢", "\u0301", "\n", "**a *b "]
+LINES = ["word\n", "*a\n", "- a\n", "  - a\n", "> a\nb\n", "|a\n", "<a\n", "1. a\n\n", "a\n=\n"]
+BLOCKS = [
+    "| a | b |\n|---|---|\n" + "| c | d |\n" * 20,
+    "```\n" + "code\n" * 20,
+    "```python\n" + "x = [1]\n" * 9 + "```\n",
+]
+
+
+def watched(text: str) -> Callable[[], None]:
+    def run() -> None:
+        flow = MarkdownFlow(80)
+        for piece in pieces_of(text, 120):
+            flow.add(piece)
+            assert flow.tail is not None
+        flow.end()
+
+    return run
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *LINES, *BLOCKS])
+def test_the_work_grows_as_the_text_does(text: str) -> None:
+    warm()
+    short, long = ((text * n)[:n] for n in (5_000, 15_000))
+    assert calls_of(watched(long)) < 5 * calls_of(watched(short)) + 10_000
