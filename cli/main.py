@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from cli.signals import Signals
 
 
+WIDEST = 100
+"""Columns of the reference at most: longer rows are hard to read."""
+
+
 def console() -> None:
     """The entry point of the installed command."""
     _open_standard_streams()
@@ -82,7 +86,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             return demo.at_terminal(no_color=args.no_color, ascii=args.ascii)
         return demo.by_itself(_renderer(args, fd=1))
     if command == "help":
-        return _help(word)
+        return _help(args, word)
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explain
@@ -101,15 +105,22 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
 
-def _help(topic: str | None) -> int:
+def _help(args: argparse.Namespace, topic: str | None) -> int:
     from cli.pager import page
     from cli.subcommands.help import index, read_topic
 
     if topic is None:
         return _show(index())
-    # The Markdown as it is. Where there are colours, `cli.show.markdown.render` goes here.
-    rows = read_topic(topic).splitlines()
-    return 0 if page(rows, os.environ) else _show(rows)
+    source = read_topic(topic)
+    color, ascii, width = _looks(args, fd=1)
+    rows = source.splitlines()
+    if color:
+        from cli.show.markdown import render
+
+        rows = render(source, min(width, WIDEST), color=True, ascii=ascii)
+    if page(rows, os.environ):
+        return 0
+    return _report(_write_painted(1, "".join(f"{row}\n" for row in rows)))
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
@@ -192,19 +203,27 @@ def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -
     from cli.show.events import Renderer
     from cli.show.live import StreamingRenderer
 
+    make = StreamingRenderer if streams else Renderer
+    color, ascii, width = _looks(args, fd)
+    return make(color=color, ascii=ascii, width=width)
+
+
+def _looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
+    """Whether a descriptor shows colours, whether it shows ASCII only, and how many columns it has."""
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
-    width = 100
-    if is_tty:
-        width = os.get_terminal_size(fd).columns or width
-    make = StreamingRenderer if streams else Renderer
-    return make(color=is_tty and not plain, ascii=args.ascii or encoding != "utf8", width=width)
+    width = (os.get_terminal_size(fd).columns if is_tty else 0) or 100
+    return is_tty and not plain, args.ascii or encoding != "utf8", width
 
 
 def _show(rows: Iterable[str]) -> int:
     # A line end inside a value must not begin a new row.
-    why = _write(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows))
+    return _report(_write(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows)))
+
+
+def _report(why: str) -> int:
+    """The exit code of what is only written; says why it could not be."""
     if why:
         _write(2, f"chain: standard output cannot be written: {why}\n")
     return 1 if why else 0
@@ -217,8 +236,13 @@ def _fail(message: str) -> int:
 
 def _write(fd: int, text: str) -> str:
     """Write a text without its control characters, as it may be of an untrusted file; returns why that failed."""
+    return _write_painted(fd, clean(text))
+
+
+def _write_painted(fd: int, text: str) -> str:
+    """Write a text of ours as it is; returns why that failed."""
     try:
-        write_all(fd, clean(text).encode(errors="replace"))
+        write_all(fd, text.encode(errors="replace"))
     except BrokenPipeError:
         return ""  # the reader has closed its end
     except OSError as error:

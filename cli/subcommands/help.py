@@ -41,7 +41,9 @@ def read_topic(words: str) -> str:
 
 
 def _source(topic: str) -> str:
-    return (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+    # The marks in comments are for the tests.
+    lines = (FOLDER / f"{topic}.md").read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("<!-- "))
 
 
 def _headings(topic: str) -> list[str]:
