@@ -48,6 +48,8 @@ class Output:
         self._last: events.Result | None = None
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
+        self._tail = ""
+        """The unfinished rows that are on the terminal."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
@@ -56,11 +58,26 @@ class Output:
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
         while batch := await self._feed.batch():
-            pieces = [piece for event in batch for piece in self._pieces(event)]
+            pieces = self._with_tail([piece for event in batch for piece in self._pieces(event)])
             # One write for consecutive pieces with the same destination: each write costs a call in a thread.
             for fd, stretch in itertools.groupby(pieces, key=lambda piece: piece[0]):
                 await self._write(fd, "".join(text for _, text in stretch))
+        await self._write(self._stderr, self._erased())
         self._done.set()
+
+    def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """The texts, with the unfinished rows of a reply below them, which the next ones replace."""
+        tail = self._renderer.drawn_tail
+        if not pieces and tail == self._tail:
+            return []
+        # The cursor is left below them, where the terminal echoes what is typed.
+        pieces = [(self._stderr, self._erased()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
+        self._tail = tail
+        return pieces
+
+    def _erased(self) -> str:
+        """What erases the unfinished rows."""
+        return f"\r\x1b[{self._tail.count(chr(10)) + 1}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:
         """Write an event of the front end, in order with those of the chain."""

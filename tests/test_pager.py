@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.documents import text_of
 from support.program import program
 from support.screen import Screen
+
+from cli.show.markdown import render
+from cli.subcommands.help import read_topic
 
 COUNTING = "import sys; print('PAGED', len(sys.stdin.read().splitlines()))"
 
@@ -31,7 +33,15 @@ def pager(tmp_path: Path) -> str:
 
 def test_a_long_topic_goes_through_the_pager(tmp_path: Path, pager: str) -> None:
     screen = shown(tmp_path, "help", "tools", PAGER=pager)
-    assert screen.everything == f"PAGED {len(text_of('tools').splitlines())}"
+    assert screen.everything == f"PAGED {len(render(read_topic('tools'), 100, color=True, ascii=False))}"
+
+
+def test_it_is_rendered_where_there_are_colours(tmp_path: Path) -> None:
+    plain = shown(tmp_path, "help", "tools", PAGER="cat", NO_COLOR="1")
+    assert "".join(plain.joined.split()) == "".join(read_topic("tools").split())
+    rendered = shown(tmp_path, "help", "tools", PAGER="cat")
+    assert "**" not in rendered.everything
+    assert [row for row in rendered.rows if "│" in row]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +56,12 @@ def test_a_long_topic_goes_through_the_pager(tmp_path: Path, pager: str) -> None
 )
 def test_without_a_pager_it_is_written(env: dict[str, str], tmp_path: Path) -> None:
     screen = shown(tmp_path, "help", "tools", **env)
-    assert screen.rows[0] == "# Tools"
+    assert screen.rows[0] == ("# Tools" if env.get("TERM") else "Tools")
     assert "summarise docs" in screen.everything
 
 
 def test_what_fits_on_the_screen_is_written(tmp_path: Path, pager: str) -> None:
-    assert shown(tmp_path, "help", "files", rows=60, PAGER=pager).rows[0] == "# Files"
+    assert shown(tmp_path, "help", "files", rows=60, PAGER=pager).rows[0] == "Files"
     assert "PAGED" not in shown(tmp_path, "help", PAGER=pager).everything
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,19 @@ def test_a_reply_is_seen_while_it_streams_and_ctrl_c_ends_it(start: Start, tmp_p
     told = " ".join(screen.rows)
     assert told.count("w000") == 1
     assert told.index("w003") < told.index("Interrupted.") < told.index("⏹ interrupted")
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+def test_the_unfinished_rows_of_a_reply_are_replaced_by_the_finished_ones(start: Start, env: dict[str, str]) -> None:
+    screen = start("-p", "stream 40 words slowly", columns=40, env=env)
+
+    screen.until("w05")
+    if not env:  # else there is nothing that could be erased
+        screen.type("typed meanwhile")
+    assert screen.wait() == 0
+    seen = re.findall(r"w\d\d", " ".join(screen.rows))
+    assert seen == [f"w{n:02}" for n in range(1, 41)]
+    assert screen.rows[-1].startswith("✓ done")
 
 
 @pytest.mark.parametrize("answer_is_seen", [True, False])

@@ -78,6 +78,11 @@ class Renderer:
     shows_answers = False
     """Whether the answers are among the rows, so that nobody else has to print them."""
 
+    @property
+    def drawn_tail(self) -> str:
+        """The unfinished rows below the others, where they can be erased again."""
+        return ""
+
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         self._color = color
         self._ascii = ascii

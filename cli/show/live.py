@@ -6,6 +6,7 @@ a list item, a table or a code block of the main agent's reply: it waits for the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from chain import events
@@ -15,7 +16,9 @@ from cli.show.events import Renderer
 from cli.show.lines import as_typed
 from cli.show.markdown import MarkdownFlow, PlainFlow
 from cli.show.spans import Span
+from cli.show.table import table
 from cli.show.text import Flow
+from cli.show.tour import Comment
 
 
 class LiveRenderer(Renderer):
@@ -70,13 +73,15 @@ class LiveRenderer(Renderer):
         typed = [] if not command.strip() else self._spans([("bold", f"{self._sign('»')} {as_typed(command)}")])
         return self.aside([*typed, *(self._wrapped(text) if text.strip() else []), *rows])
 
-    def _narrow(self, text: str) -> list[str]:
-        flow = Flow(self.width - 2)
-        return [*flow.add(text), *flow.end()]
-
-    def beside(self, texts: Iterable[str]) -> list[str]:
+    def beside(self, comments: Iterable[Comment]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""
-        rows = [row for text in texts for row in self._narrow(text)]
+        rows: list[str] = []
+        for is_table, group in itertools.groupby(comments, key=lambda comment: isinstance(comment, tuple)):
+            if is_table:
+                rows += table([comment for comment in group if isinstance(comment, tuple)], self.width - 2)
+            else:
+                flow = Flow(self.width - 2)
+                rows += [row for text in group for row in flow.add(f"{text}\n")]
         return self.aside([self._paint("yellow", f"{self._sign('│')} {row}") for row in rows])
 
     def _flow(self) -> MarkdownFlow | PlainFlow:
@@ -123,7 +128,7 @@ class LiveRenderer(Renderer):
         return [*rows, *self._wrapped(text.removeprefix(shown).strip())]
 
     def _trace(self, event: events.Result) -> list[str]:
-        """No rows: Ctrl-L shows the trace."""
+        """No rows: /debug shows the trace."""
         return []
 
     def _spans(self, spans: Sequence[Span], width: int | None = None) -> list[str]:
@@ -134,7 +139,12 @@ class LiveRenderer(Renderer):
 
 
 class StreamingRenderer(LiveRenderer):
-    """The renderer for a terminal without a prompt, where no key shows the trace."""
+    """The renderer for a terminal without a prompt, where no command shows the trace."""
+
+    @property
+    def drawn_tail(self) -> str:
+        """The unfinished rows, where they can be erased again."""
+        return self.tail.lstrip("\n") if self._color else ""
 
     def _trace(self, event: events.Result) -> list[str]:
         return Renderer._trace(self, event)

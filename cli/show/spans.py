@@ -13,7 +13,7 @@ Span: TypeAlias = tuple[str, str]
 Line: TypeAlias = Sequence[Span]
 """Spans that stand on one row if it is wide enough."""
 
-_NOT_FIRST = "。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
+_NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
 """Signs that do not begin a row, though a row may end after any wide character."""
 
 

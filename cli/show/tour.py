@@ -6,12 +6,16 @@ It says nothing that the rows of the events already say, and speaks only between
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
 from chain.wording import MAIN
 
-TRIES = {
+Comment: TypeAlias = str | tuple[str, str]
+"""A text, or a row of a table: what to type, and what it does."""
+
+TRIES: dict[str, tuple[str, str]] = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
     "question": ("how far are you?", "is answered, and the task goes on"),
     "urgent": ("!use the notes first", "skips the tools that wait: best while it reads"),
@@ -19,15 +23,13 @@ TRIES = {
 }
 """What to type, and what it does."""
 
-_WIDEST = max(len(line) for line, _ in TRIES.values())
-
 INTRODUCTION = (
     "A demonstration: one task on a small product table in a temporary folder, offline, done by fixed rules. It takes "
     "about 20 seconds, and it is there to be interrupted.",
 )
-INVITATION = (
+INVITATION: tuple[Comment, ...] = (
     "While it works, type one of these and press Enter (or anything else; /help has more):",
-    *(f"  {line:{_WIDEST}}  {what}" for line, what in TRIES.values()),
+    *TRIES.values(),
 )
 READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
 AFTERWARDS = (
@@ -60,7 +62,7 @@ class Tour:
         self._has_read = False
         self._has_ended = False
 
-    def comments(self, event: Event) -> Sequence[str]:
+    def comments(self, event: Event) -> Sequence[Comment]:
         """What to say after this event; mostly nothing."""
         if event.agent != MAIN:
             return ()
