@@ -1,0 +1,133 @@
+"""Makes the recording of the README from a real run: a chain reads the wrong folder, a line is typed, and it turns.
+
+    .venv/bin/python tests/recording/record.py          writes demo.svg beside this file
+
+``tests/test_recording.py`` runs the same again and compares what was shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from recording.drawing import Frame, frame, recording
+from support.program import program
+from support.rows import without_chance
+from support.screen import Condition, Screen
+
+FILE = Path(__file__).with_name("demo.svg")
+
+COLUMNS, ROWS = 88, 24
+KEY_S, FRAME_S, THINK_S, REST_S = 0.055, 0.07, 0.9, 6.0
+"""Seconds between two keys, between two frames, before a line is typed, and at the end."""
+
+QUERY = "summarise reports/2025"
+LINES = {3: "no, summarise reports/2026", 5: "todo: add send it to Ana"}
+"""What is typed, and sent in which iteration."""
+
+REPORTS = {
+    "2025/north.md": "# North, 2025\n\nThe old shop was closed in May.\n",
+    "2025/south.md": "# South, 2025\n\nNothing new.\n",
+    "2025/west.md": "# West, 2025\n\nTwo people came, one left.\n",
+    "2026/north.md": "# North, 2026\n\nThe new shop opened in March and pays for itself.\n",
+    "2026/south.md": "# South, 2026\n\nReturns fell by a third.\n",
+}
+
+
+class Stage(Protocol):
+    """Where it is played."""
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        ...
+
+    def until(self, condition: Condition) -> object:
+        """Wait for something on the screen."""
+        ...
+
+
+def play(stage: Stage) -> None:
+    """What happens, from the prompt to the end of the run."""
+    stage.until(lambda s: s.prompt == ">" and "idle" in s.toolbar)
+    stage.type(QUERY)
+    for iteration, text in ((None, ""), *LINES.items()):
+        stage.type(text)
+        if iteration is not None:
+            stage.until(f"[{iteration}/20]")
+        stage.type("\r")
+        stage.until(lambda s, text=text: text in s.flat)
+    stage.until("✓ done")
+
+
+def reports(folder: Path) -> None:
+    """The files that are read."""
+    for name, text in REPORTS.items():
+        file = folder / "reports" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def started(home: Path, *args: str) -> Screen:
+    """The program in a folder with the reports."""
+    work = home / "team"
+    reports(work)
+    return Screen(program("--model", "offline", *args), home=home, cwd=work, rows=ROWS, columns=COLUMNS)
+
+
+def told(screen: Screen) -> str:
+    """What was shown of the run, without what differs from run to run."""
+    shown = screen.everything[screen.everything.index("▶") :]
+    return "\n".join(row for row in without_chance(shown[: shown.index("✓ done")]) if row)
+
+
+class Recorder:
+    """A stage whose screen is recorded. Keys are pressed as fast as somebody types."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.frames: list[Frame] = []
+        self._screen = screen
+        self._start = time.monotonic()
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        if len(text) > 1:
+            self.watch(THINK_S)
+        for key in text:
+            self._screen.type(key)
+            self.watch(KEY_S)
+
+    def until(self, condition: Condition) -> None:
+        """Record until something is on the screen."""
+        holds = condition if callable(condition) else lambda screen: condition in screen.everything
+        while not holds(self._screen):
+            self.watch(FRAME_S)
+
+    def watch(self, seconds: float) -> None:
+        """Record for some time."""
+        end = time.monotonic() + seconds
+        self._screen.until(lambda _: time.monotonic() >= end)
+        shown = frame(self._screen, time.monotonic() - self._start)
+        if not self.frames or (shown.rows, shown.cursor) != (self.frames[-1].rows, self.frames[-1].cursor):
+            self.frames.append(shown)
+
+
+def main() -> None:
+    """Record it."""
+    with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as screen:
+        recorder = Recorder(screen)
+        play(recorder)
+        recorder.watch(THINK_S)
+        about = told(screen)
+    first = recorder.frames[0].at
+    frames = [replace(shown, at=shown.at - first) for shown in recorder.frames]
+    FILE.write_text(recording(frames, COLUMNS, rest_s=REST_S, about=about), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

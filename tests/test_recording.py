@@ -1,0 +1,52 @@
+"""The recording of the README is what the program shows today, and the screens can be drawn."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from recording.drawing import frame, picture
+from recording.record import FILE, LINES, QUERY, started, told
+from recording.screens import SCENES
+from support.house import ROOT
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_the_recording_is_what_the_program_shows(tmp_path: Path) -> None:
+    """With the lines sent by ``--say`` in the same iterations, so that it does not depend on how fast anything is."""
+    said = [word for iteration, line in LINES.items() for word in ("--say", f"@iteration {iteration} {line}")]
+    with started(tmp_path, *said, QUERY) as screen:
+        screen.until("✓ done")
+        shown = told(screen)
+    recorded = ElementTree.parse(FILE).getroot().findtext(f"{SVG}desc")
+    assert shown == recorded, "make it again: .venv/bin/python tests/recording/record.py"
+
+
+def test_its_last_frame_is_the_end_of_what_it_says() -> None:
+    source = FILE.read_text(encoding="utf-8")
+    *_, last = re.findall(r'<g class="f\d+">(.*)</g>', source)
+    rows = {name: _text(drawn) for name, drawn in re.findall(r'<g id="(r\d+)">(.*?)</g>', source)}
+    shown = [rows[name] for name in re.findall(r'href="#(r\d+)"', last)]
+    assert any("✓ done" in row for row in shown)
+    for line in LINES.values():
+        assert any(line in row for row in rows.values())
+
+
+def test_the_readme_shows_it() -> None:
+    assert f"({FILE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_screen_can_be_drawn(name: str) -> None:
+    with SCENES[name](80) as screen:
+        drawn = ElementTree.fromstring(picture(frame(screen), 80))
+        rows = {"".join("".join(row.itertext()).split()) for row in drawn.findall(f"{SVG}defs/{SVG}g")}
+        assert rows - {""} == {"".join(row.split()) for row in screen.display} - {""}
+
+
+def _text(drawn: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", drawn))
