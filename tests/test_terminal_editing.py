@@ -13,6 +13,7 @@ from support.terminal import (
     ALT_ENTER,
     CTRL_C,
     CTRL_J,
+    CTRL_L,
     CTRL_R,
     ESC,
     PASTE,
@@ -274,6 +275,18 @@ def test_the_unfinished_row_is_not_bold(start: Start) -> None:
     drawn = re.findall(rb"\x1b\[([0-9;]*)mw01", bytes(screen.raw))
     assert drawn
     assert not [sgr for sgr in drawn if b"1" in sgr.split(b";")]
+    quit(idle(screen))
+
+
+def test_the_first_prompt_and_ctrl_l_leave_nothing_in_the_scrollback_of_tmux(start: Start) -> None:
+    screen = idle(start(reflows=True))
+    send(screen, "hello").until("Done: hello")
+    rows = idle(screen).rows
+    assert rows[0].startswith("chain ")
+    screen.type(f"{CTRL_L}more")
+    screen.until(edits("more"))
+    assert screen.rows[:-2] == rows[:-2]
+    screen.type(CTRL_C)
     quit(idle(screen))
 
 

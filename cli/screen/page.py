@@ -147,11 +147,15 @@ class Page:
 
     def clear(self, app: Application[Any]) -> None:
         """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
-        app.renderer.clear()
+        self._output.hold()
+        self._erase(app)
+        self._output.cursor_goto(0, 0)
+        self._output.erase_down()
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
             self._last.clear()
         self.draw(app)
+        self._output.release()
 
     def resize(self, app: Application[Any]) -> None:
         """Draw the prompt for the terminal's new size."""

@@ -42,6 +42,13 @@ class Output(Vt100_Output):
         with suppress(OSError):
             write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
+    def erase_down(self) -> None:
+        """Erase this row and those below it.
+
+        In two steps: tmux puts into its scrollback what one step erases from the first row of the screen on.
+        """
+        self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
+
     def get_rows_below_cursor_position(self) -> int:
         """One row, which is enough for the toolbar to be shown.
 

@@ -39,6 +39,12 @@ class Emulator(pyte.Screen):
         elif 22 in attrs and self.cursor.attrs.fg == "faint":
             self.cursor.attrs = self.cursor.attrs._replace(fg="default")
 
+    def erase_in_display(self, how: int = 0, *args: Any, **more: Any) -> None:
+        """Erase; what a terminal that reflows erases from the first row on goes to its scrollback, as in tmux."""
+        if self._reflows and how in (0, 2) and (how == 2 or (self.cursor.x, self.cursor.y) == (0, 0)):
+            self.scrolled += [row for row in self.rows if row]
+        super().erase_in_display(how, *args, **more)
+
     def index(self) -> None:
         """Move down, and keep the row that leaves at the top."""
         if self.margins is None and self.cursor.y == self.lines - 1:
