@@ -98,7 +98,7 @@ PUBLIC |= {"chain.lines.parse", "chain.threads", "chain.version", "chain.wording
 
 SHOWS_MARKDOWN = {
     "cli.show.blocks": {"markdown_it"},
-    "cli.show.page": {"markdown_it"},
+    "cli.show.markdown_layout": {"markdown_it"},
     "cli.show.highlight": {"pygments"},
 }
 """Rooms of `cli.show` that import a library, when it is first used."""

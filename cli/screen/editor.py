@@ -115,7 +115,7 @@ class Terminal:
         self._app = app = self._session.app
         app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
         app.terminal_size_polling_interval = None
-        self._page.watch(app)
+        self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
 
     # ------------------------------------------------------------------------------------------- in trio's thread
@@ -278,8 +278,7 @@ class Terminal:
 
     def _message(self) -> StyleAndTextTuples:
         # The unfinished rows look as they will when they are finished; the style of a prompt is bold.
-        above = [("nobold", f"{self._page.tail}\n")] if self._page.tail else []
-        return [*above, ("class:prompt", self._keyboard.sign)]
+        return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> str:
         width = self._output.get_size().columns

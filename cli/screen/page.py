@@ -4,8 +4,8 @@ Rows come from any thread and wait here; the editor's thread draws them. The pro
 the prompt is drawn again, while the output is held.
 
 prompt_toolkit draws a prompt at least as high as it was before, and counts the rows above its cursor by the width that
-the terminal had then. Both are corrected here: a prompt that shrinks is erased first, and after a change of width its
-rows are counted as the terminal has wrapped them.
+the terminal had then. Both are corrected here: a prompt of another height is drawn anew, and after a change of width
+its rows are counted as the terminal has wrapped them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.layout.containers import Window
 from prompt_toolkit.layout.screen import Char
 
 from cli.screen.draft import Draft
@@ -47,6 +49,9 @@ class Page:
         self._next_question = ""
         self._last: deque[str] = deque(maxlen=KEPT)
         self._is_scheduled = False
+        self._window: Window
+        self._height = 0
+        self._is_corrected = False
 
     # ------------------------------------------------------------------------------------------------- in any thread
 
@@ -77,6 +82,13 @@ class Page:
         """Whether something is not drawn yet."""
         return bool(self._rows) or self._is_scheduled
 
+    @property
+    def painted_tail(self) -> StyleAndTextTuples:
+        """The unfinished rows for prompt_toolkit, as they will look: the style of a prompt is bold."""
+        if not self.tail:
+            return []
+        return [(f"nobold {part[0]}", part[1]) for part in to_formatted_text(ANSI(f"{self.tail}\n"))]
+
     def drain(self) -> list[str]:
         """The rows that are left when the prompt is gone."""
         with self._lock:
@@ -90,18 +102,15 @@ class Page:
 
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
-    def watch(self, app: Application[Any]) -> None:
-        """Let the application's own drawings shrink too."""
+    def watch(self, app: Application[Any], window: Window) -> None:
+        """Correct the application's own drawings too; ``window`` is that of the text."""
+        self._window = window
         app.before_render += self._before_render
         app.after_render += self._after_render
 
     def _before_render(self, app: Application[Any]) -> None:
         self._output.hold()
-        drawn, size = app.renderer._last_screen, screen_size()
-        if drawn is None:
-            return
-        wanted = app.layout.container.preferred_height(size.columns, size.rows).preferred
-        if app.renderer._last_size != size or min(wanted, size.rows) < drawn.height:
+        if app.renderer._last_screen is not None and app.renderer._last_size != screen_size():
             self._erase(app)
 
     def _erase(self, app: Application[Any]) -> None:
@@ -116,6 +125,17 @@ class Page:
         renderer.erase(leave_alternate_screen=False)
 
     def _after_render(self, app: Application[Any]) -> None:
+        drawn, info = app.renderer._last_screen, self._window.render_info
+        height = 0 if drawn is None else drawn.height
+        # Rows below the text that it does not fill. And where the prompt grew, its old last row is not that any more,
+        # but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
+        is_too_tall = info is not None and info.window_height > len(info.visible_line_to_row_col)
+        if height and not self._is_corrected and (is_too_tall or height != self._height):
+            self._is_corrected = True
+            app.renderer.erase(leave_alternate_screen=False)
+            app._redraw()
+            self._is_corrected = False
+        self._height = height
         self._output.release()
 
     def draw(self, app: Application[Any]) -> None:
@@ -174,4 +194,6 @@ def _filled(row: Mapping[int, Char]) -> int:
 
 def _wraps_again(environ: Mapping[str, str]) -> bool:
     """Whether the terminal wraps its rows anew when its width changes; the few that do not cut them off."""
+    if "TMUX" in environ:
+        return True
     return not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM", "") == "linux")

@@ -8,9 +8,12 @@ which takes about 0.1 s: ``warm`` does it before it matters.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from cli.show.blocks import Blocks, Fence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
-from cli.show.page import code_rows, is_apart, page
+from cli.show.markdown_layout import code_rows, is_apart, page
 from cli.show.spans import Look
 from cli.show.text import Cleaner, Flow
 
@@ -29,18 +32,26 @@ TAIL_ROWS = 8
 _SIGNS = "-=+*#>|`~_:<.)0123456789 \t"
 """A line of these alone may become anything, so it is not shown before there is more of it."""
 
+UNCUT = 1_000_000
+"""Columns of a row that is left to the terminal to wrap."""
+
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+
 _LANGUAGES = ("python", "json", "bash", "diff", "javascript", "yaml", "html")
 
 
 class MarkdownFlow:
     """One streaming reply, ``width`` columns wide, painted with SGR sequences. ``width`` may be set at any time.
 
-    ``reflow`` joins the lines of a paragraph. Without ``color`` the signs of Markdown stay.
+    ``reflow`` joins the lines of a paragraph. Without ``color`` the signs of Markdown stay. Lines of code are left to
+    the terminal to wrap, so that they can be copied whole, unless ``cuts_code``.
     """
 
-    def __init__(self, width: int, *, ascii: bool = False, color: bool = True, reflow: bool = False) -> None:
+    def __init__(
+        self, width: int, *, ascii: bool = False, color: bool = True, reflow: bool = False, cuts_code: bool = False
+    ) -> None:
         self.width = width
-        self._look = Look(color=color, ascii=ascii, reflow=reflow)
+        self._look = Look(color=color, ascii=ascii, reflow=reflow, cuts_code=cuts_code)
         self._cleaner = Cleaner()
         self._blocks = Blocks()
         self._shown = _Shown()
@@ -129,7 +140,7 @@ class MarkdownFlow:
             kind = part.kind
             rows = part.tail(blocks.lines[blocks.start + part.skipped :][-MAX_TAIL:], blocks.partial, self.width)
         else:
-            begun = page(self._tail_source(), self.width, self._look)
+            begun = page(self._tail_source(), self.width, replace(self._look, cuts_code=True))
             kind, rows = begun.first, begun.rows
         if rows and (part is None or not part.count) and self._shown.is_apart(kind, after_blank=blocks.start > 0):
             rows = ["", *rows]
@@ -151,39 +162,55 @@ class MarkdownFlow:
         return text[max(text.find("\n"), 0) or max(text.find(" "), 0) :].lstrip()
 
 
-class PlainFlow(Flow):
-    """One streaming reply for a terminal without colours: the text as it came, cut into rows."""
+class PlainFlow:
+    """One streaming reply for a terminal without colours: the text as it came, cut into rows, code uncut."""
 
     def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self._clean = Cleaner()
-        self._blocks = Blocks()
+        self.width = width
         self.whole: int | None = None
         """As of ``MarkdownFlow``."""
+        self._flow = Flow(width)
+        self._cleaner = Cleaner()
+        self._blocks = Blocks()
+        self._has_begun_line = False
+        """Whether rows of the unfinished line were returned already."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any row has been returned."""
+        return self._flow.has_rows
 
     @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
         return self._blocks.is_open
 
+    @property
+    def tail(self) -> str:
+        """The unfinished row."""
+        return self._flow.tail
+
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
         self.whole = None
         rows: list[str] = []
-        for line in text.splitlines(keepends=True) or [text]:
-            ends_block = bool(self._blocks.add(self._clean.add(line)))
-            if ends_block and self._blocks.is_open:
+        for piece in _LINES.findall(self._cleaner.add(text)) or [""]:
+            has_ended = bool(self._blocks.add(piece))
+            if has_ended and self._blocks.is_open and not self._has_begun_line:
                 self.whole = len(rows)  # this line begins the next block
-            rows += super().add(line)
-            if ends_block and not self._blocks.is_open:
+            self._flow.width = self.width if self._blocks.fence is None else UNCUT
+            found = self._flow.add(piece)
+            self._has_begun_line = not piece.endswith("\n") and (self._has_begun_line or bool(found))
+            rows += found
+            if has_ended and not self._blocks.is_open:
                 self.whole = len(rows)
         return rows
 
     def end(self) -> list[str]:
         """End the text, and return the unfinished row as its last one."""
-        self._blocks.add(self._clean.end())
+        rows = self.add(self._cleaner.end())
         self._blocks.end()
-        return super().end()
+        return rows + self._flow.end()
 
 
 def render(text: str, width: int, *, color: bool, ascii: bool) -> list[str]:
@@ -282,7 +309,7 @@ class _Code:
 
     def _rows_now(self, lines: list[str], width: int, before: list[str]) -> list[str]:
         code = [self._fence.code(line) for line in lines]
-        return code_rows(code, self._fence.language, width, self._look, before)
+        return code_rows(code, self._fence.language, width, replace(self._look, cuts_code=True), before)
 
     def _as_they_came(self, lines: list[str], width: int) -> list[str]:
         return code_rows([self._fence.code(line) for line in lines], "", width, self._look)

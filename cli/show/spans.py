@@ -21,12 +21,14 @@ _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
 class Look:
     """How things are to look. Without colours the signs of Markdown stay, since nothing else would show them.
 
-    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends.
+    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends. ``cuts_code`` cuts
+    lines of code to the width; else that is left to the terminal, from which they can then be copied whole.
     """
 
     color: bool = True
     ascii: bool = False
     reflow: bool = False
+    cuts_code: bool = False
 
     def sign(self, sign: str, plain: str) -> str:
         """The sign, or what stands for it where only ASCII is shown."""
@@ -74,6 +76,11 @@ def wrap_hard(line: Line, width: int) -> list[Line]:
         places.append((begin, end))
         begin = end
     return _slices(line, places or [(0, 0)])
+
+
+def code_parts(line: Line, width: int, look: Look) -> list[Line]:
+    """The rows of a line of code."""
+    return wrap_hard(line, width) if look.cuts_code else [line]
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:

@@ -12,7 +12,7 @@ from support.painted import bare, check_row
 from support.work import calls_of
 
 from cli.show.markdown import FLUSH, MAX_CHARS, MAX_LINES, MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
-from cli.show.text import Flow, columns
+from cli.show.text import Flow
 
 PIECES = [
     *["text", "word ", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢字", "🙂", "e\u0301", "\u200d", "\\"],
@@ -58,7 +58,7 @@ def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int
 @trying(300)
 @given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
 def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: int, ascii: bool) -> None:
-    flow = MarkdownFlow(width, ascii=ascii)
+    flow = MarkdownFlow(width, ascii=ascii, cuts_code=True)
     shown = []
     for piece in pieces_of(text, 5):
         shown += flow.add(piece)
@@ -124,11 +124,25 @@ def test_code_is_shown_as_it_comes_and_can_be_pasted() -> None:
     assert not flow.is_open
 
 
-def test_a_long_line_of_code_is_cut_where_the_terminal_would_cut_it() -> None:
-    code = "x = 漢字 + " * 30
-    rows = [bare(row) for row in rows_of(f"```python\n{code}\n```\n", 33)]
-    assert "".join(rows) == code
-    assert all(columns(row) >= 32 for row in rows[:-1])
+@pytest.mark.parametrize("kind", [MarkdownFlow, PlainFlow])
+def test_a_long_line_of_code_is_left_to_the_terminal_so_that_it_can_be_copied(
+    kind: type[MarkdownFlow | PlainFlow],
+) -> None:
+    code = "x = 漢字 + " * 30 + "end"
+    for source in (f"```python\n{code}\n```\n", f"- item\n\n  ```\n  {code}\n  ```\n"):
+        for piece in (3, 1000):
+            flow = kind(33)
+            rows = [bare(row) for p in pieces_of(source, piece) for row in flow.add(p)]
+            rows += [bare(row) for row in flow.end()]
+            if kind is MarkdownFlow or not source.startswith("-"):
+                assert code in rows
+
+
+def test_the_tail_cuts_a_long_line_of_code() -> None:
+    flow = MarkdownFlow(33)
+    flow.add("```python\n" + "x = 漢字 + " * 30)
+    for row in flow.tail.split("\n"):
+        check_row(row, 33)
 
 
 @pytest.mark.parametrize("mark", ["```", "~~~~"])

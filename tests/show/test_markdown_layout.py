@@ -7,7 +7,7 @@ import re
 import pytest
 from support.painted import bare, check_row
 
-from cli.show.page import page
+from cli.show.markdown_layout import page
 from cli.show.spans import Look
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.show.markdown_tables import table_rows
 from cli.show.spans import Look, plain
-from cli.show.tables import table_rows
 from cli.show.text import columns
 
 HEAD = ["Name", "Size", "Note"]
