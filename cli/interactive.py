@@ -21,7 +21,7 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import Urgency, marked_urgent
+from chain.lines.parse import Urgency, parse_line
 from chain.threads import Threads
 from cli.ending import exit_at_once, let_signals_end
 from cli.input.moments import ScheduledLine
@@ -140,10 +140,11 @@ class Interactive:
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
         had_room = self._chain.has_room
-        if urgency == "urgent":
-            text = marked_urgent(text)
         answer = self._chain.submit(text, urgency=urgency)
-        return "accepted" if self._report(answer, text) else "keep" if had_room else "later"
+        if self._report(answer, text):
+            return "accepted"
+        # A command, or a line that is not well-formed, is not refused for want of room.
+        return "keep" if had_room or answer.what == "local" or parse_line(text).problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
         if not text.strip():
@@ -199,10 +200,18 @@ class Interactive:
         """The completions of the text before the cursor."""
         return self._commands.completions(text)
 
-    def toolbar(self, width: int, typed: str, at: str) -> str:
+    def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
         """The row below the prompt."""
         with self._lock:
-            return self._toolbar.row(width=width, now=time.time(), waiting=self._waiting, typed=typed, at=at)
+            return self._toolbar.row(
+                width=width,
+                now=time.time(),
+                waiting=self._waiting,
+                typed=typed,
+                at=at,
+                others=others,
+                holds_rows=self._renderer.holds_rows,
+            )
 
     def _report(self, answer: Submitted, text: str) -> bool:
         """Show the chain's answer to a line, unless its events show it. Returns whether the line was accepted."""

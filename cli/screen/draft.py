@@ -19,10 +19,12 @@ class Draft:
         self.question = ""
         """The question that is on the screen; empty for none."""
         self._came_back: list[str] = []
+        self._refused: list[str] = []
+        """The lines below those, which were refused for want of room and are to be sent again as they are."""
+        self._behind = ""
+        """The whole text while the cursor stands behind refused lines: what is typed next begins a line of its own."""
         self._kept = ""
         """The text that was last refused and has to be corrected."""
-        self._refused = ""
-        """The text that is to be sent again as it is; what is typed after it is a line of its own."""
         self._begun_at: str | None = None
         """The question at which the rest was begun, empty for none; ``None`` while there is no rest."""
 
@@ -32,9 +34,9 @@ class Draft:
         return self.question if self._begun_at is None else self._begun_at
 
     def lines(self, text: str) -> list[str]:
-        """The lines that came back, and the rest."""
+        """The lines that came back or were refused, and the rest."""
         lines = []
-        for line in self._came_back:
+        for line in (*self._came_back, *self._refused):
             if not text.startswith(f"{line}\n"):
                 break
             lines.append(line)
@@ -43,15 +45,15 @@ class Draft:
 
     def changed(self, text: str) -> str | None:
         """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""
-        refused, self._refused = self._refused, ""
-        if refused and text == refused:
-            self._refused = refused
-        elif refused and text.startswith(refused):
-            typed = text[len(refused) :]
-            self._came_back = [*self._came_back, self.lines(refused)[-1]]
+        behind, self._behind = self._behind, ""
+        if behind and text == behind:
+            self._behind = behind
+        elif behind and text.startswith(behind):
+            typed = text[len(behind) :]
+            self._refused = self.lines(behind)[len(self._came_back) :]
             self._begun_at = None
             if not typed.startswith("\n"):
-                return f"{refused}\n{typed}"
+                return f"{behind}\n{typed}"
         if not self.lines(text)[-1]:
             self._begun_at = None
         elif self._begun_at is None:
@@ -60,14 +62,18 @@ class Draft:
 
     def cleared(self) -> None:
         """The text was emptied."""
-        self._came_back = []
+        self._came_back, self._refused, self._behind = [], [], ""
         self._begun_at = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """The lines with one that came back: above what is being typed, below others that came back before."""
-        *above, typed = self.lines(text)
-        self._came_back = [*above, line]
-        return [*self._came_back, typed]
+        """The lines with one that came back: below others that came back before, above all else."""
+        lines = self.lines(text)
+        count = min(len(self._came_back), len(lines) - 1)
+        self._came_back = [*lines[:count], line]
+        left = [*self._came_back, *lines[count:]]
+        if self._behind:
+            self._behind = "\n".join(left)
+        return left
 
     def is_no_answer(self) -> None:
         """The text was begun before any question, or is a line from now on."""
@@ -78,19 +84,25 @@ class Draft:
         if answer == "gone":
             self.is_no_answer()
         if answer in ("keep", "gone") and len(lines) == 1:
-            self._came_back = []
+            self._came_back, self._refused = [], []
             self._kept = lines[0]
             return list(lines)
         left = list(lines if lines[-1] else lines[:-1])
-        self._came_back = left[:-1]
-        self._refused = "\n".join(left)
+        # Those that came back are the first of all, and some of them may have been sent.
+        sent = len(self._came_back) + len(self._refused) + 1 - len(lines)
+        self._came_back = self._came_back[max(sent, 0) :]
+        self._refused = left[len(self._came_back) : -1]
+        self._behind = "\n".join(left)
         return left
 
-    def stop_in(self, text: str) -> tuple[str, str] | None:
-        """A stop that was typed after text that could not be sent, and that text: a stop must always work."""
+    def passing(self, text: str) -> tuple[str, str] | None:
+        """What was typed after lines that could not be sent and does not wait behind them, and those.
+
+        A stop must always work, a command may make the room that they need, and a now line needs none.
+        """
         for before in (self._kept, "".join(f"{line}\n" for line in self.lines(text)[:-1])):
             typed = text.removeprefix(before)
-            if before and typed != text and is_stop(typed):
+            if before and typed != text and (is_stop(typed) or typed.startswith(("/", "!!"))):
                 return typed, before
         self._kept = ""
         return None

@@ -287,7 +287,8 @@ class Terminal:
             return cut("  ".join(completion.text for completion in state.completions), width, "")
         if self._listener is None:
             return "starting"
-        return self._listener.toolbar(width, self._buffer.text, self._draft.at)
+        *others, typed = self._draft.lines(self._buffer.text)
+        return self._listener.toolbar(width, typed, self._draft.at, len(others))
 
     def _completions(self, text: str) -> Sequence[str]:
         nothing: Sequence[str] = ()

@@ -15,8 +15,10 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyPressEvent
 from prompt_toolkit.key_binding.bindings import search
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.search import stop_search
 
-from chain.lines.parse import Urgency
+from chain.lines.parse import Urgency, marked_urgent
 from cli.screen import tty, wrapping
 from cli.screen.draft import Draft
 from cli.screen.page import Page
@@ -60,6 +62,7 @@ class Keyboard:
 
     def put_above(self, text: str) -> None:
         """Put a line above what is being typed, and below others that came back before."""
+        self._leave_search()
         typed = self._buffer.text
         *_, rest = lines = self._draft.put_above(typed, text)
         self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
@@ -87,11 +90,17 @@ class Keyboard:
 
     def _submit(self, *, urgency: Urgency) -> bool:
         """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
-        if stop := self._draft.stop_in(self._buffer.text):
-            self._offer(stop[0], urgency="next", at="")
-            self._buffer.document = Document(stop[1], len(stop[1]))
+        if passing := self._draft.passing(self._buffer.text):
+            typed, before = passing
+            if self._offer(typed, urgency="next", at="") == "accepted":
+                self._remember(typed)
+                self._buffer.document = Document(before, len(before))
+            elif typed.startswith("/"):
+                self._select_from(len(before))
             return True
         lines, at = self._draft.lines(self._buffer.text), self._draft.at
+        if urgency == "urgent":
+            lines = [marked_urgent(line) for line in lines]
         while lines:
             is_last = len(lines) == 1
             answer = self._offer(lines[0], urgency=urgency, at=at if is_last else "")
@@ -113,10 +122,10 @@ class Keyboard:
         if answer == "keep" and self._buffer.text.startswith("/"):
             # The next key replaces a command that was not understood, so that two are never joined.
             self._remember(self._buffer.text)
-            self._select_all()
+            self._select_from(0)
 
-    def _select_all(self) -> None:
-        self._buffer.cursor_position = 0
+    def _select_from(self, start: int) -> None:
+        self._buffer.cursor_position = start
         self._buffer.start_selection()
         assert self._buffer.selection_state is not None
         self._buffer.selection_state.enter_shift_mode()
@@ -230,11 +239,18 @@ class Keyboard:
     def search(self, event: KeyPressEvent) -> None:
         """Search the history."""
         self._before_search = self._buffer.working_index, self._buffer.document
-        search.start_reverse_incremental_search.call(event)
+        forward = event.key_sequence[0].key == Keys.ControlS
+        (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def end_search(self, event: KeyPressEvent) -> None:
         """End the search, and restore what was in the editor before it."""
-        search.abort_search.call(event)
+        self._leave_search()
+
+    def _leave_search(self) -> None:
+        if not self._app.layout.is_searching:
+            return
+        assert self._app.context is not None
+        self._app.context.copy().run(stop_search)
         if self._before_search is not None:
             self._buffer.working_index, self._buffer.document = self._before_search
             self._before_search = None

@@ -35,7 +35,8 @@ def bindings(keyboard: Keyboard) -> KeyBindings:
     bind("down", to=lambda _: keyboard.down())
     bind("tab", to=lambda _: keyboard.tab())
     bind("c-l", to=lambda _: keyboard.clear())
-    bind("c-r", to=keyboard.search)
+    for key in ("c-r", "c-s"):
+        bind(key, to=keyboard.search)
     bind("c-g", to=keyboard.end_search, when=is_searching)
     bind("c-c", to=keyboard.end_search, when=is_searching)
     for key in ("c-u", "c-k"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from cli.show.text import clean
+
 Press: TypeAlias = Literal["changed", "enter", "end", "interrupt", "suspend"]
 """What a key means: the text is another one, perhaps; the line ends; the input ends; Ctrl-C; Ctrl-Z."""
 
@@ -34,7 +36,7 @@ class TypedLine:
             self.text = self.text[: self.text.rfind(" ") + 1]
         elif char == _ERASE_ALL:
             self.text = ""
-        elif char == "\t" or char.isprintable():
+        elif clean(char):
             self.text += char
         return "changed"
 

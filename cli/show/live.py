@@ -46,6 +46,11 @@ class LiveRenderer(Renderer):
         self._aside += rows
         return []
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait for the end of a block."""
+        return bool(self._aside)
+
     def _take_aside(self) -> list[str]:
         rows, self._aside = self._aside, []
         return rows

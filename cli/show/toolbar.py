@@ -15,7 +15,7 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, parse_line
+from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
 from chain.wording import MAIN, counted
 from cli.show.lines import is_stop_receipt
 from cli.show.text import columns, flat
@@ -156,18 +156,32 @@ class Toolbar:
             return f"{self._signs.stop}Stopping"
         return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); {self._killing_key} kills it"
 
-    def row(self, *, width: int, now: float, waiting: int, typed: str, at: str = "", target: str = MAIN) -> str:
+    def row(
+        self,
+        *,
+        width: int,
+        now: float,
+        waiting: int,
+        typed: str,
+        at: str = "",
+        target: str = MAIN,
+        others: int = 0,
+        holds_rows: bool = False,
+    ) -> str:
         """The row, at most ``width`` columns of it.
 
         ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``at`` the question at which that was
-        begun, ``target`` the agent that the next line goes to.
+        begun, ``target`` the agent that the next line goes to. ``others`` are lines in the editor that Enter sends
+        before what is typed. ``holds_rows``: rows wait for the end of a block of the reply.
         """
         if at and answers_question(typed):
             asker = MAIN if self._asked is None else self._asked.agent
             right = f"{self._signs.enter}answers {at} ({self._name(asker)})"
+        elif others and not (is_stop(typed) or typed.startswith(("/", "!!"))):
+            right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(typed, waiting, target)
-        for parts in self._lefts(now, waiting):
+        for parts in self._lefts(now, waiting, holds_rows):
             left = self._signs.dot.join(part for part in parts if part)
             if not right and columns(left) <= width:
                 return left
@@ -176,10 +190,12 @@ class Toolbar:
                 return f"{left}{' ' * room}{right}"
         return self._cut(right, width)
 
-    def _lefts(self, now: float, waiting: int) -> Iterator[tuple[str, ...]]:
+    def _lefts(self, now: float, waiting: int, holds_rows: bool) -> Iterator[tuple[str, ...]]:
         """The possible left sides, the longest first."""
         tokens = counted(self._tokens, "token") if self._tokens else ""
         queue = f"queue {waiting}/{self._inbox_size}" if self._is_running or waiting else ""
+        if holds_rows:
+            queue += f"{self._signs.dot}more after this block"
         if not self._is_running:
             yield "idle", queue, self._plan, tokens
             yield "idle", queue, self._plan
