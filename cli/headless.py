@@ -76,6 +76,7 @@ class _Headless:
         self._sender = Sender(chain, self._on_answer)
         self._leaving = trio.CancelScope()
         self._finishing = trio.CancelScope()
+        self._is_finishing = False
         self._signal: int | None = None
         self._was_answered = False
         self._has_begun = False
@@ -101,8 +102,8 @@ class _Headless:
             self._sender.discard(NO_ROOM)
             problem = "" if self._was_answered or self._signal is not None else self._problem
             with self._finishing:
-                if self._signal is not None:
-                    self._finishing.deadline = trio.current_time() + GRACE_S
+                self._is_finishing = True
+                self._limit_output()
                 code = self._exit_code(problem)
                 await self._output.finish(code, problem)
             nursery.cancel_scope.cancel()
@@ -121,6 +122,8 @@ class _Headless:
             await nursery.start(self._sender.run)
             is_asked = self._job.query is not None or self._job.piped_within is not None
             if is_asked and (query := await self._query()) is not None:
+                # From here to the start no await: a signal that came before must not be followed by a run.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 self._record(self._chain.start(query))
             if not is_asked or self._chain.is_running:
                 self._has_begun = True
@@ -176,7 +179,12 @@ class _Headless:
         self._sender.close()
         self._chain.interrupt()
         self._leaving.cancel()
-        self._finishing.deadline = trio.current_time() + GRACE_S
+        self._limit_output()
+
+    def _limit_output(self) -> None:
+        """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""
+        if self._is_finishing and self._signal is not None:
+            self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:
         """Send what the input holds. As long as it is open and is read, it can answer questions."""

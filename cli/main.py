@@ -17,6 +17,7 @@ from chain.config.load import Settings, remember_trust, require_trust, state_fol
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from cli import arguments
+from cli.ending import even_at_once
 from cli.prompt import at_prompt
 from cli.screen import tty
 from cli.show.text import clean
@@ -143,7 +144,10 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
         ) as chain:
             return await headless.run(chain, job, _renderer(args, streams=streams))
 
-    return trio.run(work)
+    if not streams:
+        return trio.run(work)
+    with tty.hidden_typing(), even_at_once(tty.restore):
+        return trio.run(work)
 
 
 def _interactive(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:

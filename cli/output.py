@@ -12,15 +12,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Literal, TypeAlias
 
 import trio
 
 from chain import events
 from chain.chain import Chain
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.threads import Threads
+from cli.screen import tty
 from cli.show.events import Renderer
-from cli.show.text import clean
+from cli.show.text import clean, columns, unpainted
 from cli.writing import write_all
 
 _THREADS = Threads("output")
@@ -48,6 +51,8 @@ class Output:
         self._last: events.Result | None = None
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
+        self._is_seen = renderer.shows_answers
+        """Whether all goes to one terminal, where somebody looks."""
         self._tail = ""
         """The unfinished rows that are on the terminal."""
         self._ends_with_result = False
@@ -58,7 +63,8 @@ class Output:
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
         while batch := await self._feed.batch():
-            pieces = self._with_tail([piece for event in batch for piece in self._pieces(event)])
+            resized = self._progress(self._renderer.resize(tty.size(self._stderr)[0])) if self._is_seen else ()
+            pieces = self._with_tail([*resized, *(piece for event in batch for piece in self._pieces(event))])
             # One write for consecutive pieces with the same destination: each write costs a call in a thread.
             for fd, stretch in itertools.groupby(pieces, key=lambda piece: piece[0]):
                 await self._write(fd, "".join(text for _, text in stretch))
@@ -76,8 +82,10 @@ class Output:
         return pieces
 
     def _erased(self) -> str:
-        """What erases the unfinished rows."""
-        return f"\r\x1b[{self._tail.count(chr(10)) + 1}A\x1b[J" if self._tail else ""
+        """What erases the unfinished rows, as the terminal may have wrapped them anew since."""
+        width = tty.size(self._stderr)[0] if self._tail else 1
+        rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
+        return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:
         """Write an event of the front end, in order with those of the chain."""
@@ -99,7 +107,9 @@ class Output:
         settled = self._chain.settled()
         if problem:
             await self._write(self._stderr, f"chain: {clean(problem)}\n")
-        last = self._last or events.Result(status="error" if problem else "done", result=problem)
+        was_interrupted = exit_code in (INTERRUPTED_CODE, SIGTERM_CODE)
+        status: events.Status = "error" if problem else "interrupted" if was_interrupted else "done"
+        last = self._last or events.Result(status=status, result=problem)
         last = replace(last, receipts=settled.receipts, unsent=settled.unsent)
         is_news = last.receipts or last.unsent or exit_code != last.exit_code or not self._ends_with_result
         if self._format == "json":

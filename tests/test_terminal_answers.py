@@ -54,6 +54,19 @@ def test_the_unfinished_rows_of_a_reply_are_replaced_by_the_finished_ones(start:
     assert screen.rows[-1].startswith("✓ done")
 
 
+def test_what_is_typed_and_a_narrower_window_double_nothing(start: Start) -> None:
+    screen = start("-p", "stream 40 words slowly", columns=60, reflows=True)
+
+    screen.until("w05")
+    screen.type("typed\r\rmeanwhile\r")
+    screen.resize(30, 25)
+    screen.until("w15")
+    screen.resize(30, 33)
+    assert screen.wait() == 0
+    assert re.findall(r"w\d\d", " ".join(screen.rows)) == [f"w{n:02}" for n in range(1, 41)]
+    assert screen.left_behind == []
+
+
 @pytest.mark.parametrize("answer_is_seen", [True, False])
 def test_where_one_of_the_two_goes_elsewhere_the_answer_is_where_standard_output_goes(
     start: Start, answer_is_seen: bool

@@ -29,7 +29,7 @@ from support.terminal import (
 
 pytest_plugins = ["support.terminal"]
 
-LEFT, DOWN, CTRL_G, CTRL_U, BACKSPACE = "\x1b[D", "\x1b[B", "\x07", "\x15", "\x7f"
+LEFT, DOWN, CTRL_G, CTRL_S, CTRL_U, BACKSPACE = "\x1b[D", "\x1b[B", "\x07", "\x13", "\x15", "\x7f"
 FULL = "⚠️ Interruption channel full, try again"
 
 
@@ -115,6 +115,61 @@ def test_a_refused_line_can_be_changed(screen: Screen) -> None:
     screen.open_gate("a")
     screen.until("✓ done")
     send(screen, "").until("Done: one less, and more")
+    quit(idle(screen))
+
+
+@pytest.mark.parametrize("command", ["/drop", "/drop L3"])
+def test_a_command_passes_by_refused_lines_and_may_make_room_for_them(screen: Screen, command: str) -> None:
+    fill(screen)
+    send(screen, "one more").until(FULL).until(edits("one more"))
+    send(screen, command).until("↩ Dropped").until(edits("one more\n"))
+    screen.type("\r")
+    screen.until("📤 Interrupting: one more").until(edits(""))
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(screen))
+
+
+def test_a_failed_command_is_not_joined_with_the_next_in_a_full_queue(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "/sttaus", "/status", "todo: complete x")
+    screen.until("iteration 1, tools").until("write it as todo: complete <N>").until(edits("todo: complete x"))
+    screen.type(CTRL_U)
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(screen))
+
+
+def test_a_now_line_passes_by_refused_lines(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "one more").until(FULL).until(edits("one more"))
+    send(screen, "!!stop that, use B").until("⚡ Injecting now").until("✓ done")
+    screen.until(edits("one more\n"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_a_refused_urgent_line_stays_urgent(screen: Screen) -> None:
+    fill(screen)
+    screen.type(f"use B{ALT_ENTER}")
+    screen.until(FULL).until(edits("!use B"))
+    screen.type(ESC)
+    screen.until("Interrupted.").until(lambda s: (s.editor or "").endswith("line 10\n!use B"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_many_enter_sends(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "line 11").until(FULL).until(edits("line 11"))
+    send(screen, "stop")
+    screen.until("⏹ Stopping after gate").open_gate("a")
+    screen.until("✓ done" if "✓ done" in screen.everything else "⏹ cancelled")
+    screen.until(lambda s: (s.editor or "").rstrip("\n").endswith("line 9\nline 10\nline 11"))
+    screen.until(lambda s: "⏎ sends 11 lines" in s.toolbar)
+    screen.type("and this")
+    screen.until(lambda s: "⏎ sends 12 lines" in s.toolbar)
+    screen.type(CTRL_C)
     quit(idle(screen))
 
 
@@ -251,6 +306,48 @@ def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
     screen.until(edits("half done"))
     screen.type(CTRL_C)
     quit(idle(screen))
+
+
+def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> None:
+    send(screen, "an alpha query").until("Done: an alpha query")
+    busy(idle(screen), "gate a")
+    send(screen, "use B").until("📤 Interrupting: use B")
+    send(screen, "stop").until("⏹ Stopping after gate")
+    screen.type(f"half{CTRL_R}alpha")
+    screen.until("I-search backward: alpha").open_gate("a")
+    screen.until("⏹ cancelled").until(edits("use B\nhalf"))
+    screen.type(CTRL_G)
+    screen.type("x")
+    screen.until(edits("use B\nhalfx"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_ctrl_g_restores_what_was_there_when_this_search_began(screen: Screen) -> None:
+    send(screen, "an alpha query").until("Done: an alpha query")
+    idle(screen)
+    screen.type(f"draft{CTRL_R}alpha\r")
+    screen.until(edits("an alpha query"))
+    screen.type(f"\x05{CTRL_U}precious text")
+    screen.until(edits("precious text"))
+    screen.type(f"{CTRL_S}zzz")
+    screen.until("I-search").type(CTRL_G)
+    screen.until(lambda s: "I-search" not in s.everything and s.editor == "precious text")
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_a_reply_is_painted_while_it_streams(screen: Screen) -> None:
+    send(screen, "markdown slowly")
+    screen.until(lambda s: _has_no_escapes(s) and "✓ done" in s.everything)
+    assert "bold" in screen.everything
+    assert "**bold**" not in screen.everything
+    quit(idle(screen))
+
+
+def _has_no_escapes(screen: Screen) -> bool:
+    assert "^[" not in screen.everything, screen.everything
+    return True
 
 
 def test_the_prompt_shrinks_with_its_text(screen: Screen) -> None:

@@ -49,6 +49,26 @@ def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
 
 
 @contextmanager
+def hidden_typing(fd: int = 0) -> Iterator[None]:
+    """Turn echo off inside the block, where rows are drawn and drawn again; what is typed waits for who reads next.
+
+    Not in the background, where the shell has the terminal. An exit restores it, too.
+    """
+    global _before, _reset
+    with suppress(termios.error):
+        if _before is None and not _is_in_background(fd):
+            settings = termios.tcgetattr(fd)
+            _before, _reset = _copied(settings), b""
+            atexit.register(restore, fd)
+            settings[3] &= ~termios.ECHO
+            termios.tcsetattr(fd, termios.TCSANOW, settings)
+    try:
+        yield
+    finally:
+        restore(fd)
+
+
+@contextmanager
 def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
     """Turn echo and line editing off inside the block.
 
@@ -87,9 +107,18 @@ def restore(fd: int = 0) -> None:
     if _before is None:
         return
     settings, _before = _before, None
-    with suppress(termios.error):
-        termios.tcsetattr(fd, termios.TCSANOW, settings)
+    if not _is_in_background(fd):
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSANOW, settings)
     write_briefly(_reset)
+
+
+def _is_in_background(fd: int) -> bool:
+    """Whether the shell has the terminal, and has set it as it wants it."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False  # it controls no session: nobody else has it
 
 
 def echoes(fd: int = 0) -> bool:

@@ -101,6 +101,11 @@ class Renderer:
             return rows
         return [f"  {flat(event.agent)} {self._sign('│')} {row}" for row in rows]
 
+    def resize(self, width: int) -> list[str]:
+        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
+        self.width = max(width, 20)
+        return []
+
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
         """The rows of a result in two parts: the answer stands between them."""
         return [*self._finish_thinking(event), *self._release_held(event)], self._rows(event)

@@ -66,8 +66,7 @@ class LiveRenderer(Renderer):
 
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
-        self.width = max(width, 20)
-        rows = []
+        rows = super().resize(width)
         for flow in (*self._flows.values(), *self._thinking.values()):
             flow.width = self.width
             rows += flow.add("")

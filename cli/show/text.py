@@ -22,6 +22,8 @@ _UNSAFE = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
 _BEGUN = re.compile(
     r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
@@ -33,6 +35,11 @@ _BEGUN = re.compile(
 def clean(text: str) -> str:
     """The text without escape sequences and control characters; newlines and tabs are kept."""
     return _UNSAFE.sub("", text)
+
+
+def unpainted(row: str) -> str:
+    """A row of ours without its colours."""
+    return _SGR.sub("", row)
 
 
 def flat(text: str) -> str:
