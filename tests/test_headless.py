@@ -1059,7 +1059,21 @@ async def test_a_signal_before_anything_came(tmp_path: Path, number: signal.Sign
         assert await stage.ended() == code
 
         assert stage.session.model.requests == []
-        assert stage.last["exit_code"] == code
+        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_no_run_starts_after_a_signal_in_whatever_step_it_comes(tmp_path: Path, steps: int) -> None:
+    async with opened(tmp_path, "hello") as stage:
+        while signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, None):
+            await trio.lowlevel.checkpoint()
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        had_begun = stage.session.chain.is_running or bool(stage.session.events[1:])
+        strike(signal.SIGTERM)
+        assert await stage.ended() == 143
+
+        assert had_begun or set(stage.statuses) <= {"interrupted"}
 
 
 async def test_after_a_signal_no_line_starts_a_run(tmp_path: Path) -> None:
