@@ -219,7 +219,7 @@ def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
 RECIPES = {
     "tests": ("1 passed", "def test_a():\n    assert True\n"),
     "edit": ("Changed notes.md +1 −1.", "color\n"),
-    "read": ("docs", "colour\n"),
+    "read": ("docs/a.md: Title", "colour\n"),
 }
 
 

@@ -186,11 +186,15 @@ def _row(root: Path, entry: Entry, budget: int, *, is_dated: bool) -> tuple[str,
 
 def _date(seconds: float) -> str:
     # The same wherever the program runs, as all that a model is told.
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # some file systems keep times of any year
+        return "at no time that a calendar has"
 
 
 def _counts(raw: bytes, text: str) -> str:
-    return f"{len(lines_of(text))} lines, {len(text.split())} words, {len(raw)} bytes"
+    counts = ((len(lines_of(text)), "line"), (len(text.split()), "word"), (len(raw), "byte"))
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,8 @@ async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
         ("show me the oldest file", "products.csv", 5),
         ("largest file in prompts/", "prompts/code.py", 3),
         ("no, which file is the oldest?", "products.csv", 5),
+        ("which file is the largest / newest", "products.csv", 5),
+        ("which python file is the largest?", "prompts/code.py", 1),
     ],
 )
 async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, first: str, rest: int) -> None:

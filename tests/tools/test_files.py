@@ -15,7 +15,7 @@ from support.steered import Steered
 from chain.errors import ToolError
 from chain.plan import Plan
 from chain.tools import files, grep, tree
-from chain.tools.files import TOOLS, list_files, read_file, search_files
+from chain.tools.files import TOOLS, _date, list_files, read_file, search_files
 from chain.tools.tool import ToolContext
 
 
@@ -185,7 +185,7 @@ async def test_a_list_has_a_row_for_each_file_in_a_fixed_order(workspace: Path) 
         "readme.md: 3 lines, 5 words, 26 bytes",
         "docs/a.txt: 2 lines, 3 words, 17 bytes",
         "docs/b.txt: 2 lines, 3 words, 14 bytes",
-        "docs/deep/c.txt: 1 lines, 4 words, 14 bytes",
+        "docs/deep/c.txt: 1 line, 4 words, 14 bytes",
         "Left out: .git/, node_modules/.",
     ]
 
@@ -261,8 +261,8 @@ async def test_names_that_are_no_text_take_one_row(workspace: Path) -> None:
     (workspace / "docs/two\nrows\x1b[31m").write_text("x")
     (workspace / os.fsdecode(b"docs/\xff")).write_text("x")
     rows = (await use(workspace, list_files, path="docs")).splitlines()
-    assert "docs/two?rows?[31m: 1 lines, 1 words, 1 bytes" in rows
-    assert "docs/?: 1 lines, 1 words, 1 bytes" in rows
+    assert "docs/two?rows?[31m: 1 line, 1 word, 1 byte" in rows
+    assert "docs/?: 1 line, 1 word, 1 byte" in rows
 
 
 # ---------------------------------------------------------------------------------------------- read_file
@@ -349,9 +349,9 @@ async def test_a_name_that_is_not_shown_as_it_is_is_never_suggested(workspace: P
 async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> None:
     (workspace / "old.txt").write_bytes("Größe\r\n".encode("latin-1"))
     text = await use(workspace, read_file, path="old.txt")
-    assert text == "old.txt: 1 lines, 1 words, 7 bytes; it is not UTF-8, and � stands for what could not be read\nGr��e"
+    assert text == "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � stands for what could not be read\nGr��e"
     (workspace / "bom.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
-    assert await use(workspace, read_file, path="bom.txt") == "bom.txt: 1 lines, 1 words, 6 bytes\na"
+    assert await use(workspace, read_file, path="bom.txt") == "bom.txt: 1 line, 1 word, 6 bytes\na"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -474,3 +474,8 @@ async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, mo
 def test_all_of_them_only_look() -> None:
     assert [t.name for t in TOOLS] == ["list_files", "read_file", "search_files"]
     assert all(t.read_only and not t.needs_approval and t.description for t in TOOLS)
+
+
+def test_a_date_that_no_calendar_has_spoils_nothing() -> None:
+    assert _date(99999999999999.0) == "at no time that a calendar has"
+    assert _date(0.0) == "1970-01-01 00:00:00 UTC"
