@@ -71,7 +71,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
         prompt, mistake = prompts.current()
     situation = _example(line, max_iterations)
     composed = None
-    if not problem and line.kind not in NEVER_PUT:
+    if not problem and line.kind not in NEVER_PUT and situation.remaining:
         outcome = _outcome(line) if prompt.todo_direct else ""
         composed = compose(prompt, [Arrival(line, outcome)], situation)
     return Explanation(

@@ -14,9 +14,6 @@ from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from cli.nearest import nearest_command
-from cli.options import USAGE as USAGE
-from cli.options import Information as Information
-from cli.options import parse as parse
 
 if TYPE_CHECKING:
     import argparse

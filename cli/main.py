@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
-from cli import arguments
+from cli import arguments, options
 from cli.ending import even_at_once
 from cli.prompt import at_prompt
 from cli.screen import tty
@@ -63,9 +63,9 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     """Run the command and return its exit code; ``tools`` are added to the configured ones."""
     verbose = "-v" in argv or "--verbose" in argv
     try:
-        return _run(arguments.parse(argv), tuple(tools))
-    except arguments.Information as asked:
-        return _show(str(asked).splitlines())
+        return _run(options.parse(argv), tuple(tools))
+    except options.Information as asked:
+        return _report(_write(1, f"{asked}\n"))
     except UserError as error:
         if verbose:
             _write(2, traceback.format_exc())
@@ -79,7 +79,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "init":
         from cli.subcommands.init import init
 
-        return _show(init(Path(word or ".")))
+        return _show(args, init(Path(word or ".")))
     if command == "demo":
         from cli.subcommands import demo
 
@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "explain":
         from cli.subcommands.explain import explain
 
-        return _show(explain(settings, word or ""))
+        return _show(args, explain(settings, word or ""))
     if command == "check":
         import trio
 
@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         if is_good:
             more, is_good = trio.run(check_service, settings)
             rows += more
-        return _show(rows) or (0 if is_good else WRONG_USAGE)
+        return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
 
@@ -111,9 +111,10 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
     from cli.subcommands.help import index, read_topic
 
     if topic is None:
-        return _show(index())
+        return _show(args, index())
     source = read_topic(topic)
     color, ascii, width = _looks(args, fd=1)
+    source = _spelled(args, source)
     rows = source.splitlines()
     if color:
         from cli.show.markdown import render
@@ -221,9 +222,19 @@ def _looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
     return is_tty and not plain, args.ascii or encoding != "utf8", width
 
 
-def _show(rows: Iterable[str]) -> int:
+def _show(args: argparse.Namespace, rows: Iterable[str]) -> int:
     # A line end inside a value must not begin a new row.
-    return _report(_write(1, "".join(f"{' '.join(row.splitlines())}\n" for row in rows)))
+    text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
+    return _report(_write(1, _spelled(args, text)))
+
+
+def _spelled(args: argparse.Namespace, text: str) -> str:
+    """A text for standard output: without other than ASCII signs where the user or the terminal wants none."""
+    if not args.ascii and (not os.isatty(1) or tty.is_utf8(os.environ)):
+        return text
+    from cli.show.events import in_ascii
+
+    return in_ascii(text)
 
 
 def _report(why: str) -> int:

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import COMMANDS, Information, command_of, parse
-from cli.options import HELP, USAGE
+from cli.arguments import COMMANDS, command_of
+from cli.options import HELP, USAGE, Information, parse
 
 
 def mistake(*argv: str) -> str:

@@ -29,6 +29,11 @@ rules:
 """
 
 
+@pytest.mark.parametrize(("limit", "told"), [(1, False), (2, True)])
+def test_where_no_call_is_left_nothing_is_delivered(limit: int, told: bool) -> None:
+    assert (explained("use B", max_iterations=limit).composed is not None) == told
+
+
 def explained(text: str, file: Path | None = None, max_iterations: int = 20) -> Explanation:
     return explain(text, PromptFile(file), max_iterations=max_iterations)
 

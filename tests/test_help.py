@@ -216,6 +216,13 @@ def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
     assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
 
 
+def test_ascii_is_kept_by_what_is_only_written(tmp_path: Path) -> None:
+    for words in (["help", "terminal"], ["help", "benchmark"], ["help"], ["check"], ["explain", "»?"]):
+        done = run("-m", "cli", *words, "--ascii", "--model", "offline", cwd=tmp_path, home=tmp_path)
+        assert done.stdout.isascii(), words
+        assert done.returncode == 0, done.stderr
+
+
 RECIPES = {
     "tests": ("1 passed", "def test_a():\n    assert True\n"),
     "edit": ("Changed notes.md +1 −1.", "color\n"),

@@ -118,7 +118,7 @@ class Renderer:
             case events.RunStarted():
                 self._started[event.agent] = event.time
                 self._ended.discard(event.agent)
-                query = f"{self._sign('▶')} {lines.as_typed(event.query)}"
+                query = f"{self._sign('▶')} {lines.query(event.query)}"
                 return self._spans([("bold", query)]) if event.query.strip() else []
             case events.IterationStarted():
                 self._ended.discard(event.agent)
@@ -326,6 +326,13 @@ class Renderer:
 
     def _paint(self, style: str, text: str) -> str:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self._color and text else text
+
+
+def in_ascii(text: str) -> str:
+    """A text of ours with ASCII signs only."""
+    for sign, plain in _ASCII.items():
+        text = text.replace(sign, plain)
+    return text.replace("≤", "<=").replace("≥", ">=").replace("−", "-").encode("ascii", "replace").decode()
 
 
 def _rows_of(text: str) -> list[str]:

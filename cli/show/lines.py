@@ -7,6 +7,7 @@ shortened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import assert_never
 
@@ -29,11 +30,22 @@ _GUIDANCE = {
     "preference": "prefer",
 }
 
+_PIPED = re.compile(r"\n\n<stdin>\n(.*)\n</stdin>\Z", re.S)
+
 NO_BREAK = "\xa0"
 """Stands between a sign and its text, which stay on one row."""
 
 Sign = Callable[[str], str]
 """How a sign is written on this terminal."""
+
+
+def query(text: str) -> str:
+    """A query as it is shown: whole, but for what was piped in, which is counted."""
+    found = _PIPED.search(text)
+    if found is None:
+        return as_typed(text)
+    lines = found[1].count("\n") + 1
+    return f"{as_typed(text[: found.start()])} (and {counted(lines, 'line')} from standard input)"
 
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:

@@ -42,10 +42,12 @@ _EFFECTS = {
     "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
     "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
     "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
+    "unbegun": "None of the tools of that reply was started, so that your line is read now.",
     "early": "Your line was urgent, but no tool waited that could have been skipped.",
     "now": "What was at work was cut, and your line is read at once. The run goes on.",
     "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
     "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
+    "stop early": "Stopped. A tool that ran was let finish, and nothing else was begun. Nothing was found by then.",
     "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
 }
 
@@ -61,6 +63,8 @@ class Tour:
         self._runs = 0
         self._has_read = False
         self._has_ended = False
+        self._has_run_tools = False
+        """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
         """What to say after this event; mostly nothing."""
@@ -72,37 +76,44 @@ class Tour:
             case events.RunStarted():
                 self._runs += 1
                 return INVITATION if self._runs == 1 else ()
+            case events.IterationStarted():
+                self._has_run_tools = False
             case events.ToolCall(name="read_file") if not self._has_read:
-                self._has_read = True
+                self._has_read = self._has_run_tools = True
                 return (READING,) if "urgent" in self._left else ()
+            case events.ToolCall():
+                self._has_run_tools = True
             case events.LineQueued():
                 self._queued[event.id] = event
             case events.UserInterruption():
-                return (self._effect(event),)
+                return self._effects(event)
             case events.Result():
                 return self._ending(event)
             case _:
                 pass
         return ()
 
-    def _effect(self, event: events.UserInterruption) -> str:
-        """What the delivery of lines did, by the strongest of them."""
+    def _effects(self, event: events.UserInterruption) -> Sequence[str]:
+        """What the delivery of lines did: the strongest of them for all, else each kind for itself."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
-        kinds = {line.kind for line in lines}
+        kinds = [
+            kind if kind in ("todo", "question") else "other" for kind in dict.fromkeys(line.kind for line in lines)
+        ]
         is_urgent = any(line.urgency == "urgent" for line in lines)
         for way in ("urgent",) if is_urgent else kinds:
             self._left.pop(way, None)
         if event.point == "N":
-            return _EFFECTS["now"]
+            return (_EFFECTS["now"],)
         if is_urgent:
-            return _EFFECTS["urgent" if event.tools_skipped else "early"]
-        return _EFFECTS[kinds.pop() if kinds in ({"todo"}, {"question"}) else "other"]
+            is_cut = "urgent" if self._has_run_tools else "unbegun"
+            return (_EFFECTS[is_cut if event.tools_skipped else "early"],)
+        return [_EFFECTS[kind] for kind in dict.fromkeys(kinds)]
 
     def _ending(self, event: events.Result) -> Sequence[str]:
         rows: list[str] = []
         if event.status.startswith("cancelled"):
             self._left.pop("stop", None)
-            rows.append(_EFFECTS["stop"])
+            rows.append(_EFFECTS["stop early" if event.status == "cancelled" else "stop"])
         elif event.status == "interrupted":
             rows.append(_EFFECTS["interrupted"])
         if not self._has_ended:

@@ -136,10 +136,11 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
 
 def _verdict(found: _Found) -> str:
     count = sum(map(len, found.problems.values()))
+    if count == 1:
+        [[only]] = found.problems.values()
+        return f"1 problem: {only}"
     places = ", ".join(key for key in found.problems if key)
-    return (
-        f"{counted(count, 'problem')}: fix {'it' if count == 1 else 'them'} above{f', at {places}' if places else ''}"
-    )
+    return f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"
 
 
 def _show_values(settings: Settings, found: _Found) -> None:

@@ -51,7 +51,7 @@ def _kind(found: Explanation) -> str:
         return f"{name}, but it would be refused"
     if line == found.typed:
         return name
-    return f"{name}, by a rule; by itself it is a {found.typed.kind}"
+    return f"{name}, by a rule; by itself it is a {found.typed.kind} line"
 
 
 def _while_active(found: Explanation) -> str:
@@ -67,6 +67,8 @@ def _while_active(found: Explanation) -> str:
             return _STOP
         case "follow-up":
             return f"it waits for the run to end, and is the query of the next one: {_shortened(line.message)}"
+        case _ if not found.situation.remaining:
+            return "it waits for the next run, as one of a single iteration has no call left that could answer it"
         case _:
             return "; ".join([_URGENCY[line.urgency], *_besides(found)])
 
@@ -143,6 +145,8 @@ def _told(found: Explanation) -> Iterator[str]:
     yield ""
     if composed.resume is None:
         yield "A reply without tool calls may end the run."
+    elif at.remaining < 2:
+        yield "A reply without tool calls ends the run, since no call is left after it."
     else:
         yield "A reply without tool calls does not end the run: the task goes on after it, with the message"
         yield from _indented(composed.resume)

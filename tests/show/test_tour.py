@@ -52,7 +52,7 @@ def test_it_introduces_itself_once() -> None:
         ({"kind": "question"}, {}, "Your question"),
         ({}, {}, "Nothing was cut"),
         ({"kind": "guidance"}, {}, "Nothing was cut"),
-        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "did not start"),
+        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "None of the tools"),
         ({"urgency": "urgent"}, {}, "no tool waited"),
         ({"kind": "todo", "urgency": "urgent"}, {}, "no tool waited"),
         ({"urgency": "now"}, {"point": "N"}, "was cut"),
@@ -63,9 +63,17 @@ def test_it_says_what_a_line_did(line: dict[str, str], how: dict[str, Any], says
     assert says in effect
 
 
-def test_lines_that_come_together_are_one_remark() -> None:
-    (effect,) = said(queued("L2", kind="todo"), queued("L3"), delivered("L2", "L3"))
-    assert "Nothing was cut" in effect
+def test_of_lines_that_come_together_it_says_what_each_kind_did() -> None:
+    lines = [queued("L2", kind="todo"), queued("L3"), queued("L4", kind="guidance"), queued("L5", kind="question")]
+    task, other, question = said(*lines, delivered("L2", "L3", "L4", "L5"))
+    assert "put on the plan" in task
+    assert "Nothing was cut" in other
+    assert "Your question" in question
+
+
+def test_a_tool_that_ran_is_told_apart_from_tools_that_never_started() -> None:
+    *_, effect = said(READ, queued("L2", urgency="urgent"), delivered("L2", point="C", skipped=("read_file",)))
+    assert "The tool that ran has finished" in effect
 
 
 def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:

@@ -63,7 +63,7 @@ def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
     assert not ok
     (problem,) = problems(lines)
     assert "sessions cannot be kept here" in problem
-    assert lines[-1] == "1 problem: fix it above"
+    assert lines[-1] == f"1 problem: {problem}"
 
 
 def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
