@@ -76,7 +76,7 @@ class Screen(Protocol):
         ...
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows above the prompt, and below them the unfinished one. Never blocks."""
+        """Show whole rows above the prompt, and below them the unfinished ones. Never blocks."""
         ...
 
     def ask(self, question: str | None) -> None:

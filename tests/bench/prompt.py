@@ -1,8 +1,9 @@
 """The interactive program in a pseudo-terminal, and the times that it takes, seen from the other end.
 
-The terminal is read as soon as there is something to read, and nothing is emulated: what is looked for are signs that
-the program cannot write for any other reason, in the bytes as they come. A time ends when those bytes have been read,
-so a delay of the reader is counted as the program's.
+The terminal is read as soon as there is something to read. What is looked for are signs that the program cannot write
+for any other reason, in the bytes as they come; for what streams, on an emulated screen, since of rows that are drawn
+again only the difference is written. A time ends when the bytes have been read, so a delay of the reader is counted as
+the program's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import pyte
+from support.emulator import Emulator
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -234,17 +238,21 @@ def showings(lab: Lab, query: str, events: int) -> list[float]:
     """From each event to its text on the screen; in order of their numbers, none is left out."""
     seen: dict[int, float] = {}
     with lab.prompt(SCROLLING) as terminal:
+        emulator = Emulator(COLUMNS, ROWS, lambda _: None)
+        stream = pyte.ByteStream(emulator)
+        shown = 0
         terminal.send(query)
-        searched = 0
         end = time.monotonic() + DEADLINE_S
         # A row may come after one that was written later, so the last number says nothing about the others.
         while missing := set(range(1, events + 1)) - seen.keys():
             if time.monotonic() > end:
                 raise SystemExit(f"of {events} events {len(missing)} are missing on the screen")
             terminal.read(end - time.monotonic())
-            for found in MARK.finditer(terminal.written, searched):
+            stream.feed(bytes(terminal.written[shown:]))
+            shown = len(terminal.written)
+            scrolled, emulator.scrolled[:] = list(emulator.scrolled), []
+            for found in MARK.finditer("\n".join([*scrolled, *emulator.rows]).encode()):
                 seen.setdefault(int(found[1]), terminal.read_at - float(found[2]))
-                searched = found.end()
     return [seen[n] for n in range(1, events + 1)]
 
 

@@ -379,7 +379,7 @@ rules:
         await session.run("Do the task")
         unread, read, edited, not_allowed = (e.text for e in session.of(events.ToolResult))
         assert unread == "system.yaml exists and was not read yet; read it first."
-        assert read.startswith("system.yaml: 1 lines")
+        assert read.startswith("system.yaml: 1 line,")
         assert edited == "Changed system.yaml +1 −1."
         assert "allow it with --allow write_file" in not_allowed
         assert "You are no test." in (use.file.parent / "system.yaml").read_text()
