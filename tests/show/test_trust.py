@@ -9,7 +9,7 @@ from chain.config.trust import Sensitive
 from cli.show.text import columns
 from cli.show.trust import CHOICES, DANGER, DEEPER, INDENT, declined, question
 
-FILE = Path("/work/config.yaml")
+FILE = Path("/home/ana/team/config.yaml")
 
 
 def said(rows: list[str]) -> str:
