@@ -11,6 +11,8 @@ import os
 
 import trio
 
+from .clock import pass_time
+
 
 class MemoryFile:
     """A journal's file in memory. No thread, since the test clock would run on while one works.
@@ -38,7 +40,7 @@ class MemoryFile:
 
     async def sync(self) -> None:
         written = self.data
-        await trio.sleep(self._sync_s)
+        await pass_time(self._sync_s)
         if not self._go_on.is_set():
             await self._go_on.wait()
         self.check_sync()

@@ -1,7 +1,7 @@
 """A random model, the steps that it may be drawn with, and the tools that it calls.
 
 An example is drawn from short tables, each with its plainest entry first: that is quick to draw, and what fails shrinks
-to few and plain entries. All of this runs on trio's test clock, so nobody waits for the sleeps.
+to few and plain entries. All of this runs on trio's test clock (``pass_time``), so nobody waits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request, StopReason
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, tool
+
+from .clock import pass_time
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class RandomModel:
         step = self.steps[0] if self.steps else Step((Text("The final answer."),))
         self.calls += 1
         fails = self.failed < step.failures
-        await trio.sleep(step.delay_s)
+        await pass_time(step.delay_s)
         if step.refuses_overrides and request.overrides.effort is not None:
             raise ParameterRefused("no effort here", ["effort"])
         self._fail(step, fails, 0)
@@ -59,7 +61,7 @@ class RandomModel:
                 kind = "text" if isinstance(block, Text) else "thinking"
                 half = len(block.text) // 2
                 on_delta(Delta(kind, block.text[:half]))
-                await trio.sleep(step.delay_s)
+                await pass_time(step.delay_s)
                 self._fail(step, fails, 1)
                 on_delta(Delta(kind, block.text[half:]))
         await trio.lowlevel.checkpoint()
@@ -95,7 +97,7 @@ class RandomModel:
 async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:
     """Take some time."""
     ctx.progress("at work")
-    await trio.sleep(seconds)
+    await pass_time(seconds)
     ctx.progress("done")
     return f"took {seconds:g} s"
 
@@ -121,7 +123,7 @@ async def look(ctx: ToolContext) -> str:
 async def watch(ctx: ToolContext, seconds: float = 1.0) -> str:
     """Take some time to read."""
     ctx.progress("at work")
-    await trio.sleep(seconds)
+    await pass_time(seconds)
     return "watched"
 
 
@@ -143,7 +145,7 @@ async def fail_reading(ctx: ToolContext) -> str:
     """Fail to read, after a while, in a task of its own."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.sleep_forever)
-        await trio.sleep(0.5)
+        await pass_time(0.5)
         raise ValueError("no")
 
 
@@ -151,12 +153,12 @@ async def fail_reading(ctx: ToolContext) -> str:
 async def cling(ctx: ToolContext) -> str:
     """Hold off what would cancel it for a moment, and take a moment to tidy up."""
     with trio.CancelScope(shield=True):
-        await trio.sleep(0.5)
+        await pass_time(0.5)
     try:
-        await trio.sleep(1)
+        await pass_time(1)
     finally:
         with trio.CancelScope(shield=True):
-            await trio.sleep(0.25)
+            await pass_time(0.25)
             ctx.progress("tidied up")
     return "let go"
 
@@ -172,7 +174,7 @@ async def steered(ctx: ToolContext) -> str:
             ctx.progress(f"heard {adjustment.value}")
         if guidance.stop:
             break
-        await trio.sleep(1)
+        await pass_time(1)
     return f"heard {heard}"
 
 
@@ -180,7 +182,7 @@ async def steered(ctx: ToolContext) -> str:
 async def danger(ctx: ToolContext, seconds: float = 0.5) -> str:
     """Do what needs approval."""
     ctx.progress("at work")
-    await trio.sleep(seconds)
+    await pass_time(seconds)
     return "it is done"
 
 
@@ -189,7 +191,7 @@ async def _shown(ctx: ToolContext, path: str) -> Preview | None:
         return None
     if path == "bad":
         raise ToolError("it would fail")
-    await trio.sleep(0.5 if path == "late" else 0)
+    await pass_time(0.5 if path == "late" else 0)
     return Preview(f"change {path}", path, path, always="subject" if path == "b" else "tool")
 
 
@@ -205,7 +207,7 @@ async def change_file(ctx: ToolContext, path: str) -> str:
 async def peek(ctx: ToolContext) -> str:
     """Read what needs approval."""
     ctx.progress("at work")
-    await trio.sleep(0.5)
+    await pass_time(0.5)
     return "peeked"
 
 
@@ -216,10 +218,10 @@ async def dig(ctx: ToolContext, hosts: int = 2) -> str:
     for n in range(hosts):
         if (await ctx.safe_point(f"host:{n}")).stop:
             break
-        await trio.sleep(0.5 if n else 0)
+        await pass_time(0.5 if n else 0)
         verdict = await ctx.asking.approve(Preview("", f"host{n}", f"host{n}", always="subject"))
         found.append("allowed" if verdict.allowed else "withdrawn" if verdict.withdrawn else "refused")
-        await trio.sleep(0.5)
+        await pass_time(0.5)
     return f"hosts: {found}"
 
 

@@ -25,6 +25,7 @@ from chain.providers.anthropic.service import Price, Service
 from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_invariants
+from .clock import pass_time
 from .sessions import Session, at, open_session
 from .sessions import settings as chain_settings
 
@@ -40,7 +41,7 @@ async def look(ctx: ToolContext, at: str = "") -> str:
 @tool
 async def slow(ctx: ToolContext, seconds: float = 1.0) -> str:
     """Take some time."""
-    await trio.sleep(seconds)
+    await pass_time(seconds)
     return f"took {seconds:g} s"
 
 
