@@ -287,6 +287,7 @@ class Interactive:
             question = self._toolbar.question
         for event in batch:
             if isinstance(event, events.Receipt) and event.id in self._answered:
+                self._answered.remove(event.id)
                 continue
             rows += self._renderer.lines(event)
             if isinstance(event, events.Question) and event.id not in settled:

@@ -33,6 +33,13 @@ LEFT, DOWN, CTRL_G, CTRL_S, CTRL_U, BACKSPACE = "\x1b[D", "\x1b[B", "\x07", "\x1
 FULL = "⚠️ Interruption channel full, try again"
 
 
+def asked(screen: Screen, *queries: str) -> Screen:
+    """Ask one query after the other, each of which is then in the history."""
+    for query in queries:
+        idle(send(screen, query).until(f"Done: {query}"))
+    return screen
+
+
 def fill(screen: Screen) -> None:
     """Make the channel full."""
     busy(screen, "gate a")
@@ -276,8 +283,7 @@ def test_a_long_query_and_a_long_paste_are_shown_whole(start: Start) -> None:
 
 def test_up_and_down_move_inside_a_long_draft(start: Start) -> None:
     screen = idle(start(columns=40))
-    send(screen, "an earlier query").until("Done: an earlier query")
-    idle(screen)
+    asked(screen, "an earlier query")
     text = "a" * 38 + "b" * 38 + "c" * 10
     screen.type(text)
     screen.until(edits(f"{'a' * 38}\n{'b' * 38}\n{'c' * 10}"))
@@ -292,10 +298,7 @@ def test_up_and_down_move_inside_a_long_draft(start: Start) -> None:
 
 
 def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
-    send(screen, "an alpha query").until("Done: an alpha query")
-    idle(screen)
-    send(screen, "an alpha again").until("Done: an alpha again")
-    idle(screen)
+    asked(screen, "an alpha query", "an alpha again")
     screen.type(f"half{CTRL_R}alpha")
     screen.until(lambda s: (s.editor or "").startswith("an alpha again"))
     screen.type(CTRL_R)
@@ -309,8 +312,7 @@ def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
 
 
 def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> None:
-    send(screen, "an alpha query").until("Done: an alpha query")
-    busy(idle(screen), "gate a")
+    busy(asked(screen, "an alpha query"), "gate a")
     send(screen, "use B").until("📤 Interrupting: use B")
     send(screen, "stop").until("⏹ Stopping after gate")
     screen.type(f"half{CTRL_R}alpha")
@@ -324,8 +326,7 @@ def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> No
 
 
 def test_ctrl_g_restores_what_was_there_when_this_search_began(screen: Screen) -> None:
-    send(screen, "an alpha query").until("Done: an alpha query")
-    idle(screen)
+    asked(screen, "an alpha query")
     screen.type(f"draft{CTRL_R}alpha\r")
     screen.until(edits("an alpha query"))
     screen.type(f"\x05{CTRL_U}precious text")

@@ -1,38 +1,31 @@
-"""Where a cursor goes by one row of the screen, in a line that the editor wraps. Pure."""
+"""Where a cursor goes by one row of the screen, in a line that the editor wraps. Pure.
+
+The editor cuts rows where they are full, and does not look for spaces.
+"""
 
 from __future__ import annotations
 
-from cli.show.text import columns, fitting
+from cli.show.text import columns, row_starts
 
 
 def above(line: str, at: int, width: int) -> int | None:
     """The place one row above the place ``at``; ``None`` if that is in the first row."""
-    starts = _starts(line, width)
+    starts = row_starts(line, width)
     row = _row_of(starts, at)
     return None if row == 0 else _place(line, starts, row - 1, columns(line[starts[row] : at]))
 
 
 def below(line: str, at: int, width: int) -> int | None:
     """The place one row below the place ``at``; ``None`` if that is in the last row."""
-    starts = _starts(line, width)
+    starts = row_starts(line, width)
     row = _row_of(starts, at)
     return None if row == len(starts) - 1 else _place(line, starts, row + 1, columns(line[starts[row] : at]))
 
 
 def in_last_row(line: str, column: int, width: int) -> int:
     """The place in the last row that is nearest to a column."""
-    starts = _starts(line, width)
+    starts = row_starts(line, width)
     return _place(line, starts, len(starts) - 1, column)
-
-
-def _starts(line: str, width: int) -> list[int]:
-    """Where the rows begin, each as long as fits: the editor does not look for spaces."""
-    starts = [0]
-    while True:
-        end = starts[-1] + fitting(line[starts[-1] : starts[-1] + 2 * width], width)
-        if end >= len(line):
-            return starts
-        starts.append(end)
 
 
 def _row_of(starts: list[int], at: int) -> int:

@@ -22,7 +22,7 @@ from chain.wording import MAIN, counted
 from cli.show import lines, questions
 from cli.show.progress import Progress
 from cli.show.spans import Look, Span, lines_in, wrap_all
-from cli.show.text import Flow, clean, cut, flat, seconds
+from cli.show.text import Flow, clean, cut, flat, in_rows, seconds
 
 INDENT = "  "
 """Before the rows of one text that follow its first."""
@@ -230,8 +230,7 @@ class Renderer:
 
     def hint(self, event: events.Question) -> list[str]:
         """How to answer a question that is open."""
-        flow = Flow(self.width - 2)
-        rows = [*flow.add(questions.hint(event).replace("·", self._sign("·"))), *flow.end()]
+        rows = in_rows(questions.hint(event).replace("·", self._sign("·")), self.width - 2)
         return [self._paint("dim", self._one_row(f"  {row}")) for row in rows]
 
     def preview(self, text: str, *, whole: bool = False) -> list[str]:
@@ -291,8 +290,7 @@ class Renderer:
         return ", ".join(shown)
 
     def _wrapped(self, text: str) -> list[str]:
-        flow = Flow(self.width)
-        return [*flow.add(text), *flow.end()]
+        return in_rows(text, self.width)
 
     def _spans(self, spans: Sequence[Span], width: int | None = None) -> list[str]:
         """A styled text that is shown whole; without a ``width`` the terminal wraps it."""

@@ -17,7 +17,7 @@ from cli.show.lines import as_typed
 from cli.show.markdown import MarkdownFlow, PlainFlow
 from cli.show.spans import Span
 from cli.show.table import table
-from cli.show.text import Flow
+from cli.show.text import in_rows
 from cli.show.tour import Comment
 
 
@@ -84,8 +84,7 @@ class LiveRenderer(Renderer):
             if is_table:
                 rows += table([comment for comment in group if isinstance(comment, tuple)], self.width - 2)
             else:
-                flow = Flow(self.width - 2)
-                rows += [row for text in group for row in flow.add(f"{text}\n")]
+                rows += in_rows("\n".join(text for text in group if isinstance(text, str)), self.width - 2)
         return self.aside([self._paint("yellow", f"{self._sign('│')} {row}") for row in rows])
 
     def _flow(self) -> MarkdownFlow | PlainFlow:

@@ -8,12 +8,12 @@ says how many rows are missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from chain import events
 from chain.wording import counted
-from cli.show.text import fitting
+from cli.show.text import hard_rows
 
 HEAD_ROWS, TAIL_ROWS = 12, 6
 """Rows of a preview that are shown before and after the cut in it: with them, a question fits on 24 rows."""
@@ -62,7 +62,7 @@ def _rows(lines: Sequence[str], width: int, is_diff: bool) -> list[Row]:
     rows: list[Row] = []
     for line in lines:
         style = _SIGNS.get(line[:1], "plain") if is_diff else "plain"
-        rows += [(style, f"  {part}") for part in _parts(visible(line), max(width - 2, 10))]
+        rows += [(style, f"  {part}") for part in hard_rows(visible(line).expandtabs(TAB), max(width - 2, 10))]
     return rows
 
 
@@ -114,14 +114,3 @@ def visible(text: str) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode()
-
-
-def _parts(line: str, width: int) -> Iterator[str]:
-    """A line in parts that fit, nothing of it left out."""
-    line, at = line.expandtabs(TAB), 0
-    while True:
-        end = at + fitting(line[at : at + 2 * width], width)
-        yield line[at:end]
-        if end >= len(line):
-            return
-        at = end

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
-from cli.show.text import TAB, clean, columns, fitting
+from cli.show.text import TAB, clean, columns, fitting, row_starts
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
@@ -70,12 +71,7 @@ def wrap(line: Line, width: int) -> list[Line]:
 def wrap_hard(line: Line, width: int) -> list[Line]:
     """The rows of a line, cut where the terminal would cut it; no character is added or lost."""
     text = plain(line)
-    places, begin = [], 0
-    while begin < len(text):
-        end = begin + fitting(text[begin:], width)
-        places.append((begin, end))
-        begin = end
-    return _slices(line, places or [(0, 0)])
+    return _slices(line, list(pairwise([*row_starts(text, width), len(text)])))
 
 
 def code_parts(line: Line, width: int, look: Look) -> list[Line]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 
 TAB = 4
 
@@ -70,6 +71,28 @@ def fitting(text: str, width: int) -> int:
         if filled > width:
             return max(n, 1)
     return len(text)
+
+
+def row_starts(text: str, width: int) -> list[int]:
+    """Where the rows of a text begin that is cut where the terminal would cut it; one row for an empty text."""
+    starts = [0]
+    while True:
+        # At most so much of it can fit: of a long text not all is looked at for each row.
+        end = starts[-1] + fitting(text[starts[-1] : starts[-1] + 2 * width], width)
+        if end >= len(text):
+            return starts
+        starts.append(end)
+
+
+def hard_rows(text: str, width: int) -> list[str]:
+    """The rows of a text that is cut where the terminal would cut it: nothing is added or lost."""
+    return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
+
+
+def in_rows(text: str, width: int) -> list[str]:
+    """A whole text in rows, cut at spaces where there are any."""
+    flow = Flow(width)
+    return [*flow.add(text), *flow.end()]
 
 
 def cut(text: str, width: int, mark: str) -> str:

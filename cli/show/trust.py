@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chain.config.trust import Sensitive
 from cli.show.questions import visible
-from cli.show.text import Flow, columns, fitting
+from cli.show.text import columns, hard_rows, in_rows
 
 INDENT, DEEPER = "  ", "      "
 
@@ -28,13 +28,13 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
-    return [*_sentence(head, width), *rows, *_sentence(DANGER, width), *_sentence(CHOICES, width)]
+    return [*in_rows(head, width), *rows, *in_rows(DANGER, width), *in_rows(CHOICES, width)]
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
     """What holds after the answer no."""
     holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
-    return _sentence(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
+    return in_rows(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
@@ -51,14 +51,5 @@ def _on_one_row(text: str) -> str:
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
     """A text in rows, cut where it fits and not at spaces, none of which may be lost."""
-    rows = []
-    while text:
-        end = fitting(text, width - len(indent))
-        rows.append(indent + text[:end])
-        text, indent = text[end:], DEEPER
-    return rows
-
-
-def _sentence(text: str, width: int) -> list[str]:
-    flow = Flow(width)
-    return [*flow.add(text), *flow.end()]
+    first, *rest = hard_rows(text, width - len(DEEPER))
+    return [indent + first, *(DEEPER + row for row in rest)]

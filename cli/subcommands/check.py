@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from chain.app import (
@@ -42,6 +42,9 @@ _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterati
 _SHELL = ("sandbox", "network", "env", "writable")
 _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _NOTHING = object()
 """The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
 
@@ -64,12 +67,13 @@ class _Found:
         if not any(text in known for known in self.problems.values()):
             self.problems.setdefault(key, []).append(text)
 
-    def attempt(self, key: str, action: Callable[..., object], *arguments: object) -> None:
-        """Do something that raises ``ConfigError`` if there is a problem."""
+    def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+        """The result of something that raises ``ConfigError`` if there is a problem; ``None`` if there is."""
         try:
-            action(*arguments)
+            return action(*arguments, **named)
         except ConfigError as error:
             self.problem(key, str(error))
+            return None
 
     def told(self, key: str) -> list[str]:
         """The rows about a key, its problems included."""
@@ -176,20 +180,13 @@ def _show_values(settings: Settings, found: _Found) -> None:
 def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> None:
     groups = tool_groups(settings)
     for name in settings.model_names:
-        try:
-            model = settings.model(name)
-        except ConfigError as error:
-            found.problem(f"models.definitions.{name}", str(error))
-            continue
-        if model.provider == "scripted":
+        model = found.attempt(f"models.definitions.{name}", settings.model, name)
+        if model is not None and model.provider == "scripted":
             found.attempt(f"models.definitions.{name}.script", build_model, model)
     for name in settings.chain_names:
-        try:
-            chain = settings.chain(name)
-        except ConfigError as error:
-            found.problem(f"chains.{name}", str(error))
-            continue
-        _check_chain(settings, chain, found, tools, groups)
+        chain = found.attempt(f"chains.{name}", settings.chain, name)
+        if chain is not None:
+            _check_chain(settings, chain, found, tools, groups)
     for text in settings.allow:
         try:
             read_allowances(replace(settings, allow=(text,), research_hosts=()), tools, groups)
@@ -213,10 +210,8 @@ def _check_chain(
         if mistake is not None:
             found.problem(f"{place}.interruption_prompt", str(mistake))
     found.attempt(f"{place}.tools", configured_tools, settings, chain, tools, groups)
-    try:
-        model = settings.model(chain.model)
-    except ConfigError as error:
-        found.problem(f"{place}.model", str(error))
+    model = found.attempt(f"{place}.model", settings.model, chain.model)
+    if model is None:
         return
     if model.lacks_key and chain.name == settings.default_chain:
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
