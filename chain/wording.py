@@ -28,6 +28,9 @@ INTERRUPTED_TEXT = "Interrupted. Tell the chain what to do instead."
 STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
 """The reason on the receipt of such a line, whose text does not show it."""
 
+STDIN_BEGIN, STDIN_END = "\n\n<stdin>\n", "\n</stdin>"
+"""Around what was piped in, at the end of a query."""
+
 FULL = "Interruption channel full, try again"
 
 

@@ -145,7 +145,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
         ) as chain:
             return await headless.run(chain, job, _renderer(args, streams=streams))
 
-    if not streams:
+    if not streams or args.stdin:  # with --stdin the query may be typed here
         return trio.run(work)
     with tty.hidden_typing(), even_at_once(tty.restore):
         return trio.run(work)
@@ -229,8 +229,9 @@ def _show(args: argparse.Namespace, rows: Iterable[str]) -> int:
 
 
 def _spelled(args: argparse.Namespace, text: str) -> str:
-    """A text for standard output: without other than ASCII signs where the user or the terminal wants none."""
-    if not args.ascii and (not os.isatty(1) or tty.is_utf8(os.environ)):
+    """A text for standard output, with ASCII signs where the user or the terminal wants no others."""
+    _, ascii, _ = _looks(args, fd=1)
+    if not ascii:
         return text
     from cli.show.events import in_ascii
 

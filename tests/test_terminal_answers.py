@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_what_is_typed_and_a_narrower_window_double_nothing(start: Start) -> Non
     assert screen.wait() == 0
     assert re.findall(r"w\d\d", " ".join(screen.rows)) == [f"w{n:02}" for n in range(1, 41)]
     assert screen.left_behind == []
+
+
+def test_what_takes_the_terminal_meanwhile_has_its_echo(start: Start) -> None:
+    shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
+    screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
+    screen.until("w05").until(lambda s: not s.echoes)
+    screen.type("\x1a")
+    screen.until("stopped: 1").until(lambda s: s.echoes)
+    screen.type("a word\r")
+    screen.until("read a word").until("ended: 0").until(lambda s: s.echoes)
+    assert screen.wait() == 0
+
+
+def test_an_end_by_ctrl_backslash_leaves_the_echo_on(start: Start) -> None:
+    screen = start("-p", "stream 40 words slowly")
+    screen.until("w05").until(lambda s: not s.echoes)
+    screen.type("\x1c")
+    assert screen.wait() == -signal.SIGQUIT
+    assert screen.echoes
+
+
+def test_a_query_that_is_typed_is_seen(start: Start) -> None:
+    screen = start("-p", "--stdin")
+    screen.type("hello there\r")
+    screen.until("hello there")
+    assert screen.echoes
+    screen.type("\x04")
+    screen.until(ANSWER)
+    assert screen.wait() == 0
 
 
 @pytest.mark.parametrize("answer_is_seen", [True, False])

@@ -171,7 +171,7 @@ def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_man
     send(screen, "line 11").until(FULL).until(edits("line 11"))
     send(screen, "stop")
     screen.until("⏹ Stopping after gate").open_gate("a")
-    screen.until("✓ done" if "✓ done" in screen.everything else "⏹ cancelled")
+    screen.until("⏹ cancelled with partial")
     screen.until(lambda s: (s.editor or "").rstrip("\n").endswith("line 9\nline 10\nline 11"))
     screen.until(lambda s: "⏎ sends 11 lines" in s.toolbar)
     screen.type("and this")
@@ -321,6 +321,17 @@ def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> No
     screen.type(CTRL_G)
     screen.type("x")
     screen.until(edits("use B\nhalfx"))
+    screen.type(CTRL_C)
+    quit(idle(screen))
+
+
+def test_a_line_that_is_taken_back_during_a_search_is_not_lost(screen: Screen) -> None:
+    busy(asked(screen, "an alpha query"), "gate a")
+    send(screen, "use B").until("📤 Interrupting: use B")
+    screen.type(f"/edit\r{CTRL_R}alp{CTRL_G}x")
+    screen.until(lambda s: "use B" in (s.editor or "") and "I-search" not in s.everything)
+    screen.open_gate("a")
+    screen.until("The gate said opened.").until(lambda s: "idle" in s.toolbar)
     screen.type(CTRL_C)
     quit(idle(screen))
 

@@ -197,6 +197,11 @@ def is_stop(text: str) -> bool:
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
+def overtakes(text: str) -> bool:
+    """Whether a line does not wait behind others that could not be sent: a stop, a command, or what needs no room."""
+    return is_stop(text) or text.startswith(("/", "!!"))
+
+
 def _parse_marked(text: str) -> Line:
     stripped = text.strip()
     if todo := _TODO.fullmatch(stripped):

@@ -173,7 +173,7 @@ def _row(root: Path, entry: Entry, budget: int, *, is_dated: bool) -> tuple[str,
     try:
         with open_file(root, entry.parts, entry.shown) as file:
             status = os.fstat(file.fileno())
-            date = f", changed {_date(status.st_mtime)}" if is_dated else ""
+            date = f", {_date(status.st_mtime)}" if is_dated else ""
             if status.st_size > min(MAX_WHOLE, budget):
                 return f"{entry.shown}: {status.st_size} bytes, not counted{date}", 0
             raw = file.read(MAX_WHOLE)
@@ -187,9 +187,9 @@ def _row(root: Path, entry: Entry, budget: int, *, is_dated: bool) -> tuple[str,
 def _date(seconds: float) -> str:
     # The same wherever the program runs, as all that a model is told.
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return datetime.fromtimestamp(seconds, UTC).strftime("changed %Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):  # some file systems keep times of any year
-        return "at no time that a calendar has"
+        return "date unknown"
 
 
 def _counts(raw: bytes, text: str) -> str:

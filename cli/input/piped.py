@@ -15,6 +15,7 @@ import trio
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from chain.threads import Threads
+from chain.wording import STDIN_BEGIN, STDIN_END
 from cli.input.stdin import TEXT_BYTES, read_chunk
 
 _THREADS = Threads("piped input")
@@ -86,7 +87,7 @@ def with_piped(query: str | None, piped: Piped) -> str:
     if query is None:
         whole = piped.text
     elif piped.text.strip():
-        whole = f"{query}\n\n<stdin>\n{piped.text}\n</stdin>"
+        whole = f"{query}{STDIN_BEGIN}{piped.text}{STDIN_END}"
     else:
         return query
     if len(whole) > MAX_LINE:

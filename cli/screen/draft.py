@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chain.lines.parse import is_stop
+from chain.lines.parse import is_stop, overtakes
 from cli.screen.protocol import Acceptance
 
 
@@ -22,7 +22,7 @@ class Draft:
         self._refused: list[str] = []
         """The lines below those, which were refused for want of room and are to be sent again as they are."""
         self._behind = ""
-        """The whole text while the cursor stands behind refused lines: what is typed next begins a line of its own."""
+        """The whole text as long as it ends in a refused line: what is typed next begins a line of its own."""
         self._kept = ""
         """The text that was last refused and has to be corrected."""
         self._begun_at: str | None = None
@@ -42,6 +42,20 @@ class Draft:
             lines.append(line)
             text = text[len(line) + 1 :]
         return [*lines, text]
+
+    def offered(self, text: str) -> list[str]:
+        """The lines to send, in order. Whatever else came back or was refused was changed, and is one text now."""
+        *above, rest = self.lines(text)
+        count = len(self._came_back)
+        self._came_back, self._refused = above[:count], above[count:]
+        return [*above, rest]
+
+    def sent(self) -> None:
+        """The first of the lines was accepted."""
+        for lines in (self._came_back, self._refused):
+            if lines:
+                del lines[0]
+                return
 
     def changed(self, text: str) -> str | None:
         """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""
@@ -88,21 +102,22 @@ class Draft:
             self._kept = lines[0]
             return list(lines)
         left = list(lines if lines[-1] else lines[:-1])
-        # Those that came back are the first of all, and some of them may have been sent.
-        sent = len(self._came_back) + len(self._refused) + 1 - len(lines)
-        self._came_back = self._came_back[max(sent, 0) :]
-        self._refused = left[len(self._came_back) : -1]
+        # Those that came back are the first; they are as they were offered, which may be with another marker.
+        count = len(self._came_back)
+        self._came_back, self._refused = left[:count], left[count:-1]
         self._behind = "\n".join(left)
         return left
 
     def passing(self, text: str) -> tuple[str, str] | None:
         """What was typed after lines that could not be sent and does not wait behind them, and those.
 
-        A stop must always work, a command may make the room that they need, and a now line needs none.
+        A stop must always work, also right behind a text that has to be corrected.
         """
-        for before in (self._kept, "".join(f"{line}\n" for line in self.lines(text)[:-1])):
-            typed = text.removeprefix(before)
-            if before and typed != text and (is_stop(typed) or typed.startswith(("/", "!!"))):
-                return typed, before
+        *above, typed = self.lines(text)
+        if above and overtakes(typed):
+            return typed, text.removesuffix(typed)
+        typed = text.removeprefix(self._kept)
+        if self._kept and typed != text and is_stop(typed):
+            return typed, self._kept
         self._kept = ""
         return None

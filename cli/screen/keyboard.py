@@ -69,6 +69,7 @@ class Keyboard:
 
     def put_to_edit(self, text: str) -> None:
         """Put a text into an empty editor to be changed, else above what is being typed."""
+        self._leave_search()
         if self._buffer.text:
             self.put_above(text)
         else:
@@ -98,7 +99,7 @@ class Keyboard:
             elif typed.startswith("/"):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.lines(self._buffer.text), self._draft.at
+        lines, at = self._draft.offered(self._buffer.text), self._draft.at
         if urgency == "urgent":
             lines = [marked_urgent(line) for line in lines]
         while lines:
@@ -111,6 +112,7 @@ class Keyboard:
                 self._page.is_answered(at)
             if not (is_last and at):
                 self._remember(lines[0])
+            self._draft.sent()
             del lines[0]
         else:
             self._empty()

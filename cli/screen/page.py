@@ -51,7 +51,7 @@ class Page:
         self._is_scheduled = False
         self._window: Window
         self._height = 0
-        self._is_corrected = False
+        """Of the prompt that is on the screen; 0 if it was erased, and what comes is drawn anew."""
 
     # ------------------------------------------------------------------------------------------------- in any thread
 
@@ -123,6 +123,7 @@ class Page:
             above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
             renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
         renderer.erase(leave_alternate_screen=False)
+        self._height = 0
 
     def _after_render(self, app: Application[Any]) -> None:
         drawn, info = app.renderer._last_screen, self._window.render_info
@@ -130,13 +131,13 @@ class Page:
         # Rows below the text that it does not fill. And where the prompt grew, its old last row is not that any more,
         # but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
         is_too_tall = info is not None and info.window_height > len(info.visible_line_to_row_col)
-        if height and not self._is_corrected and (is_too_tall or height != self._height):
-            self._is_corrected = True
-            app.renderer.erase(leave_alternate_screen=False)
-            app._redraw()
-            self._is_corrected = False
-        self._height = height
-        self._output.release()
+        try:
+            if self._height and height and (is_too_tall or height != self._height):
+                self._erase(app)  # after which this does not hold
+                app._redraw()
+            self._height = height
+        finally:
+            self._output.release()
 
     def draw(self, app: Application[Any]) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""
@@ -144,6 +145,7 @@ class Page:
             rows, self._rows = self._rows, []
             # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
             # a question that is not on the screen yet.
+            is_as_tall = _height_of(self.tail) == _height_of(self._next_tail)
             self.tail = self._next_tail
             self._draft.question = self._next_question
             self._last.extend(rows)
@@ -151,8 +153,9 @@ class Page:
             return
         self._output.hold()
         try:
-            if rows:
+            if rows or not is_as_tall:
                 self._erase(app)
+            if rows:
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
         finally:
@@ -167,15 +170,17 @@ class Page:
 
     def clear(self, app: Application[Any]) -> None:
         """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
-        self._output.hold()
-        self._erase(app)
-        self._output.cursor_goto(0, 0)
-        self._output.erase_down()
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
             self._last.clear()
-        self.draw(app)
-        self._output.release()
+        self._output.hold()
+        try:
+            self._erase(app)
+            self._output.cursor_goto(0, 0)
+            self._output.erase_down()
+            self.draw(app)
+        finally:
+            self._output.release()
 
     def resize(self, app: Application[Any]) -> None:
         """Draw the prompt for the terminal's new size."""
@@ -185,6 +190,10 @@ class Page:
             app._redraw()
         finally:
             self._output.release()
+
+
+def _height_of(tail: str) -> int:
+    return tail.count("\n") + 1 if tail else 0
 
 
 def _filled(row: Mapping[int, Char]) -> int:

@@ -10,11 +10,13 @@ import atexit
 import fcntl
 import os
 import select
+import signal
 import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 _RESET = b"\x1b[?2004l\x1b[?25h\x1b[0m"
@@ -57,15 +59,34 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(fd):
-            settings = termios.tcgetattr(fd)
-            _before, _reset = _copied(settings), b""
+            _before, _reset = termios.tcgetattr(fd), b""
             atexit.register(restore, fd)
-            settings[3] &= ~termios.ECHO
-            termios.tcsetattr(fd, termios.TCSANOW, settings)
+    if _before is None:
+        yield
+        return
+    shown = _before
+    hidden = _copied(shown)
+    hidden[3] &= ~termios.ECHO
+
+    def give_way(number: int, frame: FrameType | None) -> None:
+        """Restore the terminal for whoever has it while the program is suspended, or after SIGQUIT has ended it."""
+        termios.tcsetattr(fd, termios.TCSANOW, shown)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        # Here it goes on, perhaps in the background.
+        signal.signal(number, give_way)
+        if not _is_in_background(fd):
+            termios.tcsetattr(fd, termios.TCSANOW, hidden)
+
+    keys = (signal.SIGTSTP, signal.SIGQUIT)
+    handlers = [signal.signal(number, give_way) for number in keys]
     try:
+        termios.tcsetattr(fd, termios.TCSANOW, hidden)
         yield
     finally:
         restore(fd)
+        for number, handler in zip(keys, handlers, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager

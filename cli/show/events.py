@@ -13,6 +13,7 @@ a tool call, or a result with another text. Events that do not decide this (a re
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
@@ -51,7 +52,12 @@ _ASCII = {
     "…": "...",
     "·": "-",
     "│": "|",
+    "≤": "<=",
+    "≥": ">=",
+    "−": "-",
 }
+
+_SIGNS = re.compile("|".join(re.escape(sign) for sign in sorted(_ASCII, key=len, reverse=True)))
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -327,10 +333,8 @@ class Renderer:
 
 
 def in_ascii(text: str) -> str:
-    """A text of ours with ASCII signs only."""
-    for sign, plain in _ASCII.items():
-        text = text.replace(sign, plain)
-    return text.replace("≤", "<=").replace("≥", ">=").replace("−", "-").encode("ascii", "replace").decode()
+    """A text with ASCII signs for ours; what the user wrote stays."""
+    return _SIGNS.sub(lambda found: _ASCII[found[0]], text)
 
 
 def _rows_of(text: str) -> list[str]:

@@ -7,13 +7,12 @@ shortened.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import assert_never
 
 from chain import events
 from chain.lines.parse import is_stop
-from chain.wording import MAIN, STOPPED_BY_RULE, counted
+from chain.wording import MAIN, STDIN_BEGIN, STDIN_END, STOPPED_BY_RULE, counted
 from cli.show.spans import Span
 from cli.show.text import clean, flat, seconds
 
@@ -30,8 +29,6 @@ _GUIDANCE = {
     "preference": "prefer",
 }
 
-_PIPED = re.compile(r"\n\n<stdin>\n(.*)\n</stdin>\Z", re.S)
-
 NO_BREAK = "\xa0"
 """Stands between a sign and its text, which stay on one row."""
 
@@ -41,11 +38,11 @@ Sign = Callable[[str], str]
 
 def query(text: str) -> str:
     """A query as it is shown: whole, but for what was piped in, which is counted."""
-    found = _PIPED.search(text)
-    if found is None:
+    asked, begin, piped = text.partition(STDIN_BEGIN)
+    if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
-    lines = found[1].count("\n") + 1
-    return f"{as_typed(text[: found.start()])} (and {counted(lines, 'line')} from standard input)"
+    lines = piped.removesuffix(STDIN_END).count("\n") + 1
+    return f"{as_typed(asked)} (and {counted(lines, 'line')} from standard input)"
 
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:

@@ -15,7 +15,7 @@ from cli.show.blocks import Blocks, Fence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
 from cli.show.markdown_layout import code_rows, is_apart, page
 from cli.show.spans import Look
-from cli.show.text import Cleaner, Flow
+from cli.show.text import Cleaner, Flow, hard_rows
 
 MAX_CHARS = 12_000
 """Of a block that is rendered. A longer one is shown as it came: some hostile text takes 10 us a character to parse."""
@@ -187,8 +187,8 @@ class PlainFlow:
 
     @property
     def tail(self) -> str:
-        """The unfinished row."""
-        return self._flow.tail
+        """The last rows of the unfinished line, joined with newlines."""
+        return "\n".join(hard_rows(self._flow.tail[-MAX_TAIL * self.width :], self.width)[-MAX_TAIL:])
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""

@@ -15,7 +15,7 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, is_stop, parse_line
+from chain.lines.parse import MAX_LINE, Line, overtakes, parse_line
 from chain.wording import MAIN, counted
 from cli.show.lines import is_stop_receipt
 from cli.show.text import columns, flat
@@ -177,7 +177,7 @@ class Toolbar:
         if at and answers_question(typed):
             asker = MAIN if self._asked is None else self._asked.agent
             right = f"{self._signs.enter}answers {at} ({self._name(asker)})"
-        elif others and not (is_stop(typed) or typed.startswith(("/", "!!"))):
+        elif others and not overtakes(typed):
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(typed, waiting, target)
@@ -195,7 +195,7 @@ class Toolbar:
         tokens = counted(self._tokens, "token") if self._tokens else ""
         queue = f"queue {waiting}/{self._inbox_size}" if self._is_running or waiting else ""
         if holds_rows:
-            queue += f"{self._signs.dot}more after this block"
+            queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         if not self._is_running:
             yield "idle", queue, self._plan, tokens
             yield "idle", queue, self._plan

@@ -42,12 +42,12 @@ _EFFECTS = {
     "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
     "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
     "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
-    "unbegun": "None of the tools of that reply was started, so that your line is read now.",
+    "urgent, none started": "None of the tools of that reply was started, so that your line is read now.",
     "early": "Your line was urgent, but no tool waited that could have been skipped.",
     "now": "What was at work was cut, and your line is read at once. The run goes on.",
     "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
     "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
-    "stop early": "Stopped. A tool that ran was let finish, and nothing else was begun. Nothing was found by then.",
+    "stop, nothing found": "Stopped. A tool that ran was let finish, nothing else was begun. Nothing was found.",
     "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
 }
 
@@ -105,15 +105,15 @@ class Tour:
         if event.point == "N":
             return (_EFFECTS["now"],)
         if is_urgent:
-            is_cut = "urgent" if self._has_run_tools else "unbegun"
-            return (_EFFECTS[is_cut if event.tools_skipped else "early"],)
+            skipping = "urgent" if self._has_run_tools else "urgent, none started"
+            return (_EFFECTS[skipping if event.tools_skipped else "early"],)
         return [_EFFECTS[kind] for kind in dict.fromkeys(kinds)]
 
     def _ending(self, event: events.Result) -> Sequence[str]:
         rows: list[str] = []
         if event.status.startswith("cancelled"):
             self._left.pop("stop", None)
-            rows.append(_EFFECTS["stop early" if event.status == "cancelled" else "stop"])
+            rows.append(_EFFECTS["stop, nothing found" if event.status == "cancelled" else "stop"])
         elif event.status == "interrupted":
             rows.append(_EFFECTS["interrupted"])
         if not self._has_ended:

@@ -231,6 +231,25 @@ async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, fir
     assert len(re.findall(r"^    \S+: \d+ lines", text, re.M)) == rest
 
 
+@pytest.mark.parametrize(
+    ("query", "pattern"),
+    [
+        ("what is the largest .yaml file?", "*.yaml"),
+        ("find the newest python .py file", "*.py"),
+        ("which is the largest python or markdown file", "*.md"),
+        ("what is the smallest yaml file", "*.y*ml"),
+        ("largest files in python", "*"),
+    ],
+)
+async def test_the_first_kind_of_file_that_is_named_counts(driver: Driver, query: str, pattern: str) -> None:
+    await driver.run(query)
+    assert [call.input["pattern"] for reply in driver.replies for call in reply.calls] == [pattern]
+
+
+async def test_the_largest_of_a_kind_that_is_not_there(driver: Driver) -> None:
+    assert await driver.run("which .zzz file is the largest") == "There are no files named *.zzz in the workspace."
+
+
 async def test_the_largest_of_no_files(driver: Driver) -> None:
     assert await driver.run("which file is the largest in empty") == "There are no files in empty."
 

@@ -13,7 +13,7 @@ from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.wording import STOPPED_BY_RULE
-from cli.show.events import Renderer
+from cli.show.events import Renderer, in_ascii
 from cli.show.lines import MAX_ROWS
 from cli.show.live import LiveRenderer
 from cli.show.text import clean
@@ -424,6 +424,10 @@ def test_ascii_has_no_other_sign() -> None:
 
     assert "".join(rows).isascii()
     assert "[! INTERRUPTION of text at iteration 3]" in "\n".join(rows)
+
+
+def test_a_text_in_ascii_has_the_signs_of_the_rows() -> None:
+    assert in_ascii("[✓] [✗] ✓ »? Ünï ≤ 3") == "[x] [-] ok: :? Ünï <= 3"
 
 
 def test_colour_is_only_added_around_rows() -> None:

@@ -138,10 +138,13 @@ def test_a_long_line_of_code_is_left_to_the_terminal_so_that_it_can_be_copied(
                 assert code in rows
 
 
-def test_the_tail_cuts_a_long_line_of_code() -> None:
-    flow = MarkdownFlow(33)
+@pytest.mark.parametrize("kind", [MarkdownFlow, PlainFlow])
+def test_the_tail_cuts_a_long_line_of_code(kind: type[MarkdownFlow | PlainFlow]) -> None:
+    flow = kind(33)
     flow.add("```python\n" + "x = 漢字 + " * 30)
-    for row in flow.tail.split("\n"):
+    rows = flow.tail.split("\n")
+    assert 1 < len(rows) <= MAX_TAIL
+    for row in rows:
         check_row(row, 33)
 
 

@@ -285,6 +285,11 @@ class Screen:
         """Whether the terminal still edits lines itself, as it does for programs that do not ask for keys."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
 
+    @property
+    def echoes(self) -> bool:
+        """Whether the terminal shows what is typed by itself."""
+        return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
+
     def mode(self, number: int) -> bool | None:
         """Whether a private mode (25: the cursor is shown, 2004: bracketed paste) was turned on, or off, last."""
         found = [switch == b"h" for modes, switch in _MODES.findall(self.raw) if b"%d" % number in modes.split(b";")]

@@ -477,5 +477,5 @@ def test_all_of_them_only_look() -> None:
 
 
 def test_a_date_that_no_calendar_has_spoils_nothing() -> None:
-    assert _date(99999999999999.0) == "at no time that a calendar has"
-    assert _date(0.0) == "1970-01-01 00:00:00 UTC"
+    assert _date(99999999999999.0) == "date unknown"
+    assert _date(0.0) == "changed 1970-01-01 00:00:00 UTC"

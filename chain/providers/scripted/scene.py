@@ -14,6 +14,7 @@ from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule
 from chain.search import SearchBudget
+from chain.wording import STDIN_BEGIN, STDIN_END
 
 if TYPE_CHECKING:
     from chain.search import Match, Pattern
@@ -272,8 +273,8 @@ class Moment:
 
 def _block(query: str) -> str:
     """The text that came with a query, as ``chain --stdin`` puts it there; empty if there is none."""
-    _, _, rest = f"\n{query.rstrip()}".partition("\n<stdin>\n")
-    return rest.removesuffix("\n</stdin>") if rest.endswith("\n</stdin>") else ""
+    _, _, rest = f"\n{query.rstrip()}".partition(STDIN_BEGIN.removeprefix("\n"))
+    return rest.removesuffix(STDIN_END) if rest.endswith(STDIN_END) else ""
 
 
 def _captured(match: Match, *, numbers: bool = True) -> dict[str, str]:
