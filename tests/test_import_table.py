@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.paths": {"chain.errors", "chain.tools.grep"},
     "chain.tools.diff": PURE,
     "chain.tools.replace": {"chain.tools.grep"},
-    "chain.tools.seen": set(),
+    "chain.tools.seen": {"trio"},
     "chain.tools.allowances": {"chain.errors", "chain.tools.tool"},
     "chain.tools.course": {"chain.lines.parse"},
     "chain.tools.ranking": {"chain.tools.grep"},

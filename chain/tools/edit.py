@@ -95,8 +95,9 @@ async def _preview(ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
 
 
 async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
-    plan = await _THREADS.run(partial(_carried_out, ctx, path, edit))
-    ctx.seen.note(plan.real, digest(plan.change.content))
+    async with ctx.seen.editing:
+        plan = await _THREADS.run(partial(_carried_out, ctx, path, edit))
+        ctx.seen.note(plan.real, digest(plan.change.content))
     if plan.status is None:
         return f"Created {plan.change.head}."
     return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
