@@ -30,7 +30,7 @@ from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.live import LiveRenderer
 from cli.show.markdown import warm
-from cli.show.text import clean
+from cli.show.text import clean, in_rows
 from cli.show.toolbar import Toolbar, answers_question
 from cli.signals import LEAVING
 from cli.slash import TAKEN_BACK, Commands
@@ -384,7 +384,7 @@ class Interactive:
     def _session(self) -> tuple[str, ...]:
         """Where the session is, if it is kept; the path has a row of its own, to be copied."""
         if self._tour is not None:
-            return (self._tour.farewell,)
+            return tuple(in_rows(self._tour.farewell, self._screen.width))
         return f"Session {self._chain.session_id}, recorded in", str(self._chain.journal_path)
 
     @property

@@ -281,7 +281,7 @@ class Renderer:
             sign, style = "⏹", "yellow"
         else:
             sign, style = "✗", "red"
-        return [self._line(sign, ", ".join(parts), style), *self._trace(event)]
+        return [*self._note(sign, ", ".join(parts), style), *self._trace(event)]
 
     def _trace(self, event: events.Result) -> list[str]:
         return [self._paint("dim", f"  trace: {flat(event.trace_path)}")] if event.trace_path else []

@@ -197,7 +197,15 @@ def test_a_block_that_is_too_long_is_shown_as_it_came(text: str) -> None:
     assert rows_of(f"{text}\n\n# b")[-2:] == ["", *rows_of("# b")]
 
 
-@given(texts, st.integers(1, 9))
+@given(st.lists(words, min_size=1, max_size=6), st.integers(1, 9))
+def test_without_colours_code_stays_as_it_came_line_by_line(lines: list[str], piece: int) -> None:
+    text = "\n".join(["```python", *(f"{line} x" for line in lines), "```"])
+    plain = PlainFlow(20)
+    rows = [row for part in pieces_of(text, piece) for row in plain.add(part)] + plain.end()
+    assert rows == text.expandtabs(4).split("\n")
+
+
+@given(texts.filter(lambda text: "```" not in text and "~~~" not in text), st.integers(1, 9))
 def test_without_colours_the_text_stays_as_it_came(text: str, piece: int) -> None:
     plain, flow, rendered = PlainFlow(20), Flow(20), MarkdownFlow(20)
     for part in pieces_of(text, piece):
