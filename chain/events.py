@@ -45,8 +45,8 @@ Status: TypeAlias = Literal[
 TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
 """The state of a task of the plan."""
 
-Author: TypeAlias = Literal["user", "model"]
-"""Who changed the plan."""
+Author: TypeAlias = str
+"""Who changed the plan: ``user``, or the name of an agent."""
 
 QuestionKind: TypeAlias = Literal["approval", "choice"]
 """What the user is asked: whether a call may run, or which of these."""
@@ -165,7 +165,7 @@ class AdjustmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineQueued(_Event):
-    """A line waits for a safe point, and its record is on disk.
+    """A line waits for a safe point, and its record is on disk. A second one: it now waits for another agent.
 
     ``waiting`` counts it and those before it, ``origin`` is where it came from, and ``adjustment`` what running tools
     are told of it, if it is guidance.
@@ -245,7 +245,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged(_Event):
-    """The whole plan after a change ``by`` the user or the model."""
+    """The whole plan after a change ``by`` the user, or by the agent of this name."""
 
     type: ClassVar[str] = "plan_changed"
     tasks: tuple[TaskView, ...]
@@ -279,6 +279,32 @@ class Answer(_Event):
     text: str
     decision: Decision
     by: AnsweredBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStarted(_Event):
+    """An agent begins to work for ``agent``: a new one, or one that is asked again.
+
+    ``parent_id`` is the tool call that it works for; every event of its own has its ``name`` as ``agent``.
+    """
+
+    type: ClassVar[str] = "agent_started"
+    name: str
+    kind: str
+    parent_id: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnded(_Event):
+    """An agent has ended what it was started for."""
+
+    type: ClassVar[str] = "agent_ended"
+    name: str
+    kind: str
+    parent_id: str
+    task: str
+    status: Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +392,8 @@ Event: TypeAlias = (
     | PlanChanged
     | Question
     | Answer
+    | AgentStarted
+    | AgentEnded
     | Retry
     | Notice
     | Error

@@ -37,7 +37,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line was accepted."""
+    """A line was accepted. A second record of the same id: the line now waits for another agent."""
 
     type: ClassVar[str] = "line"
     id: str
@@ -181,6 +181,31 @@ PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
 
 
 @dataclass(frozen=True, slots=True)
+class AgentStarted:
+    """An agent begins to work for ``agent``, or is asked again; ``parent_id`` is the tool call that it works for."""
+
+    type: ClassVar[str] = "agent_started"
+    name: str
+    kind: str
+    parent_id: str
+    task: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnded:
+    """An agent has ended what it was started for; ``usage`` is with that of the agents that it started itself."""
+
+    type: ClassVar[str] = "agent_ended"
+    name: str
+    parent_id: str
+    status: Status
+    iterations: int
+    agent: str
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """Another model is asked from the next run on."""
 
@@ -218,6 +243,8 @@ Record: TypeAlias = (
     | Question
     | Answer
     | PlanChange
+    | AgentStarted
+    | AgentEnded
     | Model
     | Result
 )

@@ -74,6 +74,14 @@ EXAMPLES: list[tuple[Event, str]] = [
         "question: id kind text options tool_call_id name preview protections",
     ),
     (events.Answer(id="Q1", text="t", decision="allowed", by="user"), "answer: id text decision by"),
+    (
+        events.AgentStarted(name="explore-1", kind="explore", parent_id="t1", task="look"),
+        "agent_started: name kind parent_id task",
+    ),
+    (
+        events.AgentEnded(name="explore-1", kind="explore", parent_id="t1", task="look", status="done"),
+        "agent_ended: name kind parent_id task status",
+    ),
     (events.Retry(attempt=1, delay_s=0.5, reason="r"), "retry: attempt delay_s reason"),
     (events.Notice(message="m"), "notice: message file line"),
     (events.Error(message="m", kind="model"), "error: message kind file line"),

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chain.errors import PlanError
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
-from chain.plan import MAX_TASKS, Author, Plan, Task, changed
+from chain.plan import MAX_TASKS, Plan, Task, changed
 from chain.records import PlanChange
 
 
@@ -107,7 +107,7 @@ def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
 
 
 def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
-    authors: list[tuple[Author, int]] = []
+    authors: list[tuple[str, int]] = []
     changes: list[PlanChange] = []
     told: list[tuple[Task, ...]] = []
 

@@ -31,7 +31,7 @@ BLOCKS = st.one_of(
 MESSAGES = st.builds(messages.Message, st.sampled_from(["user", "assistant"]), st.lists(BLOCKS, max_size=4).map(tuple))
 POINTS = st.none() | st.sampled_from(get_args(events.Point))
 TASKS = st.builds(events.TaskView, st.integers(1, 200), WORDS, st.sampled_from(get_args(events.TaskState)), WORDS)
-AUTHORS = st.sampled_from(get_args(events.Author))
+AUTHORS = st.sampled_from(["user", "main", "explore-1"])
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS),
@@ -53,6 +53,10 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Answer: st.builds(
         *(records.Answer, WORDS, WORDS, st.sampled_from(get_args(events.Decision))),
         *(st.sampled_from(get_args(events.AnsweredBy)), WORDS),
+    ),
+    records.AgentStarted: st.builds(records.AgentStarted, *[WORDS] * 5),
+    records.AgentEnded: st.builds(
+        *(records.AgentEnded, WORDS, WORDS, st.sampled_from(get_args(events.Status)), COUNTS, WORDS, USAGE)
     ),
     records.TaskAdded: st.builds(records.TaskAdded, WORDS, AUTHORS),
     records.TaskClosed: st.builds(
@@ -137,6 +141,7 @@ def test_a_journal_of_version_0_1_0_is_read() -> None:
     entries = [from_json(json.loads(row)) for row in rows]
     assert [entry.seq for entry in entries] == list(range(1, 12))
     newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced, records.Question, records.Answer}
+    newer |= {records.AgentStarted, records.AgentEnded}
     assert {type(entry.record) for entry in entries} == set(RECORDS) - newer
     tasks = (events.TaskView(1, "a", "DONE"), events.TaskView(2, "b", "FAILED", "no"))
     assert entries[7].record == records.PlanRestored(tasks, "user")

@@ -64,7 +64,7 @@ class Executor:
         self._limits = spec.limits
         self._journal = shared.journal
         self._emit = shared.emit
-        self._plan_news = PlanNews(shared.plan, empty=conversation.state == "EMPTY")
+        self._plan_news = PlanNews(shared.plan, spec.name, empty=conversation.state == "EMPTY")
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 

@@ -1,7 +1,8 @@
 """What of the plan a model has yet to read. Pure.
 
-A model reads its own changes in the results of the plan tools. A change by anyone else it reads in the tail of the next
-request (SPEC, section 5), and again in the one after that, until a reply to it is in the conversation.
+A model reads its own changes in the results of the plan tools. A change by anyone else, the user or another agent, it
+reads in the tail of the next request (SPEC, section 5), and again in the one after that, until a reply to it is in the
+conversation.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from chain.plan import Plan
 
 
 class PlanNews:
-    """What one conversation knows of a plan; one that is ``empty`` knows nothing of it."""
+    """What the conversation of one ``agent`` knows of a plan; one that is ``empty`` knows nothing of it."""
 
-    def __init__(self, plan: Plan, *, empty: bool) -> None:
+    def __init__(self, plan: Plan, agent: str, *, empty: bool) -> None:
         self._plan = plan
+        self._agent = agent
         self._known: int | None = plan.revision
         self._sent = plan.revision
         if empty:
@@ -21,7 +23,7 @@ class PlanNews:
 
     def send(self) -> str:
         """What the next request has to say of the plan; empty if the model knows it."""
-        if self._plan.revision != self._sent and self._plan.last_by == "model":
+        if self._plan.revision != self._sent and self._plan.last_by == self._agent:
             self._known = self._plan.revision
         self._sent = self._plan.revision
         return "" if self._known == self._plan.revision else self._plan.render()

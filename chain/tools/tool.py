@@ -30,7 +30,7 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
 from chain.tools.seen import Seen
-from chain.wording import NOBODY_CHOOSES
+from chain.wording import MAIN, NOBODY_CHOOSES
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
@@ -110,11 +110,36 @@ class Unasked:
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
+class Delegating(Protocol):
+    """How a tool hands a task to another agent."""
+
+    async def start(self, kind: str, task: str, call_id: str) -> str:
+        """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
+        ...
+
+    async def ask(self, name: str, question: str, call_id: str) -> str:
+        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
+        ...
+
+
+class Alone:
+    """The ``Delegating`` of a tool that runs where there are no agents."""
+
+    async def start(self, kind: str, task: str, call_id: str) -> str:
+        """Raises ``ToolError``."""
+        raise ToolError(f"No {kind} can be started here.")
+
+    async def ask(self, name: str, question: str, call_id: str) -> str:
+        """Raises ``ToolError``."""
+        raise ToolError("There is no agent to ask here.")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use besides its input.
 
-    ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be.
+    ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be. ``agent``
+    is the name of the agent that called.
     """
 
     workspace: Path
@@ -125,6 +150,8 @@ class ToolContext:
     seen: Seen = field(default_factory=Seen)
     asking: Asking = field(default_factory=Unasked)
     approved: Preview | None = UNASKED
+    agent: str = MAIN
+    delegating: Delegating = field(default_factory=Alone)
 
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""

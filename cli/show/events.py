@@ -38,6 +38,7 @@ _ASCII = {
     "✗": "failed:",
     "⏹": "stopped:",
     "▶": ">>",
+    "◀": "<<",
     "»": ":",
     "→": "->",
     "↪": "->",
@@ -161,6 +162,10 @@ class Renderer:
             case events.Answer():
                 sign, text = questions.outcome(event)
                 return [self._line(sign, text, "green" if sign == "✓" else "yellow")]
+            case events.AgentStarted():
+                return [self._line("▶", f"{event.name}: {flat(event.task)}", "cyan")]
+            case events.AgentEnded():
+                return [self._line("◀", f"{event.name}: {event.status}", "cyan")]
             case events.Retry():
                 return self._retry(event)
             case events.Notice():

@@ -172,7 +172,7 @@ def test_the_plan_is_a_list_with_counts() -> None:
             TaskView(2, "fetch", "FAILED", "no\nnetwork"),
             TaskView(3, "count", "PENDING"),
         ),
-        by="model",
+        by="main",
     )
 
     assert shown(plan) == [

@@ -121,7 +121,7 @@ class Walk:
                 self._finished.add(item["id"])
             case "plan":
                 # The model's own changes are told by the tools; a change from elsewhere is news until it was sent.
-                self._plan_changed = self._plan_is_news = item["by"] != "model"
+                self._plan_changed = self._plan_is_news = item["by"] != "main"
             case "result":
                 self._result(item)
             case _:
