@@ -18,14 +18,12 @@ from pathlib import Path
 from chain import yamlfile
 from chain.config import layers, trust
 from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
+from chain.config.given import Given, read_given
 from chain.config.settings import KEY_VARIABLE, ChainSettings, ModelSettings, ShellSettings
 from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import MissingVariable, Values, variables, variables_within
 from chain.errors import ConfigError
 from chain.yamlfile import Node
-
-_OVERRIDES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
-"""What a flag may set, with the environment variable that may set it as well."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
@@ -54,7 +52,7 @@ class Settings:
     research_hosts: tuple[str, ...]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _given: Mapping[str, _Given] = field(repr=False)
+    _given: Mapping[str, Given] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
@@ -156,48 +154,12 @@ class Settings:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
 
-    def _given_for(self, key: str) -> _Given | None:
+    def _given_for(self, key: str) -> Given | None:
         """The flag or variable that sets the value at a dotted key."""
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
         if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
             name = key.rpartition(".")[2]
         return self._given.get(name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A value from a flag or from the environment."""
-
-    value: object
-    source: str
-
-    def text(self) -> str:
-        return str(self.value).strip()
-
-    def integer(self) -> int:
-        try:
-            number = int(self.text())
-        except ValueError:
-            number = 0
-        if number < 1:
-            raise ConfigError(f"{self.source}: must be a whole number of at least 1, found {self.text()!r:.60}")
-        return number
-
-    def names(self) -> tuple[str, ...]:
-        parts = self.value if isinstance(self.value, list | tuple) else [self.value]
-        return tuple(name.strip() for part in parts for name in _listed(str(part)) if name.strip())
-
-
-def _listed(text: str) -> list[str]:
-    """The parts of a list with commas; one in brackets belongs to a pattern: ``read,shell(git log --format=%h,%s)``."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
 
 
 def load_settings(
@@ -220,7 +182,7 @@ def load_settings(
     root = layers.put_over(user, shipped)
     top = root.mapping(TOP_KEYS)
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values, given = Values(environ), _given(flags or {}, environ)
+    values, given = Values(environ), read_given(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
         file=found.file,
@@ -283,17 +245,6 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
     """
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
-
-
-def _given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, _Given]:
-    given = {}
-    for name, variable in _OVERRIDES.items():
-        flag = flags.get(name)
-        if flag not in (None, [], ()):
-            given[name] = _Given(flag, f"flag --{name.replace('_', '-')}")
-        elif environ.get(variable, "").strip():
-            given[name] = _Given(environ[variable], variable)
-    return given
 
 
 def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -> None:
