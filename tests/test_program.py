@@ -437,7 +437,7 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
         names = set(archive.namelist())
         archive.extractall(place.folder / "site")
         metadata = next(archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
-    shipped = {"config.yaml", *(f"prompts/{path.name}" for path in (ROOT / "prompts").glob("*.yaml"))}
+    shipped = {"config.yaml", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "prompts").rglob("*.yaml"))}
     assert {f"chain/defaults/{name}" for name in shipped} <= names
     assert {f"cli/help/{path.name}" for path in (ROOT / "cli" / "help").iterdir()} <= names
     assert "chain/py.typed" in names
