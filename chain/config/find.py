@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chain import yamlfile
+from chain.config.kinds import BOUNDS, is_kind
 from chain.config.values import CHAIN_KEYS, PROVIDERS
 from chain.errors import ConfigError
 from chain.yamlfile import Node
 
-TOP_KEYS = ("models", "chains", "inbox", "tools")
+TOP_KEYS = ("models", "chains", "inbox", "tools", "agents")
 MODELS_KEYS = ("default", "definitions")
 INBOX_KEYS = ("size",)
 TOOLS_KEYS = ("timeout_s", "result_limit", "allow", "shell", "research")
 
 _SHAPES = {"models": MODELS_KEYS, "inbox": INBOX_KEYS, "tools": TOOLS_KEYS}
-"""The keys under each top key but ``chains``, whose names are the user's."""
+"""The keys under each top key but ``chains`` and ``agents``, where names are the user's."""
 
 _LIKENESS = 0.7
 """Of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
@@ -118,5 +119,7 @@ def _has_our_definitions(root: Node) -> bool:
 
 
 def _has_our_shape(key: str, node: Node) -> bool:
+    if key == "agents":
+        return bool(node.entries()) and all(name in BOUNDS or is_kind(kind) for name, kind in node.entries().items())
     keys = node.entries()
     return bool(keys) and set(keys) <= set(_SHAPES.get(key, ()))

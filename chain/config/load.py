@@ -17,12 +17,21 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import layers, trust
+from chain.config.agent_prompt import AgentPrompt, read_agent_prompt
 from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
 from chain.config.given import Given, read_given
-from chain.config.settings import KEY_VARIABLE, ChainSettings, ModelSettings, ShellSettings
+from chain.config.kinds import BOUNDS, kind_nodes, read_kind
+from chain.config.settings import (
+    KEY_VARIABLE,
+    AgentsSettings,
+    ChainSettings,
+    KindSettings,
+    ModelSettings,
+    ShellSettings,
+)
 from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import MissingVariable, Values, variables, variables_within
-from chain.errors import ConfigError
+from chain.errors import ConfigError, UnreadableFile
 from chain.yamlfile import Node
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -58,7 +67,7 @@ class Settings:
     asked: tuple[Sensitive, ...] = ()
     digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
-    """Of a file that was merely found: the keys in it that need trust, whether it was given or not."""
+    """Of a file that was merely found: what in it needs trust, whether it was given or not."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -69,6 +78,22 @@ class Settings:
     def chain_names(self) -> tuple[str, ...]:
         """The names of the chains."""
         return tuple(self._root.entries("chains"))
+
+    @property
+    def kind_names(self) -> tuple[str, ...]:
+        """The names of the kinds of agents: those that are built in, then the user's own."""
+        return tuple(self._kinds)
+
+    @property
+    def agents(self) -> AgentsSettings:
+        """The kinds of agents and the bounds for them. Raises ``ConfigError`` for a variable that is missing."""
+        nodes = self._root.entries("agents")
+        bounds = {key: self._values.integer(nodes[key]) for key in BOUNDS}
+        return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self._kinds))
+
+    @property
+    def _kinds(self) -> dict[str, Node]:
+        return kind_nodes(self._root.entries("agents"))
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -113,15 +138,45 @@ class Settings:
             settings = replace(settings, max_iterations=self._given["max_iterations"].integer())
         return settings
 
+    def kind(self, name: str) -> KindSettings:
+        """A kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
+        if name not in self._kinds:
+            raise ConfigError(_unknown("kind", name, self._kinds))
+        kind = read_kind(self._values, name, self._kinds[name])
+        # The model that was given goes before all: an agent has that of the one that starts it.
+        return replace(kind, model=None) if "model" in self._given else kind
+
+    def agent_prompt(self, name: str) -> AgentPrompt:
+        """What agents of a kind are told; its file is read now. Raises ``ConfigError`` as ``model`` does.
+
+        A kind without a prompt has that of ``agent``, which says nothing if it has none either.
+        """
+        require_trust(self)
+        kind = self.kind(name)
+        if kind.prompt is None:
+            kind = self.kind("agent")
+        if kind.prompt is None:
+            return AgentPrompt()
+        key = f"agents.{kind.name}.prompt"
+        try:
+            prompt = read_agent_prompt(kind.prompt, self.within(key), self._values)
+        except UnreadableFile as error:
+            raise self.error(key, f"{error.file} {error.message}") from None
+        is_judged = trust.named_value(key, prompt.written) in (self._judged or ())
+        return replace(prompt, within=None if is_judged else self._folder(key))
+
     def within(self, key: str) -> Path | None:
         """The folder that the file named at a dotted key must be in whenever it is read; ``None`` for anywhere.
 
         A file that was merely found was judged by where the paths in it lead, and a link may lead elsewhere later.
         """
+        return None if key in (self._judged or ()) else self._folder(key)
+
+    def _folder(self, key: str) -> Path | None:
+        """The folder of a file that was merely found, if the value at a dotted key is from it."""
         node = _find(self._root, key)
-        if self._judged is None or self.file is None or node is None or node.file != str(self.file):
-            return None
-        return None if key in self._judged else self.file.parent
+        is_found = self._judged is not None and node is not None and node.file == str(self.file)
+        return self.file.parent if is_found and self.file is not None else None
 
     def source(self, key: str) -> str:
         """Where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
@@ -132,7 +187,7 @@ class Settings:
         if (given := self._given_for(key)) is not None:
             return given.source
         node = _find(self._root, key)
-        if node is None and key.endswith(".model"):
+        if node is None and key.endswith(".model") and not key.startswith("agents."):
             return self.source("models.default")
         if node is None or node.file != str(self.file):
             place = "default"
@@ -157,7 +212,8 @@ class Settings:
     def _given_for(self, key: str) -> Given | None:
         """The flag or variable that sets the value at a dotted key."""
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
-        if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
+        endings = {"chains": (".model", ".max_iterations"), "agents": (".model",)}.get(key.partition(".")[0], ())
+        if key.endswith(endings):
             name = key.rpartition(".")[2]
         return self._given.get(name)
 
@@ -201,10 +257,11 @@ def load_settings(
         _cwd=cwd,
     )
     _check(settings, models["default"], models["definitions"], top["chains"])
+    _check_agents(settings, top["agents"])
     if found.is_own:
         return settings
     sensitive = trust.sensitive(user, shipped, environ)
-    judged = tuple(dict.fromkeys(each.setting for each in sensitive))
+    judged = tuple(dict.fromkeys(each.judged for each in sensitive))
     digest = trust.digest_of(user, judged)
     state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     asked = () if state is not None and is_trusted(digest, state) else sensitive
@@ -268,6 +325,18 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
             if settings.chain(name).model not in settings.model_names:
                 model = node.mapping()["model"]
                 raise model.error(_unknown("model", model.text(), settings.model_names))
+
+
+def _check_agents(settings: Settings, agents: Node) -> None:
+    values, nodes = settings._values, agents.mapping()
+    for bound in BOUNDS:
+        with suppress(MissingVariable):
+            values.integer(nodes[bound])
+    for name, node in kind_nodes(nodes).items():
+        with suppress(MissingVariable):
+            model = read_kind(values, name, node).model
+            if model is not None and model not in settings.model_names:
+                raise node.mapping()["model"].error(_unknown("model", model, settings.model_names))
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Frozen settings for models and chains, with their defaults."""
+"""Frozen settings for models, chains and agents, with their defaults."""
 
 from __future__ import annotations
 
@@ -98,6 +98,36 @@ class ChainSettings:
     max_iterations: int
     timeout_s: float
     budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class KindSettings:
+    """A kind of agent. ``name`` is also that of the tool that starts one.
+
+    An empty ``description`` is the built-in one. What is ``None``: ``prompt`` is that of ``agent``, ``tools`` are by
+    the kind, ``model`` is that of the agent that starts it, ``max_iterations`` is the chain's.
+    """
+
+    name: str
+    description: str = ""
+    prompt: Path | None = None
+    tools: tuple[str, ...] | None = None
+    model: str | None = None
+    max_iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsSettings:
+    """The kinds of agents and the bounds for all agents of a session.
+
+    ``max_depth`` is how many levels of agents there may be below the main one, ``max_running`` how many agents may be
+    at work, ``max_kept`` how many that have finished can be asked again.
+    """
+
+    max_depth: int = 3
+    max_running: int = 8
+    max_kept: int = 50
+    kinds: tuple[KindSettings, ...] = ()
 
 
 Sandbox = Literal["auto", "strict", "off"]

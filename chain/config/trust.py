@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain.config.values import KEY_REFERENCE, located
-from chain.errors import UserError
+from chain import yamlfile
+from chain.config.values import KEY_REFERENCE, Values, located
+from chain.errors import ConfigError, UserError
 from chain.yamlfile import Node
 
 SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
@@ -21,9 +22,15 @@ SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
 service then calls on its own."""
 _SENSITIVE_TOOLS = ("shell", "research")
 """The shell is the user's machine, and ``research`` can carry what was read to any address."""
-_PATHS = ("script", "system_prompt", "interruption_prompt")
+HANDLER = "interruption_prompt"
+"""The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
+_PATHS = ("script", "system_prompt", HANDLER, "prompt")
 _HANDED_ON = ("thinking", "extra_body", "extra_headers")
-"""Mappings that are the service's business, so that any key may be in them."""
+"""Mappings of a model's definition that are the service's business, so that any key may be in them."""
+
+MAX_JUDGED = yamlfile.MAX_BYTES
+"""Characters of all prompt files together that are read to judge a configuration: as long as it may be itself, so that
+a folder with many files holds nobody up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class Sensitive:
 
     ``setting`` is the key that needs trust, ``key`` the value's own, which may be further down. ``value`` is what the
     file says, with its variables as they were written, and ``leads_to`` is where a path that leaves the folder ends.
+    ``line`` is that of the setting; a value that stands in a file that the setting names has its own place in
+    ``place``.
     """
 
     setting: str
@@ -39,6 +48,17 @@ class Sensitive:
     value: str
     line: int
     leads_to: str = ""
+    place: str = ""
+
+    @property
+    def judged(self) -> str:
+        """What trust holds for: a setting of the file, or one value in another file."""
+        return named_value(self.setting, self.value) if self.place else self.setting
+
+
+def named_value(setting: str, value: str) -> str:
+    """What trust holds for where the file that a setting names has this value for its handler prompt."""
+    return f"{setting}.{HANDLER}: {value}"
 
 
 def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
@@ -46,11 +66,13 @@ def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Se
 
     Besides the obvious: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
     file's folder, also by a link (a private key as the system prompt), and another provider under a shipped name
-    (``offline`` that is not).
+    (``offline`` that is not). What the prompt file of a kind of agent names is judged as if it stood in the
+    configuration.
     """
     # The nodes themselves, not their keys, which may be read in two ways where a name has dots in it.
     found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ))}
-    return tuple(each for node in found.values() for each in _written(node, node, environ))
+    written = [each for node in found.values() for each in _written(node, node, environ)]
+    return (*written, *_named_by_prompts(user, environ))
 
 
 def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
@@ -64,12 +86,44 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
         for child in children:
             yield from _written(child, setting, environ)
         return
-    is_path = node.key.rpartition(".")[2] in _PATHS and isinstance(node.value, str) and "${" not in node.value
-    leads_to = _end_of(node, environ) if is_path and not _is_inside(node, environ) else ""
-    yield Sensitive(setting.key, node.key, _as_text(node), node.line, leads_to)
+    is_named = node is setting and node.key.rpartition(".")[2] in _PATHS
+    is_path = is_named and isinstance(node.value, str) and "${" not in node.value
+    leads_to = _end_of(node, environ) if is_path and not _is_inside(node, node.file, environ) else ""
+    yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to)
 
 
-def _as_text(node: Node) -> str:
+def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
+    """The handler prompts that lead out, or name a variable, in the prompt files of the kinds of agents.
+
+    What is not judged here, since its file cannot be read or there is too much to read, can do no harm: a handler
+    prompt that was not judged must be in the folder when it is read.
+    """
+    left = MAX_JUDGED
+    for kind in user.entries("agents").values():
+        prompt = kind.entries().get("prompt")
+        if prompt is None:
+            continue
+        try:
+            path = Values(environ).path(prompt)
+            # The path may lead to a device, which is not to be opened only to judge it.
+            text = yamlfile.read_text(path) if path is not None and os.path.isfile(path) else ""
+            left -= len(text)
+            handler = yamlfile.parse(text, str(path)).entries().get(HANDLER) if left >= 0 else None
+        except ConfigError:
+            continue
+        if handler is not None and isinstance(handler.value, str):
+            yield from _judged_handler(handler, prompt, environ)
+
+
+def _judged_handler(handler: Node, prompt: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
+    has_variable = "${" in handler.value
+    if has_variable or not _is_inside(handler, prompt.file, environ):
+        value, place = as_written(handler), f"{handler.file}:{handler.line}"
+        leads_to = "" if has_variable else _end_of(handler, environ)
+        yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
+
+
+def as_written(node: Node) -> str:
     """A value on one row as the file says it. What would not show as itself is in quotes, as in JSON."""
     import json
 
@@ -134,19 +188,25 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _leading_out(node: Node, environ: Mapping[str, str]) -> Iterator[Node]:
+def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
     """Texts that name a variable, and paths that leave the folder."""
+    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
+    handed_on = {id(keys[key]) for keys in definitions for key in _HANDED_ON if key in keys}
+    yield from _leading_out_beneath(user, handed_on, environ)
+
+
+def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, str]) -> Iterator[Node]:
     for key, child in node.entries().items():
         if isinstance(child.value, str):
             has_variable = "${" in child.value and not (key == "api_key" and child.value == KEY_REFERENCE)
-            if has_variable or (key in _PATHS and not _is_inside(child, environ)):
+            if has_variable or (key in _PATHS and not _is_inside(child, child.file, environ)):
                 yield child
-        elif isinstance(child.value, list) or key in _HANDED_ON:
+        elif isinstance(child.value, list) or id(child) in handed_on:
             # As a whole: the keys within are free, and the key is what trust is asked for.
             if "${" in repr(child.plain()):
                 yield child
         else:
-            yield from _leading_out(child, environ)
+            yield from _leading_out_beneath(child, handed_on, environ)
 
 
 def _end_of(node: Node, environ: Mapping[str, str]) -> str:
@@ -158,9 +218,10 @@ def _end_of(node: Node, environ: Mapping[str, str]) -> str:
         return ""
 
 
-def _is_inside(node: Node, environ: Mapping[str, str]) -> bool:
+def _is_inside(node: Node, config: str, environ: Mapping[str, str]) -> bool:
+    """Whether a path ends in the folder of the configuration file, links followed."""
     path = located(node.value, node.file, environ)
     try:
-        return path is None or path.resolve().is_relative_to(Path(node.file).parent.resolve())
+        return path is None or path.resolve().is_relative_to(Path(config).parent.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
         return False

@@ -106,7 +106,7 @@ class Values:
             name=name,
             provider=provider,
             model=self.text(keys.get("model")) or name,
-            script=self._path(keys.get("script")),
+            script=self.path(keys.get("script")),
             named_at=(keys["script"].file, keys["script"].line) if "script" in keys else None,
             api_key=self._key(key, needed=base_url is not None),
             key_variable=next(iter(variables(key)), KEY_VARIABLE),
@@ -133,8 +133,8 @@ class Values:
         return ChainSettings(
             name=name,
             model=self.text(keys.get("model")) or default_model,
-            system_prompt=self._path(keys["system_prompt"]),
-            interruption_prompt=self._path(keys["interruption_prompt"]),
+            system_prompt=self.path(keys["system_prompt"]),
+            interruption_prompt=self.path(keys["interruption_prompt"]),
             tools=self.names(keys["tools"]),
             max_iterations=self.integer(keys["max_iterations"]),
             timeout_s=self.seconds(keys["timeout_s"]),
@@ -164,6 +164,13 @@ class Values:
                 raise item.error("is blank")
         return tuple(self._fill(item) for item in items)
 
+    def path(self, node: Node | None) -> Path | None:
+        """A path, ``None`` for none and for a blank one."""
+        text = self.text(node)
+        if node is not None and "\0" in text:
+            raise node.error("is not a path")
+        return None if node is None else located(text, node.file, self.environ)
+
     def shell(self, node: Node) -> ShellSettings:
         """How the shell's commands are fenced in."""
         keys = node.mapping([f.name for f in fields(ShellSettings)])
@@ -173,7 +180,7 @@ class Values:
         sandbox = next((s for s in _SANDBOXES if s == chosen), None)
         if sandbox is None:
             raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")
-        writable = [self._path(item) for item in keys["writable"].items()] if keys["writable"].value else []
+        writable = [self.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
         return ShellSettings(
             sandbox=sandbox,
             network=self._converted(keys["network"]).boolean(),
@@ -215,12 +222,6 @@ class Values:
 
     def _number(self, node: Node, minimum: float = 0) -> float:
         return self._converted(node).number(minimum=minimum)
-
-    def _path(self, node: Node | None) -> Path | None:
-        text = self.text(node)
-        if node is not None and "\0" in text:
-            raise node.error("is not a path")
-        return None if node is None else located(text, node.file, self.environ)
 
     def _url(self, node: Node | None) -> str | None:
         text = self.text(node)

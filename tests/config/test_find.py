@@ -15,6 +15,8 @@ OURS = [
     ("models: {default: offline}\n", 1),
     ("\nmodels: {definitions: {mine: {provider: anthropic, model: m}}}\nother: 1\n", 2),
     ("tools: {allow: [shell]}\ninbox: {size: 4}\n", 1),
+    ("agents: {max_depth: 2}\n", 1),
+    ("agents: {reviewer: {description: x, tools: [files]}}\n", 1),
 ]
 OTHERS = [
     "services: {web: {image: x}}",
@@ -29,6 +31,9 @@ OTHERS = [
     "tools: {hammer: {size: 3}}",
     "inbox: {size: 3}\nsmtp: {host: x}",
     "inbox: {}",
+    "agents: {}",
+    "agents: {researcher: {role: x, goal: y}}",
+    "agents: [a]",
     "- chain",
     "chain: [",
     "",

@@ -2,16 +2,17 @@
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.configuration import Setting
 
 from chain.app import build_model, prompt_file
-from chain.config.load import Settings, defaults_folder, load_settings, remember_trust, require_trust, state_folder
+from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
 from chain.config.settings import Budget, ModelSettings, Price
 from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
@@ -20,53 +21,6 @@ from chain.interruption.file import PromptFile
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
-class Setting:
-    """A home, a folder to work in, and a way to load what is in them."""
-
-    def __init__(self, home: Path, work: Path) -> None:
-        self.home, self.work = home, work
-
-    def load(self, config: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        return load_settings(
-            config=None if config is None else Path(config),
-            environ={"HOME": str(self.home), **(environ or {})},
-            cwd=self.work,
-            flags=flags,
-        )
-
-    def named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        """Load a file that is named, so trusted."""
-        (self.work / "mine.yaml").write_text(text)
-        return self.load("mine.yaml", environ, **flags)
-
-    def found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        """Load a file that lies in the folder."""
-        (self.work / "config.yaml").write_text(text)
-        return self.load(None, environ, **flags)
-
-    def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
-        with pytest.raises(ConfigError) as caught:
-            self.named(text, environ, **flags)
-        return caught.value
-
-
-@pytest.fixture
-def at(home: Path, work: Path) -> Setting:
-    return Setting(home, work)
 
 
 def chain_with(iterations: int) -> str:
@@ -540,6 +494,7 @@ def test_a_found_file_may_not_send_a_key_or_run_anything(at: Setting, text: str,
         "chains: {}\n" + definition("provider: anthropic, model: m, api_key: '${ANTHROPIC_API_KEY}'"),
         "chains: {}\n" + definition("model: other, max_tokens: 5, temperature: 1, extra_body: {}", "claude"),
         "chains: {}\ntools: {allow: [], timeout_s: 5}\nmodels: {default: offline}",
+        "chains: {}\nagents: {max_running: 2, explore: {prompt: p/e.yaml}, mine: {description: x, tools: [shell]}}",
     ],
 )
 def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
@@ -694,6 +649,7 @@ words = [
     *["timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"],
     *["input", "output", "system_prompt", "interruption_prompt", "max_iterations", "budget", "max_cost_usd"],
     *["size", "result_limit", "allow", "review"],
+    *["agents", "max_depth", "max_running", "max_kept", "explore", "plan", "agent", "description", "prompt"],
 ]
 names = st.sampled_from(words)
 values = st.recursive(
@@ -716,6 +672,7 @@ def near_valid(draw: st.DrawFn) -> object:
     whole: dict[str, object] = {
         "models": {"definitions": {"m": {"provider": "anthropic", "model": "m", **model}}},
         "chains": {"default": chain},
+        "agents": draw(st.dictionaries(names, values, max_size=3)),
     }
     return {**whole, **draw(st.dictionaries(names, values, max_size=2))}
 
@@ -731,6 +688,9 @@ def test_any_yaml_is_read_or_refused_as_a_mistake_of_the_user(
             got = read(text, environ)
             for name in got.chain_names:
                 got.chain(name)
+            for name in got.kind_names:
+                got.kind(name)
+            assert [kind.name for kind in got.agents.kinds] == list(got.kind_names)
             for name in got.model_names:
                 got.model(name)
         except ConfigError:

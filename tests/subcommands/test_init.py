@@ -33,9 +33,13 @@ def test_the_files_are_the_shipped_ones_and_each_is_told(tmp_path: Path) -> None
 def test_every_file_that_the_configuration_names_is_there(tmp_path: Path) -> None:
     init(tmp_path)
     got = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
-    for path in (got.chain().system_prompt, got.chain().interruption_prompt, got.model("offline").script):
+    kinds = {kind.name: kind.prompt for kind in got.agents.kinds}
+    assert list(kinds) == ["explore", "plan", "agent"]
+    chain = got.chain()
+    for path in (chain.system_prompt, chain.interruption_prompt, got.model("offline").script, *kinds.values()):
         assert path is not None
         assert path.is_file()
+        assert path.is_relative_to(tmp_path)
 
 
 @pytest.mark.parametrize("dangling", [False, True])

@@ -1,0 +1,23 @@
+"""A home and a folder to work in, for each test."""
+
+from pathlib import Path
+
+import pytest
+from support.configuration import Setting
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def at(home: Path, work: Path) -> Setting:
+    return Setting(home, work)

@@ -1,0 +1,41 @@
+"""A configuration on the disk, to be loaded as one that was named or one that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from chain.config.load import Settings, load_settings
+from chain.errors import ConfigError
+
+
+class Setting:
+    """A home, a folder to work in, and a way to load what is in them."""
+
+    def __init__(self, home: Path, work: Path) -> None:
+        self.home, self.work = home, work
+
+    def load(self, config: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        return load_settings(
+            config=None if config is None else Path(config),
+            environ={"HOME": str(self.home), **(environ or {})},
+            cwd=self.work,
+            flags=flags,
+        )
+
+    def named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        """Load a file that is named, so trusted."""
+        (self.work / "mine.yaml").write_text(text)
+        return self.load("mine.yaml", environ, **flags)
+
+    def found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        """Load a file that lies in the folder."""
+        (self.work / "config.yaml").write_text(text)
+        return self.load(None, environ, **flags)
+
+    def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            self.named(text, environ, **flags)
+        return caught.value
