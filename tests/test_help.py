@@ -105,6 +105,17 @@ def test_the_configuration_example_works(tmp_path: Path) -> None:
     assert settings.model().script == tmp_path / "my_rules.yaml"
 
 
+def test_the_example_of_agents_works(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("configuration", "agents"))
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    kinds = {kind.name: kind for kind in settings.agents.kinds}
+    assert kinds["explore"].tools == ("files",)
+    own = {f.name: getattr(kinds["reviewer"], f.name) for f in fields(kinds["reviewer"])}
+    assert all(own.values())
+    told = {cells[0].strip("`") for cells in rows("configuration", "key of a kind")}
+    assert told == {*own} - {"name"}
+
+
 def test_the_handler_example_is_used_as_it_is() -> None:
     prompt = parse_prompt(block("handler-prompts", "handler"), "handler.yaml")
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)

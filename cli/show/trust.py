@@ -42,7 +42,9 @@ def _rows_of(each: Sensitive, width: int) -> list[str]:
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     beside = f"{INDENT}{key} {value}"
     rows = [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
-    return rows + (_hanging(f"leads to {_on_one_row(each.leads_to)}", width, DEEPER) if each.leads_to else [])
+    for label, text in (("in", each.place), ("leads to", each.leads_to)):
+        rows += _hanging(f"{label} {_on_one_row(text)}", width, DEEPER) if text else []
+    return rows
 
 
 def _on_one_row(text: str) -> str:

@@ -23,7 +23,9 @@ from chain.app import (
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
+from chain.prompts import handler_of
 from chain.wording import counted
+from cli.show.text import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,8 @@ _ANTHROPIC = (
     *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
 )
 _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
+_BOUNDS = ("max_depth", "max_running", "max_kept")
+_KIND = ("description", "prompt", "tools", "model", "max_iterations")
 _SHELL = ("sandbox", "network", "env", "writable")
 _SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
@@ -175,6 +179,14 @@ def _show_values(settings: Settings, found: _Found) -> None:
     for key in _SHELL:
         show(f"tools.shell.{key}", getattr(settings.shell, key))
     show("tools.research.hosts", settings.research_hosts)
+    with suppress(ConfigError):
+        for key in _BOUNDS:
+            show(f"agents.{key}", getattr(settings.agents, key))
+    for name in settings.kind_names:
+        with suppress(ConfigError):
+            kind = settings.kind(name)
+            for key in _KIND:
+                show(f"agents.{name}.{key}", getattr(kind, key))
 
 
 def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> None:
@@ -198,6 +210,9 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
     _check_shell(settings, found, groups)
+    for name in settings.kind_names:
+        _check_kind(settings, name, found)
+    found.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
 
 
 def _check_chain(
@@ -221,6 +236,19 @@ def _check_chain(
         found.problem(limit, str(settings.error(limit, hint)))
 
 
+def _check_kind(settings: Settings, name: str, found: _Found) -> None:
+    kind = found.attempt(f"agents.{name}", settings.kind, name)
+    if kind is None or kind.prompt is None:
+        return
+    place = f"agents.{name}.prompt"
+    prompt = found.attempt(place, settings.agent_prompt, name)
+    handler = None if prompt is None else handler_of(prompt)
+    if handler is not None:
+        _, mistake = handler.current()
+        if mistake is not None:
+            found.problem(place, str(mistake))
+
+
 def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
     """What fences commands in on this machine, and what they can do all the same."""
     place = "tools.shell.sandbox"
@@ -239,7 +267,7 @@ def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
 def _shown(name: str, value: object) -> str:
     if name in _SECRET:
         return "set" if value else "not set"
-    if value is None:
+    if value is None or value == "":
         return "not set"
     if name == "base_url":
         # Without a user, a password or a query, any of which may be a key.
@@ -251,4 +279,4 @@ def _shown(name: str, value: object) -> str:
         return ", ".join(str(item) for item in value) or "none"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return flat(str(value)) if name == "description" else str(value)

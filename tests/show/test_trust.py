@@ -39,6 +39,15 @@ def test_a_value_that_does_not_fit_beside_its_key_is_on_rows_of_its_own() -> Non
     assert rows[1:3] == ["  line 4  models.definitions.claude.base_url:", "      https://evil.example/v1"]
 
 
+def test_a_value_from_another_file_is_shown_with_its_place() -> None:
+    each = Sensitive("agents.a.prompt", "agents.a.prompt.interruption_prompt", "../x", 4, "/x\x1b", "/w/p\u202e.yaml:2")
+    assert question(FILE, [each], 80)[1:4] == [
+        "  line 4  agents.a.prompt.interruption_prompt: ../x",
+        r"      in /w/p\u202e.yaml:2",
+        r"      leads to /x\x1b",
+    ]
+
+
 def test_what_is_hidden_is_an_escape_and_no_value_looks_like_a_row_of_its_own() -> None:
     value = "safe\x1b[2J\u202e\u200b\xa0\n  line 3  tools.allow: []" + " " * 60 + "  line 4  x: y"
     rows = question(Path("/w\x1b/a\nb.yaml"), [Sensitive("k", "k\n\te", value, 2)], 60)

@@ -330,3 +330,98 @@ def test_where_all_is_as_the_defaults_are_there_is_one_group(folder: Path) -> No
     assert [row for row in rows if row.endswith("defaults are:") or row.startswith("Different")] == [
         "As the defaults are:"
     ]
+
+
+AGENTS = """\
+agents:
+  max_depth: 2
+  explore: {tools: [files]}
+  reviewer:
+    description: "Reads a change,\\n then
+      judges"
+    prompt: reviewer.yaml
+    max_iterations: 15
+"""
+
+
+@pytest.fixture
+def reviewing(folder: Path) -> Path:
+    """A folder in which all is well, also with a kind of agent."""
+    (folder / "reviewer.yaml").write_text(
+        "messages: [{role: system, content: Review.}]\ninterruption_prompt: handler.yaml\n"
+    )
+    return folder
+
+
+def test_the_values_of_agents_are_shown_with_where_they_are_from(reviewing: Path) -> None:
+    rows, ok = check(read(reviewing, CONFIG + AGENTS))
+    assert ok, problems(rows)
+    for row in (
+        "agents.max_depth: 2  (config.yaml:10)",
+        "agents.max_running: 8  (default)",
+        "agents.explore.tools: files  (config.yaml:11)",
+        "agents.explore.description: not set  (default)",
+        "agents.plan.tools: not set  (default)",
+        "agents.reviewer.description: Reads a change, then judges  (config.yaml:13)",
+        f"agents.reviewer.prompt: {reviewing / 'reviewer.yaml'}  (config.yaml:15)",
+        "agents.reviewer.model: not set  (default)",
+        "agents.reviewer.max_iterations: 15  (config.yaml:16)",
+    ):
+        assert row in rows
+    mine = [key for key in differing(rows) if key.startswith("agents.")]
+    reviewer = [f"agents.reviewer.{key}" for key in ("description", "prompt", "tools", "model", "max_iterations")]
+    assert mine == ["agents.max_depth", "agents.explore.tools", *reviewer]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "words"),
+    [
+        ("reviewer.yaml", "messages:\n  - role: system\n", 2, "a message needs a content"),
+        ("reviewer.yaml", "\ninterruption_promt: handler.yaml\n", 2, "did you mean interruption_prompt?"),
+        ("reviewer.yaml", "messages: [\n", 2, "is not valid YAML"),
+        ("kind.yaml", "messages:\n  - role: user\n    content: ${mesage}\n", 3, "mesage"),
+        ("kind.yaml", "\nrule: []\n", 2, "did you mean rules?"),
+        ("kind.yaml", None, None, "reviewer.yaml:2 names it"),
+    ],
+)
+def test_the_files_of_a_kind_are_checked_as_they_will_be_read(
+    reviewing: Path, name: str, text: str | None, line: int | None, words: str
+) -> None:
+    file = reviewing / "reviewer.yaml"
+    file.write_text(file.read_text().replace("handler.yaml", "kind.yaml"))
+    if text is not None:
+        (reviewing / name).write_text(text)
+    rows, ok = check(read(reviewing, CONFIG + AGENTS))
+    assert not ok
+    (problem,) = problems(rows)
+    assert problem.startswith(f"{reviewing / name}:{'' if line is None else f'{line}:'} ")
+    assert words in problem
+    assert below(rows, f"agents.reviewer.prompt: {file}  (config.yaml:15)")[0] == f"problem: {problem}"
+
+
+def test_a_prompt_of_a_kind_that_is_missing_is_a_problem_where_it_is_named(reviewing: Path) -> None:
+    (reviewing / "reviewer.yaml").unlink()
+    rows, ok = check(read(reviewing, CONFIG + AGENTS))
+    assert not ok
+    (problem,) = problems(rows)
+    assert problem.startswith(f"{reviewing / 'config.yaml'}:15: agents.reviewer.prompt: ")
+    assert "No such file" in problem
+
+
+def test_a_missing_variable_of_a_kind_is_a_problem_and_told_once(reviewing: Path) -> None:
+    rows, ok = check(read(reviewing, CONFIG + AGENTS.replace("[files]", "['${NONE_SUCH}']")))
+    assert not ok
+    (problem,) = problems(rows)
+    assert "agents.explore.tools[0]: the environment variable NONE_SUCH is not set" in problem
+    assert rows[-1] == f"1 problem: {problem}"
+    rows, ok = check(read(reviewing, CONFIG + AGENTS.replace("max_depth: 2", "max_depth: ${NONE_SUCH}")))
+    assert not ok
+    assert ["agents.max_depth" in problem for problem in problems(rows)] == [True]
+
+
+def test_a_kind_that_needs_trust_is_not_shown(reviewing: Path) -> None:
+    (reviewing / "reviewer.yaml").write_text("interruption_prompt: ~/../secret.yaml\n")
+    rows, ok = check(read(reviewing, CONFIG + AGENTS, named=False))
+    assert not ok
+    assert "agents.reviewer.prompt" in rows[-1]
+    assert "secret" not in "\n".join(rows)

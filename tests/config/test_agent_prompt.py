@@ -1,0 +1,416 @@
+"""The prompt files of the kinds of agents, the handler prompts that they name, and how far both are trusted."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from support.configuration import Setting
+
+from chain.config import trust
+from chain.config.agent_prompt import AgentPrompt
+from chain.config.load import remember_trust, require_trust, state_folder
+from chain.errors import ConfigError
+from chain.prompts import handler_of
+from cli.show.trust import question
+
+REVIEWER = """\
+chains: {}
+agents:
+  reviewer:
+    description: Reads a change
+    prompt: prompts/reviewer.yaml
+"""
+KEY = "agents.reviewer.prompt"
+Change: TypeAlias = Callable[[Setting], None]
+SYSTEM = "messages: [{role: system, content: Review.}]\n"
+HANDLER = "messages: [{role: user, content: 'mine ${message}'}]\n"
+
+
+@pytest.fixture(autouse=True)
+def files(at: Setting) -> None:
+    """A prompt file and a handler prompt beside it, and another handler prompt elsewhere."""
+    (at.work / "prompts").mkdir()
+    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
+    (at.work / "prompts" / "handler.yaml").write_text(HANDLER)
+    (at.home / "handler.yaml").write_text(HANDLER)
+
+
+def naming(at: Setting, path: str) -> None:
+    """Let the prompt file name a handler prompt."""
+    (at.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
+
+
+def is_used(prompt: AgentPrompt) -> bool:
+    """Whether the handler prompt of a kind is read as its file has it now."""
+    handler = handler_of(prompt)
+    assert handler is not None
+    found, mistake = handler.current()
+    assert (found.source == "default") == (mistake is not None)
+    assert mistake is None or "leads out of" in str(mistake)
+    return mistake is None
+
+
+# The file
+
+
+@pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
+def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) -> None:
+    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
+    got = at.named(REVIEWER).agent_prompt("reviewer")
+    assert (got.system, got.interruption_prompt, handler_of(got)) == ("Review.", None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("handler.yaml", "work/prompts/handler.yaml"),
+        ("../h.yaml", "work/prompts/../h.yaml"),
+        ("~/h.yaml", "home/h.yaml"),
+        ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
+        ("${NONE:-h}.yaml", "work/prompts/h.yaml"),
+    ],
+)
+def test_a_handler_prompt_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
+    naming(at, written)
+    got = at.named(REVIEWER, {"WHERE": "there"}).agent_prompt("reviewer")
+    assert got.interruption_prompt == tmp_path / path
+    assert got.named_at == f"{at.work}/prompts/reviewer.yaml:2"
+
+
+def test_a_handler_prompt_that_is_gone_is_told_with_what_names_it(at: Setting) -> None:
+    naming(at, "gone.yaml")
+    handler = handler_of(at.named(REVIEWER).agent_prompt("reviewer"))
+    assert handler is not None
+    _, mistake = handler.current()
+    assert mistake is not None
+    assert mistake.file == str(at.work / "prompts/gone.yaml")
+    assert "prompts/reviewer.yaml:2 names it" in mistake.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("version: 1\n", 1, "has no messages"),
+        (f"{SYSTEM}interruption_promt: x\n", 2, "did you mean interruption_prompt?"),
+        (f"{SYSTEM}interruption_prompt: 3\n", 2, "interruption_prompt: expected text"),
+        (f'{SYSTEM}interruption_prompt: "a\\0b"\n', 2, "interruption_prompt: is not a path"),
+        (f"{SYSTEM}interruption_prompt: ${{NONE}}\n", 2, "variable NONE is not set"),
+        ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
+        ("messages: [\n", 2, "is not valid YAML"),
+    ],
+)
+def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
+    file = at.work / "prompts" / "reviewer.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        at.named(REVIEWER).agent_prompt("reviewer")
+    assert (caught.value.file, caught.value.line) == (str(file), line)
+    assert words in caught.value.message
+
+
+def test_a_prompt_file_that_is_gone_is_told_where_it_is_named(at: Setting) -> None:
+    (at.work / "prompts" / "reviewer.yaml").unlink()
+    with pytest.raises(ConfigError) as caught:
+        at.named(REVIEWER).agent_prompt("reviewer")
+    assert (caught.value.file, caught.value.line) == (str(at.work / "mine.yaml"), 5)
+    assert caught.value.message.startswith(f"{KEY}: {at.work}/prompts/reviewer.yaml cannot be read")
+
+
+def test_a_kind_without_a_prompt_has_that_of_agent_and_is_fenced_as_that_is(at: Setting) -> None:
+    text = "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
+    naming(at, "handler.yaml")
+    got = at.found(text)
+    for name in ("other", "explore"):
+        prompt = got.agent_prompt(name)
+        assert prompt == got.agent_prompt("agent")
+        assert (prompt.system, prompt.within) == ("Review.", at.work)
+        assert is_used(prompt)
+    (at.work / "prompts" / "reviewer.yaml").unlink()
+    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "handler.yaml")
+    with pytest.raises(ConfigError, match="leads out of"):
+        got.agent_prompt("other")
+
+
+def test_no_prompt_at_all_is_a_choice(at: Setting) -> None:
+    got = at.named("agents: {agent: {prompt: null}, other: {description: x}}")
+    assert got.agent_prompt("other") == got.agent_prompt("agent") == AgentPrompt()
+
+
+# Trust
+
+
+def linked_prompt(at: Setting) -> None:
+    (at.work / "prompts" / "reviewer.yaml").unlink()
+    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "reviewer.yaml")
+
+
+def linked_folder(at: Setting) -> None:
+    (at.work / "prompts").rename(at.work / "moved")
+    (at.work / "prompts").symlink_to(at.home)
+
+
+def linked_handler(at: Setting) -> None:
+    naming(at, "link.yaml")
+    (at.work / "prompts" / "link.yaml").symlink_to(at.home / "handler.yaml")
+
+
+def linked_folder_of_handler(at: Setting) -> None:
+    naming(at, "more/handler.yaml")
+    (at.work / "prompts" / "more").symlink_to(at.home)
+
+
+def upwards(at: Setting) -> None:
+    naming(at, "../../home/handler.yaml")
+
+
+def at_home(at: Setting) -> None:
+    naming(at, "~/handler.yaml")
+
+
+def with_a_space(at: Setting) -> None:
+    naming(at, "'\u00a0~/handler.yaml '")
+
+
+def absolute(at: Setting) -> None:
+    naming(at, str(at.home / "handler.yaml"))
+
+
+def by_a_variable(at: Setting) -> None:
+    naming(at, "${NONE:-..}/../home/handler.yaml")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["../home/r.yaml", "~/r.yaml", "/etc/passwd", "'\u00a0/etc/passwd'", "p/../../r.yaml"]
+)
+@pytest.mark.parametrize("name", ["reviewer", "explore", "script", "thinking", "extra_body", "extra_headers"])
+def test_a_prompt_that_leads_out_needs_trust_whatever_its_kind_is_called(at: Setting, name: str, prompt: str) -> None:
+    got = at.found(f"chains: {{}}\nagents:\n  {name}:\n    description: x\n    prompt: {prompt}\n")
+    assert got.untrusted == (f"agents.{name}.prompt",)
+    assert [(each.key, each.line) for each in got.asked] == [(f"agents.{name}.prompt", 5)]
+    with pytest.raises(ConfigError, match=f"agents.{name}.prompt"):
+        require_trust(got)
+    assert at.load("config.yaml").untrusted == ()
+
+
+def test_a_prompt_of_a_chain_needs_trust_whatever_the_chain_is_called(at: Setting) -> None:
+    got = at.found("chains: {thinking: {system_prompt: /etc/passwd}}")
+    assert got.untrusted == ("chains.thinking.system_prompt",)
+
+
+@pytest.mark.parametrize("link", [linked_prompt, linked_folder])
+def test_a_prompt_that_is_a_link_out_needs_trust(at: Setting, link: Change) -> None:
+    (at.home / "reviewer.yaml").write_text(SYSTEM)
+    link(at)
+    got = at.found(REVIEWER)
+    assert [(each.key, each.leads_to) for each in got.asked] == [(KEY, str(at.home / "reviewer.yaml"))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["description: '${HOME}'", "description: x, model: '${HOME:-claude}'", "description: x, tools: ['${HOME}']"],
+)
+def test_a_variable_in_a_kind_needs_trust(at: Setting, text: str) -> None:
+    got = at.found(f"chains: {{}}\nagents: {{reviewer: {{{text}}}}}", {"HOME": "claude"})
+    (key,) = got.untrusted
+    assert key.startswith("agents.reviewer.")
+
+
+def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
+    naming(at, "handler.yaml")
+    more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 9\n"
+    got = at.found(REVIEWER + more)
+    assert got.untrusted == ()
+    prompt = got.agent_prompt("reviewer")
+    assert (prompt.within, got.within(KEY)) == (at.work, at.work)
+    assert is_used(prompt)
+    shipped = got.agent_prompt("explore")
+    assert (shipped.within, got.within("agents.explore.prompt")) == (None, None)
+
+
+LEADING_OUT = [linked_handler, linked_folder_of_handler, upwards, at_home, with_a_space, absolute, by_a_variable]
+
+
+@pytest.mark.parametrize("lead_out", LEADING_OUT)
+def test_a_handler_prompt_that_leads_out_of_the_folder_needs_trust(at: Setting, lead_out: Change) -> None:
+    lead_out(at)
+    got = at.found(REVIEWER)
+    assert got.untrusted == (KEY,)
+    (asked,) = got.asked
+    assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
+    assert asked.place == f"{at.work}/prompts/reviewer.yaml:2"
+    assert asked.leads_to == ("" if lead_out is by_a_variable else str(at.home / "handler.yaml"))
+    shown = "".join(row.strip() for row in question(at.work / "config.yaml", got.asked, 80))
+    assert asked.place in shown
+    assert asked.leads_to in shown
+    with pytest.raises(ConfigError, match="is not trusted yet"):
+        got.agent_prompt("reviewer")
+
+
+@pytest.mark.parametrize("lead_out", LEADING_OUT)
+@pytest.mark.parametrize("way", ["trusted", "named"])
+def test_with_trust_it_is_used_and_not_asked_about(at: Setting, lead_out: Change, way: str) -> None:
+    lead_out(at)
+    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
+    got = at.load() if way == "trusted" else at.load("config.yaml")
+    assert got.untrusted == ()
+    assert is_used(got.agent_prompt("reviewer"))
+
+
+def test_trust_holds_for_what_the_prompt_file_says(at: Setting) -> None:
+    upwards(at)
+    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
+    trusted = at.load()
+    assert is_used(trusted.agent_prompt("reviewer"))
+    (at.home / "other.yaml").write_text(HANDLER)
+    naming(at, "../../home/other.yaml")
+    # For the session that runs it is another value, that nobody was asked about; the next one asks.
+    assert not is_used(trusted.agent_prompt("reviewer"))
+    assert at.load().untrusted == (KEY,)
+    upwards(at)
+    assert is_used(trusted.agent_prompt("reviewer"))
+    assert at.load().untrusted == ()
+
+
+def test_trust_in_a_handler_prompt_is_not_trust_in_the_path_of_the_prompt(at: Setting) -> None:
+    upwards(at)
+    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
+    got = at.load()
+    assert got.within(KEY) == at.work
+    (at.home / "reviewer.yaml").write_text(SYSTEM)
+    linked_prompt(at)
+    with pytest.raises(ConfigError, match="leads out of"):
+        got.agent_prompt("reviewer")
+    assert at.load().untrusted == (KEY,)
+
+
+def test_a_trusted_prompt_elsewhere_has_its_handler_prompt_judged_as_well(at: Setting) -> None:
+    (at.home / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
+    text = REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml")
+    got = at.found(text)
+    assert [(each.key, each.value, each.leads_to) for each in got.asked] == [
+        (KEY, "~/reviewer.yaml", str(at.home / "reviewer.yaml")),
+        (f"{KEY}.interruption_prompt", "handler.yaml", str(at.home / "handler.yaml")),
+    ]
+    remember_trust(got, state_folder({"HOME": str(at.home)}))
+    got = at.load()
+    prompt = got.agent_prompt("reviewer")
+    assert (prompt.system, prompt.within) == ("Review.", None)
+    assert is_used(prompt)
+    (at.home / "other.yaml").write_text(HANDLER)
+    (at.home / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
+    assert not is_used(got.agent_prompt("reviewer"))
+
+
+@pytest.mark.parametrize("lead_out", LEADING_OUT)
+@pytest.mark.parametrize("way", ["found", "named"])
+def test_a_handler_prompt_that_comes_to_lead_out_is_judged_again_when_it_is_read(
+    at: Setting, lead_out: Change, way: str
+) -> None:
+    naming(at, "handler.yaml")
+    got = getattr(at, way)(REVIEWER)
+    assert is_used(got.agent_prompt("reviewer"))
+    lead_out(at)
+    assert is_used(got.agent_prompt("reviewer")) == (way == "named")
+
+
+@pytest.mark.parametrize("way", ["found", "named"])
+def test_a_handler_prompt_that_becomes_a_link_while_an_agent_works_is_judged_again(at: Setting, way: str) -> None:
+    naming(at, "handler.yaml")
+    handler = handler_of(getattr(at, way)(REVIEWER).agent_prompt("reviewer"))
+    assert handler is not None
+    assert handler.current()[1] is None
+    (at.work / "prompts" / "handler.yaml").unlink()
+    (at.work / "prompts" / "handler.yaml").symlink_to(at.home / "handler.yaml")
+    prompt, mistake = handler.current()
+    assert (prompt.source == "default", mistake is not None) == ((way == "found",) * 2)
+
+
+@pytest.mark.parametrize("link", [linked_prompt, linked_folder])
+@pytest.mark.parametrize("way", ["found", "named"])
+def test_a_prompt_that_becomes_a_link_is_judged_again_when_it_is_read(at: Setting, link: Change, way: str) -> None:
+    (at.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
+    got = getattr(at, way)(REVIEWER)
+    assert got.agent_prompt("reviewer").system == "Review."
+    link(at)
+    if way == "named":
+        assert got.agent_prompt("reviewer").system == "Private."
+        return
+    with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
+        got.agent_prompt("reviewer")
+
+
+def a_folder(file: Path) -> None:
+    file.mkdir()
+
+
+def a_fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def a_loop(file: Path) -> None:
+    file.symlink_to(file)
+
+
+def nothing(file: Path) -> None:
+    """There is no such file."""
+
+
+def no_yaml(file: Path) -> None:
+    file.write_text("messages: [\n")
+
+
+def no_text(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe\x00")
+
+
+def a_list(file: Path) -> None:
+    file.write_text("[interruption_prompt, /etc/passwd]")
+
+
+def another_type(file: Path) -> None:
+    file.write_text("interruption_prompt: [/etc/passwd]")
+
+
+def very_deep(file: Path) -> None:
+    file.write_text("interruption_prompt: " + "[" * 5_000)
+
+
+def too_large(file: Path) -> None:
+    file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED)
+
+
+@pytest.mark.parametrize(
+    "make", [a_folder, a_fifo, a_loop, nothing, no_yaml, no_text, a_list, another_type, very_deep, too_large]
+)
+def test_what_cannot_be_judged_is_no_error_before_it_is_used(at: Setting, make: Callable[[Path], None]) -> None:
+    file = at.work / "prompts" / "reviewer.yaml"
+    file.unlink()
+    make(file)
+    got = at.found(REVIEWER)
+    # A loop of links leads nowhere, so it does not lead into the folder.
+    assert got.untrusted == ((KEY,) if make is a_loop else ())
+    with pytest.raises(ConfigError):
+        got.agent_prompt("reviewer")
+
+
+@pytest.mark.parametrize("path", ['"a\\0b"', "x" * 5_000, "${NONE}"])
+def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: str) -> None:
+    naming(at, path)
+    at.found(REVIEWER)
+    with pytest.raises(ConfigError):
+        at.found(REVIEWER.replace("prompts/reviewer.yaml", path)).agent_prompt("reviewer")
+
+
+def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:
+    """A folder of many files must hold nobody up; what nobody was asked about stays in the folder."""
+    filler = f"{SYSTEM}description: "
+    filler += "x" * (trust.MAX_JUDGED - len(filler))
+    (at.work / "prompts" / "filler.yaml").write_text(filler)
+    upwards(at)
+    text = REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
+    got = at.found(text)
+    assert got.untrusted == ()
+    assert got.agent_prompt("filler").system == "Review."
+    assert not is_used(got.agent_prompt("reviewer"))
