@@ -25,10 +25,8 @@ _TAKEN = ("main", "root")
 
 
 def kind_nodes(agents: Mapping[str, Node]) -> dict[str, Node]:
-    """The kinds: those that are built in, then the user's own in the order of the file."""
-    kinds = {name: node for name, node in agents.items() if name not in BOUNDS}
-    first = {name: kinds[name] for name in BUILT_IN if name in kinds}
-    return {**first, **kinds}
+    """The kinds: those of the shipped file, then the user's own in the order of theirs, as ``layers`` merges them."""
+    return {name: node for name, node in agents.items() if name not in BOUNDS}
 
 
 def read_kind(values: Values, name: str, node: Node) -> KindSettings:

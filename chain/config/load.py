@@ -212,9 +212,10 @@ class Settings:
     def _given_for(self, key: str) -> Given | None:
         """The flag or variable that sets the value at a dotted key."""
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
-        endings = {"chains": (".model", ".max_iterations"), "agents": (".model",)}.get(key.partition(".")[0], ())
-        if key.endswith(endings):
+        if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
             name = key.rpartition(".")[2]
+        if key.startswith("agents.") and key.endswith(".model") and _find(self._root, key) is not None:
+            name = "model"  # a model that a kind does not name is not changed by the flag
         return self._given.get(name)
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import pytest
 from support.configuration import Setting
+from support.documents import run
 
 from chain.config import trust
 from chain.config.agent_prompt import AgentPrompt
@@ -401,6 +402,27 @@ def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: s
     at.found(REVIEWER)
     with pytest.raises(ConfigError):
         at.found(REVIEWER.replace("prompts/reviewer.yaml", path)).agent_prompt("reviewer")
+
+
+JUDGING = """
+import sys
+from pathlib import Path
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from chain.config.load import load_settings
+load_settings(config=None, environ={}, cwd=Path.cwd())
+print(*opened, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(("path", "is_opened"), [("/dev/zero", False), ("fifo", False), ("../home/handler.yaml", True)])
+def test_nothing_but_a_file_is_opened_to_judge_it(at: Setting, path: str, is_opened: bool) -> None:
+    os.mkfifo(at.work / "fifo")
+    (at.work / "config.yaml").write_text(REVIEWER.replace("prompts/reviewer.yaml", path))
+    done = run("-c", JUDGING, cwd=at.work, home=at.home)
+    assert done.returncode == 0, done.stderr
+    assert str(at.work / "config.yaml") in done.stdout.splitlines()
+    assert (str(at.work / path) in done.stdout.splitlines()) == is_opened
 
 
 def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:

@@ -66,6 +66,7 @@ IN_CONFIG = [
     (CONFIG + "tools:\n  allow:\n    - ' '\n", 14, "is blank"),
     (CONFIG + "tools:\n  shell:\n    sandbox: on\n", 14, "must be one of"),
     (CONFIG + "tools:\n  research:\n    hosts:\n      - https://example.org/\n", 15, "without https://"),
+    (CONFIG + "agent: {max_depth: 2}\n", 12, "did you mean agents?"),
     (CONFIG + "agents: [a]\n", 12, "agents: expected a mapping"),
     (CONFIG + "agents:\n  max_depth: 0\n", 13, "agents.max_depth: must be at least 1"),
     (CONFIG + "agents:\n  max_running: some\n", 13, "agents.max_running: expected a whole number"),

@@ -149,7 +149,9 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
     assert got.source("agents.reviewer.model") == "mine.yaml:5, M"
     assert got.source("agents.reviewer.tools") == "default"
     assert got.source("agents.explore.model") == "default"
-    assert at.named(text, {"M": "claude"}, model="offline").source("agents.reviewer.model") == "flag --model"
+    flagged = at.named(text, {"M": "claude"}, model="offline")
+    assert flagged.source("agents.reviewer.model") == "flag --model"
+    assert flagged.source("agents.explore.model") == "default"
 
 
 def test_an_unknown_kind_is_told_with_the_nearest(at: Setting) -> None:
