@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import trio
 
 from chain import records
+from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
+from chain.agent.tree import AgentTree, Node
 from chain.chain import Chain
 from chain.config.load import Settings, require_trust
-from chain.config.settings import ChainSettings, ModelSettings
-from chain.config.system_prompt import read_system_prompt
+from chain.config.settings import ModelSettings
 from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
-from chain.interruption.file import PromptFile
+from chain.kinds import Kinds
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan
+from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
 from chain.session.journal import Journal
 from chain.session.runs import Session
 from chain.session.store import new_journal, sessions_folder
 from chain.session.trace import Trace
-from chain.tools import allowances, calling
-from chain.tools.allowances import SUBJECTS, Allowance
+from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
+from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 from chain.version import VERSION
 from chain.wording import MAIN, ROOT
 
-ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
-
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
-    from chain.tools.shell import ShellRules
 
 
 @asynccontextmanager
@@ -66,7 +65,11 @@ async def open_chain(
     """
     guard = Guard()
     groups = tool_groups(settings, guard)
+    tools = tuple(tools)
+    for kind in settings.kind_names:
+        check_kind_name(settings, kind, groups, tools)
     spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
+    kinds = Kinds(settings, spec, groups, tools, partial(build_model, interactive=interactive))
     allowed = read_allowances(settings, spec.registry, groups)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
@@ -79,10 +82,13 @@ async def open_chain(
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
+        tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=trace)
-        session = Session(spec, shared, inbox, journal, trace, interactive=interactive)
-        chain = Chain(session, shared, journal, audience, inbox)
+        bounds = Bounds(settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept)
+        children = Children(tree, shared, kinds.make, bounds)
+        session = Session(tree, children, shared, journal, interactive=interactive)
+        chain = Chain(session, shared, journal, audience)
         try:
             journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace)))
         except JournalError as error:
@@ -94,13 +100,15 @@ async def open_chain(
                 yield chain
             finally:
                 await chain.close()
+                for opened in kinds.models:
+                    await opened.aclose()
                 nursery.cancel_scope.cancel()
 
 
 def _main_agent(
     settings: Settings,
     workspace: Path,
-    tools: Iterable[Tool],
+    tools: Sequence[Tool],
     model: Model | None,
     groups: ToolGroups,
     *,
@@ -121,7 +129,6 @@ def _main_agent(
         max_tokens=chosen.budget.max_tokens,
         max_cost_usd=chosen.budget.max_cost_usd,
     )
-    tools = tuple(tools)
     registry = Registry.of([*configured_tools(settings, chosen, tools, groups), *tools])
     spec = AgentSpec(
         name=MAIN,
@@ -139,25 +146,6 @@ def _main_agent(
     )
 
 
-def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
-    """The system prompt of a chain. Raises ``ConfigError``; that the file cannot be read is told where it is named."""
-    if chosen.system_prompt is None:
-        return ""
-    key = f"chains.{chosen.name}.system_prompt"
-    try:
-        return read_system_prompt(chosen.system_prompt, settings.within(key))
-    except UnreadableFile as error:
-        raise settings.error(key, f"{error.file} {error.message}") from None
-
-
-def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
-    """The handler prompt of a chain."""
-    key = f"chains.{chosen.name}.interruption_prompt"
-    place = settings.source(key)
-    named_at = "" if place == "default" else place
-    return PromptFile(chosen.interruption_prompt, settings.within(key), named_at=named_at)
-
-
 def explain_line(settings: Settings, text: str) -> Explanation:
     """What a line that is typed while the configured chain runs would be.
 
@@ -166,85 +154,6 @@ def explain_line(settings: Settings, text: str) -> Explanation:
     require_trust(settings)
     chosen = settings.chain()
     return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)
-
-
-def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
-    """The allowances of a configuration, each for a tool that there is: one of ours, or one that is registered.
-
-    Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
-    """
-    for n, host in enumerate(settings.research_hosts):
-        if problem := allowances.host_problem(host.strip()):
-            raise settings.error("tools.research.hosts", f"{host!r:.80} can never allow anything: {problem}", item=n)
-    ours = {tool.name: tool for group in groups.values() for tool in group}
-    others = {tool.name: tool for tool in registered}
-    found = []
-    for n, text in enumerate(settings.allow):
-        try:
-            found.append(_read_allowance(text, ours, others))
-        except UserError as error:
-            raise settings.error("tools.allow", str(error), item=n) from None
-    return tuple(found)
-
-
-def explain_allowance(text: str) -> str:
-    """What an allowance means. Raises ``UserError`` for one that means nothing."""
-    return allowances.explain(allowances.parse(text))
-
-
-def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:
-    found = allowances.parse(text)
-    known = {**ours, **registered}
-    if found.tool in SUBJECTS and found.tool not in known:
-        return found  # one of ours that this system lacks
-    if found.tool not in known:
-        near = difflib.get_close_matches(found.tool, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
-        raise UserError(f"there is no tool {found.tool!r}; {hint}")
-    tool = known[found.tool]
-    # A program's own tool may ask in the middle of its work, about whatever it likes.
-    has_subject = calling.can_preview(tool) if tool.needs_approval else found.tool not in ours
-    if found.pattern is not None and not (found.tool in SUBJECTS or has_subject):
-        raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
-    return found
-
-
-def tool_groups(settings: Settings, guard: Guard | None = None) -> ToolGroups:
-    """The tools that there are, by group, as the settings want them; commands run under the ``guard``."""
-    from chain.tools import ask, edit, files, plan
-    from chain.tools.research import ResearchRules, research_tools
-    from chain.tools.shell import shell_tools
-
-    return {
-        "todo": plan.TOOLS,
-        "files": files.TOOLS,
-        "edit": edit.TOOLS,
-        "shell": shell_tools(guard or Guard(), shell_rules(settings), settings.environ),
-        "ask": ask.TOOLS,
-        "research": research_tools(ResearchRules(settings.research_hosts)),
-    }
-
-
-def shell_rules(settings: Settings) -> ShellRules:
-    """How the shell's commands are fenced in."""
-    from chain.tools.shell import ShellRules
-
-    shell = settings.shell
-    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables)
-
-
-def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What fences a command in here, by its short names, and in words what it can do all the same.
-
-    Raises ``ConfigError`` where no command would run.
-    """
-    from chain.tools import fence, shell
-
-    rules = shell_rules(settings)
-    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
-    if lacks := shell.missing(rules, found):
-        raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
-    return shell.protections(rules, found), shell.gaps(rules, found)
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
@@ -306,23 +215,3 @@ async def check_model(settings: ModelSettings) -> Verdict:
 def check_state(state: Path) -> None:
     """Make the folder of the sessions, if there is none. Raises ``SessionError`` where none can be kept."""
     sessions_folder(state)
-
-
-def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
-
-    ``own`` are the program's, which every chain has: they may be named as well.
-    """
-    ours = {tool.name for tool in own}
-    single = {tool.name: tool for group in groups.values() for tool in group}
-    tools: dict[str, Tool] = {}
-    for n, name in enumerate(chosen.tools):
-        if name in ours and name not in single:
-            continue
-        if name not in groups and name not in single:
-            near = difflib.get_close_matches(name, [*groups, *single], n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"
-            raise settings.error(f"chains.{chosen.name}.tools", f"there is no tool or group {name!r}; {hint}", item=n)
-        for tool in groups[name] if name in groups else (single[name],):
-            tools[tool.name] = tool
-    return list(tools.values())

@@ -17,9 +17,9 @@ from chain import events
 from chain.agent.questions import Answerer
 from chain.agent.run import Run
 from chain.agent.spec import Shared
+from chain.agent.tree import AgentView
 from chain.errors import ModelError, UserError
 from chain.events import Origin
-from chain.lines.inbox import Inbox
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
@@ -40,7 +40,7 @@ CLOSING_S = 5.0
 class Chain:
     """A session that accepts lines and runs chains. Made by ``open_chain``."""
 
-    def __init__(self, session: Session, shared: Shared, journal: Journal, audience: Audience, inbox: Inbox) -> None:
+    def __init__(self, session: Session, shared: Shared, journal: Journal, audience: Audience) -> None:
         spec = session.spec
         self.session_id = journal.id
         self.journal_path = journal.path
@@ -51,9 +51,9 @@ class Chain:
         self._shared = shared
         self._audience = audience
         self._session = session
-        self._inbox = inbox
+        self._tree = session.tree
         self._ledger = shared.ledger
-        self._intake = Intake(session, shared, inbox)
+        self._intake = Intake(session, shared, session.tree)
         workspace = str(shared.workspace)
         self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
 
@@ -67,14 +67,16 @@ class Chain:
         id: str = "",
         local: bool = True,
         origin: Origin = "prompt",
+        to: str = "",
     ) -> Submitted:
         """Accept a line, or refuse it. Call it in the trio thread.
 
         ``urgency`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
-        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from.
+        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` is the agent that it
+        is addressed to.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
-        sent = Sent(line, id, origin)
+        sent = Sent(line, id, origin, to)
         if self._session.is_closing:
             return self._intake.refuse(sent, "the chain is closing")
         if line.kind == "blank":
@@ -82,7 +84,7 @@ class Chain:
         if line.kind == "local":
             return Submitted("local", message=line.message)
         if self._run is not None:
-            return self._intake.interrupt(self._run, sent)
+            return self._intake.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
         if problem := self._intake.problem(sent):
@@ -92,7 +94,7 @@ class Chain:
         return self._intake.start(sent)
 
     def needs_no_room(
-        self, text: str, *, urgency: Urgency = "next", local: bool = True
+        self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = ""
     ) -> Literal["stop", "now"] | None:
         """Whether a line would be accepted by the run that is active also if the channel is full, and as what.
 
@@ -100,7 +102,7 @@ class Chain:
         """
         if self._run is None:
             return None
-        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local)))
+        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local), to=to))
         return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
@@ -172,7 +174,7 @@ class Chain:
                 kind="answer",
                 urgency="next",
                 target_agent=agent,
-                waiting=len(self._inbox),
+                waiting=len(self._tree.main.inbox),
                 origin=origin,
                 reason=why,
             )
@@ -190,20 +192,19 @@ class Chain:
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
-        return self._inbox.drop(id, iteration=self._session.iteration, reason=reason).line.text
+        return self._tree.drop(id, reason).line.text
 
     def last_waiting(self) -> str | None:
         """The id of the latest line that ``drop`` would still remove."""
-        return next((a.id for a in reversed(self._inbox.waiting()) if not self._inbox.was_used(a)), None)
+        return self._tree.last_waiting
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
         """Whether a line would neither be refused for want of room nor come between a stop and its end."""
-        return self._session.has_room
+        return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
 
-    async def wait_for_room(self) -> None:
-        """Wait until there is room for a line; how a sender that is no person holds back."""
-        await self._session.wait_for_room()
+    async def wait_for_change(self) -> None:
+        """Wait until there may be more room; how a sender that is no person holds back. Never for nothing."""
+        await self._tree.main.inbox.room.wait_for_change()
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""
@@ -239,6 +240,15 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------- facts out
 
+    def target(self, text: str = "", *, to: str = "") -> str:
+        """The agent that a line would go to as things stand. Raises ``UserError`` for one that is not at work."""
+        return self._intake.target(Sent(parse_line(text), to=to)).name
+
+    @property
+    def agents(self) -> tuple[AgentView, ...]:
+        """The agents at work, each before those that work for it, then those that have finished and can be asked."""
+        return (*(node.view() for node in self._tree.main.all()), *self._session.children.finished)
+
     @property
     def model_name(self) -> str:
         """The model that the next run asks."""
@@ -247,7 +257,7 @@ class Chain:
     @property
     def inbox_size(self) -> int:
         """How many lines can wait."""
-        return self._inbox.size
+        return self._tree.main.inbox.size
 
     @property
     def trace_path(self) -> str | None:
@@ -266,8 +276,8 @@ class Chain:
 
     @property
     def waiting(self) -> tuple[Accepted, ...]:
-        """The lines that wait, in order."""
-        return self._inbox.waiting()
+        """The lines that wait, for whichever agent, in the order of acceptance."""
+        return self._tree.waiting
 
     @property
     def receipts(self) -> tuple[events.Receipt, ...]:
@@ -299,7 +309,8 @@ class Chain:
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         closed, count = self.plan.counts
         used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
-        waiting = f"{counted(len(self._inbox), 'line')} {'waits' if len(self._inbox) == 1 else 'wait'}"
+        lines = len(self._tree.waiting)
+        waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     async def close(self) -> None:

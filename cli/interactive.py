@@ -139,7 +139,7 @@ class Interactive:
             return "later"
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
-        had_room = self._chain.has_room
+        had_room = self._chain.has_room(text, urgency=urgency)
         answer = self._chain.submit(text, urgency=urgency)
         if self._report(answer, text):
             return "accepted"

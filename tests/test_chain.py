@@ -105,7 +105,7 @@ async def test_a_sender_that_waits_for_room_gets_the_place_of_a_dropped_line() -
         await begin(session, gate, "use B")
 
         async def send() -> None:
-            await session.chain.wait_for_room()
+            await session.chain.wait_for_change()
             assert session.chain.submit("use C").what == "queued"
 
         async with trio.open_nursery() as nursery:

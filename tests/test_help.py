@@ -19,12 +19,12 @@ from support.documents import REFERENCE, block, rows, run, text_of
 from support.house import ROOT
 
 from chain import events
-from chain.app import read_allowances, tool_groups
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
 from chain.interruption.prompt import NAMES
 from chain.lines import parse as lines
+from chain.toolbox import read_allowances, tool_groups
 from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.slash import Commands

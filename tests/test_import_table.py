@@ -84,16 +84,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompts": {"chain.config", "chain.interruption"},
+    "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
+    "chain.toolbox": TOOLS | {"chain.config"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
 EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
-PUBLIC |= {"chain.lines.parse", "chain.prompts", "chain.threads", "chain.version", "chain.wording"}
+PUBLIC |= {"chain.lines.parse", "chain.prompts", "chain.threads", "chain.toolbox", "chain.version", "chain.wording"}
 """What a front end may import: it speaks to a `Chain` and reads events."""
 
 

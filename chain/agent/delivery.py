@@ -56,9 +56,8 @@ class Delivery:
         prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
         remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        query = run.query.line.message if run.query else ""
         composed = compose(
-            prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._spec.name, query)
+            prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
         )
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
@@ -128,7 +127,7 @@ def _wanted(run: Run, point: Point, asides_only: bool, composed: Composed, sourc
     """What a delivery asks of the reply to it, and what that reply goes back to."""
     before = run.asked
     in_mid_task = point in ("C", "D", "N") or before.resume is not None
-    if point == "A" and run.query is not None:
+    if point == "A" and run.asked_for:
         asides_only = False  # the reply answers the query too
     return Asked(
         post_prompt=composed.post_prompt,

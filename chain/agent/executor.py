@@ -74,7 +74,19 @@ class Executor:
         self._model.use(spec)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
+
+        It is valid as well where the call itself is cancelled, as by what ends an agent above.
+        """
+        try:
+            outcome = await self._run(run)
+        except (trio.Cancelled, BaseExceptionGroup):
+            self._finish(run, self._cut_short(run))
+            raise
+        self._finish(run, outcome)
+        return outcome
+
+    async def _run(self, run: Run) -> Outcome:
         outcome: Outcome | None = None
         try:
             self._open(run)
@@ -91,21 +103,26 @@ class Executor:
         elif outcome.status in _GIVE_WAY and (run.interrupted or run.stop_asked):
             # The user's word came in the very step of another ending: nothing is to follow now.
             outcome = self._cut_short(run) if run.interrupted else self._stopped(run)
+        return outcome
+
+    def _finish(self, run: Run, outcome: Outcome) -> None:
+        """Make the history valid, whatever was cut short."""
         # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
         # next run answers the calls that are open.
         with suppress(JournalError):
             self._complete(run, outcome)
         self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
-        return outcome
 
     # ------------------------------------------------------------------------------------------------- the loop
 
     def _open(self, run: Run) -> None:
-        """Answer what an earlier ending could not write, then append the query."""
+        """Answer what an earlier ending could not write, then append the query or the task."""
         if self.conversation.open_calls:
             self._answer_open(run)
         if run.query is not None:
             self._delivery.query(run, run.query)
+        elif run.task:
+            self._history.append(user_text(run.task))
 
     def _answer_open(self, run: Run) -> None:
         """Answer the open calls with what the run that made them knows: it may be an earlier one."""
@@ -115,7 +132,7 @@ class Executor:
     async def _loop(self, run: Run) -> Outcome:
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not run.stop_asked and not self._delivery.deliver(run, "A") and run.query is None:
+        if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         while run.iteration < self._limits.max_iterations:
             run.step = Step()
@@ -128,7 +145,7 @@ class Executor:
                 await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)
-            if spent := self._limits.spent(run.usage):
+            if spent := self._limits.spent(run.used):
                 return self._limit_reached(run, spent)
             run.iteration += 1
             most = self._limits.max_iterations
@@ -173,7 +190,7 @@ class Executor:
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
         """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""
-        if run.iteration == self._limits.max_iterations or self._limits.spent(run.usage):
+        if run.iteration == self._limits.max_iterations or self._limits.spent(run.used):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
             # The line that cut the reply was dropped in the same step.
@@ -211,7 +228,7 @@ class Executor:
         """
         if run.stop_asked:
             return self._stopped(run)
-        spent = self._limits.spent(run.usage)
+        spent = self._limits.spent(run.used)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)

@@ -17,7 +17,7 @@ from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.messages import Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, ToolSpec
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
@@ -32,11 +32,13 @@ class ModelCalls:
         self._spec = spec
         self._shared = shared
         self._conversation = conversation
+        self._model = _traced(spec, shared)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
 
     def use(self, spec: AgentSpec) -> None:
         """Ask the model of this spec from the next call on."""
         self._spec = spec
+        self._model = _traced(spec, self._shared)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop or a now line cut it.
@@ -51,7 +53,7 @@ class ModelCalls:
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
-                    reply = await self._spec.model.reply(request, lambda delta: self._show(run, delta))
+                    reply = await self._model.reply(request, lambda delta: self._show(run, delta))
                     self._account(run, reply.usage)
                     if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
                         raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
@@ -71,7 +73,7 @@ class ModelCalls:
                     delay = _delay(attempt, error.retry_after)
                     if not error.retryable or attempt >= self._spec.limits.max_attempts:
                         raise
-                    if trio.current_time() + delay >= run.scope.deadline:
+                    if trio.current_time() + delay >= run.deadline:
                         why = f"{error}; it asks to wait {delay:g} s, longer than the run has left"
                         raise ModelError(why) from None
                     await self._again(run, attempt, delay, str(error))
@@ -111,7 +113,7 @@ class ModelCalls:
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
-        if spent := self._spec.limits.spent(run.usage):
+        if spent := self._spec.limits.spent(run.used):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
         self._shared.emit(
             events.Retry(
@@ -130,7 +132,7 @@ class ModelCalls:
         self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
 
     def _account(self, run: Run, usage: Usage) -> None:
-        run.usage += usage
+        run.add_usage(usage)
         self._shared.emit(
             events.UsageReport(
                 agent=self._spec.name,
@@ -150,6 +152,10 @@ class BudgetSpent(Exception):
 
 class _HandlerLimit(Exception):
     """The handler's own max_tokens cut the reply off."""
+
+
+def _traced(spec: AgentSpec, shared: Shared) -> Model:
+    return spec.model if shared.trace is None else shared.trace.traced(spec.name, spec.model)
 
 
 def _goes_on(run: Run) -> bool:

@@ -15,7 +15,7 @@ The asker goes on once the answer is on disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -150,6 +150,11 @@ class Questions:
         """The id of the question that is open."""
         return None if self._open is None else self._open.id
 
+    @property
+    def open_asker(self) -> str | None:
+        """The agent whose question is open."""
+        return None if self._open is None else self._open.asker.agent
+
     def allows(self, tool: str, subject: str = "") -> bool:
         """Whether a call needs no asking."""
         return any(allowance.covers(tool, subject) for allowance in self._allowed)
@@ -215,10 +220,10 @@ class Questions:
         self._open_next()
         return ""
 
-    def withdraw(self, agent: str | None = None) -> None:
-        """Withdraw what an agent asks, or else all: the user stops, or writes something else instead."""
+    def withdraw(self, agents: Collection[str] | None = None) -> None:
+        """Withdraw what these agents ask, or else all: the user stops, or writes something else instead."""
         for asked in (self._open, *self._waiting):
-            if asked is not None and not asked.done.is_set() and agent in (None, asked.asker.agent):
+            if asked is not None and not asked.done.is_set() and (agents is None or asked.asker.agent in agents):
                 self._withdraw(asked)
         self._open_next()
 

@@ -12,6 +12,7 @@ from chain.agent.endings import Found
 from chain.events import Phase
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
+from chain.tools.tool import Alone, Delegating
 
 
 @dataclass(eq=False)
@@ -27,6 +28,8 @@ class Step:
     tools: Literal["not begun", "running", "over"] = "not begun"
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
+    beneath: dict[str, list[Found]] = field(default_factory=dict)
+    """By calls: what their agents had found that ended without an answer."""
 
     @property
     def phase(self) -> Phase:
@@ -59,9 +62,16 @@ class Asked:
 
 @dataclass(eq=False)
 class Run:
-    """The handle on one run. ``query`` is ``None`` when only carried lines start it."""
+    """The handle on one run of an agent.
 
-    query: Accepted | None
+    What starts it is the user's ``query``, or the ``task`` that the agent of the run ``above`` has for this one, or
+    carried lines alone. ``delegating`` is how its tools start agents. ``usage`` counts that of all runs below as well.
+    """
+
+    query: Accepted | None = None
+    task: str = ""
+    above: Run | None = None
+    delegating: Delegating = field(default_factory=Alone)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     clock: Clock = field(init=False)
     iteration: int = 0
@@ -100,6 +110,38 @@ class Run:
         for scope in (self.call_scope, self.tools_scope):
             if scope is not None:
                 scope.cancel()
+
+    @property
+    def asked_for(self) -> str:
+        """What the run was started with; empty if only carried lines did."""
+        return self.task if self.query is None else self.query.line.message
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """The run's clock, and those of all runs above it."""
+        return (self.clock,) if self.above is None else (self.clock, *self.above.clocks)
+
+    @property
+    def used(self) -> Usage:
+        """What the whole tree has used, for which the budgets are."""
+        return self.usage if self.above is None else self.above.used
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count what a model call has used, in the runs above too."""
+        self.usage += usage
+        if self.above is not None:
+            self.above.add_usage(usage)
+
+    @property
+    def deadline(self) -> float:
+        """When the run is cancelled, or one above it, on trio's clock."""
+        return self.scope.deadline if self.above is None else min(self.scope.deadline, self.above.deadline)
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether the run, or one above it, was cancelled by its time limit."""
+        is_own = self.scope.cancel_called and not self.interrupted
+        return is_own or (self.above is not None and self.above.is_timed_out)
 
     @property
     def result(self) -> str:

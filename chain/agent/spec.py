@@ -73,6 +73,10 @@ class TraceFile(Protocol):
         """The file of the run that is active, or of the last one."""
         ...
 
+    def traced(self, agent: str, model: Model) -> Model:
+        """The model, with its calls for this agent traced."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:

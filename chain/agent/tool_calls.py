@@ -1,8 +1,8 @@
 """The tool calls of a reply, batch after batch, and a result for every one of them.
 
-A batch is one call, or neighbours that only read and so run at the same time. Point C stands before each batch, and in
-a long one before what could not start with the others: a stop or an urgent line that waits skips it and all after it,
-and what has started finishes.
+A batch is one call, or neighbours that only read, or start agents, and so run at the same time. Point C stands before
+each batch, and in a long one before what could not start with the others: a stop or an urgent line that waits skips it
+and all after it, and what has started finishes.
 
 A call that needs approval is put to the user before it starts, with what it would do, and it starts only if that is
 what it still would do. One whose question was withdrawn never started.
@@ -31,7 +31,7 @@ from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Preview, Tool, ToolContext, Verdict
+from chain.tools.tool import Guidance, Preview, Tool, ToolContext, Verdict, goes_along
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -62,7 +62,7 @@ class _Planned:
     @property
     def goes_along(self) -> bool:
         """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
-        return self.tool is None or (self.tool.read_only and not self.tool.needs_approval)
+        return self.tool is None or goes_along(self.tool)
 
 
 class ToolCalls:
@@ -87,8 +87,8 @@ class ToolCalls:
                 run.step.was_cut = run.tools_scope is not None and run.tools_scope.cancelled_caught
                 run.tools_scope = None
                 # What was found keeps the order of the calls, whichever ended first.
-                answers = ((p.call.name, run.step.answered.get(p.call.id)) for p in batch)
-                run.found.extend(Found(name, a.text) for name, a in answers if a is not None and not a.is_error)
+                for each in batch:
+                    run.found += _found_by(run, each.call)
         skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"
@@ -239,7 +239,7 @@ class ToolCalls:
 
         shared = self._shared
         asker = Asker(
-            self._spec.name, run.iteration, call, (clock, run.clock), may_ask=lambda: not self._is_held_up(run)
+            self._spec.name, run.iteration, call, (clock, *run.clocks), may_ask=lambda: not self._is_held_up(run)
         )
         return ToolContext(
             shared.workspace,
@@ -249,7 +249,17 @@ class ToolCalls:
             report,
             shared.seen,
             _Asking(shared.questions, asker),
+            agent=self._spec.name,
+            delegating=run.delegating,
         )
+
+
+def _found_by(run: Run, call: ToolCall) -> list[Found]:
+    """The call's result, if it is none of an error; else what its agent had found."""
+    answer = run.step.answered.get(call.id)
+    if answer is not None and not answer.is_error:
+        return [Found(call.name, answer.text)]
+    return run.step.beneath.get(call.id, [])
 
 
 class _NotNow(Exception):

@@ -1,5 +1,8 @@
 """The bounded channel in which an agent's lines wait for a safe point.
 
+The bound holds for lines that come in. What an agent leaves that ends goes to the agent above it, whatever room there
+is, and new lines are refused there until there is room again.
+
 Accepting a line is one synchronous step (SPEC section 3): check for room, give it an id, record it, send it. Nothing
 can come in between, so a line is never half accepted.
 
@@ -9,8 +12,10 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 
 import trio
 
@@ -22,19 +27,39 @@ from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjus
 from chain.wording import FULL
 
 
-class Inbox:
-    """The bounded channel of one agent."""
+class Room:
+    """Tells those who wait for room that there may be some, in any of a session's inboxes."""
 
-    def __init__(self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10) -> None:
+    def __init__(self) -> None:
+        self._changed = trio.Event()
+
+    async def wait_for_change(self) -> None:
+        """Wait until lines have left a channel, or ``wake`` is called; never for nothing."""
+        if self._changed.is_set():
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+    def wake(self) -> None:
+        """Wake who waits for a change: what keeps lines back may be over without one having left."""
+        self._changed.set()
+
+
+class Inbox:
+    """The bounded channel of one agent. ``room`` is what the inboxes of a session share."""
+
+    def __init__(
+        self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10, room: Room | None = None
+    ) -> None:
         self.agent = agent
         self.size = size
+        self.room = room or Room()
         self._ledger = ledger
         self._journal = journal
         self._emit = emit
-        self._send, self._receive = trio.open_memory_channel[Accepted](2 * size)
+        # A channel cannot make an exception for what another agent leaves, so the bound is kept in ``put``.
+        self._send, self._receive = trio.open_memory_channel[Accepted](math.inf)
         self._urgent = self._now = 0
         self._adjusted: set[str] = set()
-        self._room = trio.Event()
 
     def __len__(self) -> int:
         return self._receive.statistics().current_buffer_used
@@ -54,16 +79,6 @@ class Inbox:
         """Whether a now line waits."""
         return self._now > 0
 
-    async def wait_for_change(self) -> None:
-        """Wait until lines have left the channel, or ``wake`` is called; never for nothing."""
-        if self._room.is_set():
-            self._room = trio.Event()
-        await self._room.wait()
-
-    def wake(self) -> None:
-        """Wake who waits for a change: what keeps lines back may be over without one having left."""
-        self._room.set()
-
     def put(self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0) -> Accepted | Refused:
         """Accept a line for this agent, or refuse it; one step, without an await."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
@@ -77,22 +92,27 @@ class Inbox:
         except JournalError as error:
             return refuse(str(error))
         self._send.send_nowait(accepted)
-        self._urgent += line.skips_tools
-        self._now += line.urgency == "now"
-        queued = events.LineQueued(
-            agent=self.agent,
-            iteration=iteration,
-            id=accepted.id,
-            text=line.text,
-            kind=line.kind,
-            urgency=line.urgency,
-            target_agent=self.agent,
-            waiting=len(self),
-            origin=origin,
-            adjustment=adjustment_view(line),
-        )
-        self._journal.acknowledge(lambda: self._emit(queued))
+        self._count([accepted])
+        self._acknowledge(accepted, len(self), iteration)
         return accepted
+
+    def hand_over(self, to: Inbox, stranded: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
+        """Move all that waits here, and what is ``stranded``, to another agent's inbox; returns what was moved.
+
+        There it is merged in the order of acceptance, and keeps its urgency. One step, without an await.
+        """
+        left = sorted((*stranded, *self.drain_all()), key=attrgetter("number"))
+        if not left:
+            return ()
+        moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)
+        to._adjusted |= {accepted.id for accepted in moved if self.was_used(accepted)}
+        merged = sorted((*to._receive_all(), *moved), key=attrgetter("number"))
+        to._send_back(merged)
+        to._count(moved)
+        places = {accepted.id: place for place, accepted in enumerate(merged, 1)}
+        for accepted in moved:
+            to._acknowledge(accepted, places[accepted.id], iteration)
+        return moved
 
     def drain(self) -> tuple[Accepted, ...]:
         """Remove and return all waiting lines but the follow-ups, in the order of acceptance."""
@@ -124,14 +144,7 @@ class Inbox:
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
-        every = self.waiting()
-        wanted = id.strip()
-        found = [a for a in every if a.id == wanted] or [a for a in every if a.id.casefold() == wanted.casefold()]
-        if not found:
-            held = ", ".join(a.id for a in every)
-            those = f"only {held} waits" if len(every) == 1 else f"waiting are {held}"
-            raise UserError(f"{wanted} does not wait; {those}" if held else "nothing waits")
-        accepted = found[0]
+        accepted = find(self.waiting(), id)
         if self.was_used(accepted):
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
         self._drain(lambda a: a is accepted)
@@ -165,10 +178,32 @@ class Inbox:
         self._send_back(a for a, leaves in zip(every, chosen, strict=True) if not leaves)
         drained = tuple(a for a, leaves in zip(every, chosen, strict=True) if leaves)
         if drained:
-            self._urgent -= sum(a.line.skips_tools for a in drained)
-            self._now -= sum(a.line.urgency == "now" for a in drained)
-            self.wake()
+            self._count(drained, -1)
+            self.room.wake()
         return drained
+
+    def _count(self, lines: Iterable[Accepted], by: int = 1) -> None:
+        """Lines that skip tools have come, or gone."""
+        for accepted in lines:
+            self._urgent += by * accepted.line.skips_tools
+            self._now += by * (accepted.line.urgency == "now")
+
+    def _acknowledge(self, accepted: Accepted, place: int, iteration: int) -> None:
+        """Emit that a line waits, as the ``place``-th, once its record is on the disk."""
+        line = accepted.line
+        queued = events.LineQueued(
+            agent=self.agent,
+            iteration=iteration,
+            id=accepted.id,
+            text=line.text,
+            kind=line.kind,
+            urgency=line.urgency,
+            target_agent=self.agent,
+            waiting=place,
+            origin=accepted.origin,
+            adjustment=adjustment_view(line),
+        )
+        self._journal.acknowledge(lambda: self._emit(queued))
 
     def _receive_all(self) -> tuple[Accepted, ...]:
         every = []
@@ -181,3 +216,14 @@ class Inbox:
     def _send_back(self, lines: Iterable[Accepted]) -> None:
         for accepted in lines:
             self._send.send_nowait(accepted)
+
+
+def find(lines: Sequence[Accepted], id: str) -> Accepted:
+    """The line with this id, whose case does not matter. Raises ``UserError`` if none of these has it."""
+    wanted = id.strip()
+    found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]
+    if not found:
+        held = ", ".join(a.id for a in lines)
+        those = f"only {held} waits" if len(lines) == 1 else f"waiting are {held}"
+        raise UserError(f"{wanted} does not wait; {those}" if held else "nothing waits")
+    return found[0]

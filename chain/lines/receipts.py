@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import trio
@@ -136,6 +136,16 @@ class Ledger:
         self._number = number
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
+
+    def readdress(self, accepted: Accepted, agent: str) -> Accepted:
+        """The line as one that waits for another agent, whose own did not live to read it."""
+        line = accepted.line
+        # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
+        with suppress(JournalError):
+            record = records.Line(accepted.id, line.text, line.kind, line.urgency, agent, accepted.origin)
+            self._journal.record(record)
+        self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
+        return replace(accepted, agent=agent)
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""

@@ -1,6 +1,11 @@
 """What becomes of a line in the step in which it comes: it starts a run, interrupts one, stops it, or is done at once.
 
-Nothing here waits. Whether a run is active and what becomes of the line are decided in one step in trio's thread.
+Nothing here waits. Whether a run is active, which agent the line goes to and what becomes of it are decided in one step
+in trio's thread.
+
+A line goes to the agent that it is addressed to. Without an address, todo lines and follow-ups go to the main agent,
+since the plan and the next run are the session's; the others go to the agent whose question is open, or else to the one
+that the tree names (``AgentTree.target``).
 """
 
 from __future__ import annotations
@@ -9,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from chain.agent.handler import current_prompt
-from chain.agent.run import Run
 from chain.agent.spec import Shared
-from chain.errors import JournalError, PlanError
+from chain.agent.tree import AgentTree, Node
+from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
-from chain.lines.inbox import Inbox
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
 from chain.session.runs import Session
@@ -39,21 +43,43 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A line with its sender's own id for it, if there is one, and where it came from."""
+    """A line with its sender's own id for it, if there is one, where it came from, and which agent it is meant for."""
 
     line: Line
     id: str = ""
     origin: Origin = "prompt"
+    to: str = ""
 
 
 class Intake:
-    """Accepts lines for the main agent of a session."""
+    """Accepts lines for the agents of a session."""
 
-    def __init__(self, session: Session, shared: Shared, inbox: Inbox) -> None:
+    def __init__(self, session: Session, shared: Shared, tree: AgentTree) -> None:
         self._session = session
         self._shared = shared
-        self._inbox = inbox
+        self._tree = tree
         self._ledger = shared.ledger
+
+    def target(self, sent: Sent) -> Node:
+        """The agent that a line goes to as things stand. Raises ``UserError`` for one that is not at work."""
+        if sent.to:
+            return self._tree.named(sent.to)
+        if sent.line.kind in ("todo", "follow-up"):
+            return self._tree.main
+        asker = self._shared.questions.open_asker
+        if asker is not None:
+            return self._tree.named(asker)
+        return self._tree.target()
+
+    def has_room(self, sent: Sent) -> bool:
+        """Whether a line would neither be refused for want of room nor come between a stop and its end."""
+        if self._session.active is None:
+            return True
+        try:
+            node = self.target(sent)
+        except UserError:
+            return True  # it needs no room to be refused
+        return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
     def problem(self, sent: Sent) -> str:
         """Why a line cannot be accepted, whatever room there is; empty if it can."""
@@ -61,24 +87,28 @@ class Intake:
 
     def refuse(self, sent: Sent, reason: str) -> Submitted:
         """Tell the sender that a line was not accepted, and why."""
-        agent, waiting, iteration = self._session.spec.name, len(self._inbox), self._session.iteration
+        try:
+            node = self.target(sent)
+        except UserError:
+            node = self._tree.main
+        agent, waiting, iteration = node.name, len(node.inbox), node.iteration
         self._ledger.refuse(sent.line, agent, waiting, reason, id=sent.id, origin=sent.origin, iteration=iteration)
         return Submitted("refused", message=reason)
 
     def start(self, sent: Sent) -> Submitted:
         """Start a run; none may be active."""
         try:
-            accepted = self._accept_at_once(sent)
-        except JournalError as error:
+            accepted = self._accept_at_once(sent, self._tree.named(sent.to) if sent.to else self._tree.main)
+        except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
-        self._session.begin(Run(accepted))
+        self._session.begin(accepted)
         return Submitted("started", accepted.id)
 
     def carry_out(self, sent: Sent, status: str) -> Submitted:
         """Do at once what needs no model, when no run is active; ``status`` answers who asks for it."""
         try:
-            accepted = self._accept_at_once(sent)
-        except JournalError as error:
+            accepted = self._accept_at_once(sent, self._tree.named(sent.to) if sent.to else self._tree.main)
+        except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         reason, command = "", sent.line.command
         try:
@@ -92,57 +122,71 @@ class Intake:
         self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
         return Submitted("handled", accepted.id, message)
 
-    def interrupt(self, run: Run, typed: Sent) -> Submitted:
+    def interrupt(self, typed: Sent) -> Submitted:
         """Accept a line while a run is active: for a safe point, or to stop the run."""
-        sent = replace(typed, line=self.by_rule(typed))
+        try:
+            node = self.target(typed)
+        except UserError as error:
+            return self.refuse(typed, str(error))
+        sent = replace(typed, line=self._by_rule(typed, node))
         line = sent.line
         if line.kind == "stop":
-            return self._stop(run, sent, "" if typed.line.kind == "stop" else STOPPED_BY_RULE)
-        put = self._inbox.put(line, id=sent.id, origin=sent.origin, iteration=run.iteration)
+            # Without an address it is not one agent that the user wants to stop.
+            stopped = node if typed.to else self._tree.main
+            return self._stop(stopped, sent, "" if typed.line.kind == "stop" else STOPPED_BY_RULE)
+        put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
-        if line.skips_tools:
-            self._shared.questions.withdraw(self._inbox.agent)
         if line.urgency == "now":
-            run.cut()
+            self._shared.questions.withdraw({each.name for each in node.all()})
+            self._tree.cut(node)
+        elif line.skips_tools:
+            self._shared.questions.withdraw({node.name})
         return Submitted("queued", put.id)
 
     def by_rule(self, sent: Sent) -> Line:
-        """What the handler prompt's rules, as they are now, make of a line.
+        """What the rules of the agent that a line goes to make of it; the line itself if that agent is not at work."""
+        try:
+            return self._by_rule(sent, self.target(sent))
+        except UserError:
+            return sent.line
+
+    def _by_rule(self, sent: Sent, node: Node) -> Line:
+        """What the rules of an agent's handler prompt, as they are now, make of a line.
 
         Only for an interruption: a line that starts a run is a query, which no handler prompt is asked about. A line
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not self._session.spec.prompts.is_configured or self.problem(sent):
+        if not node.spec.prompts.is_configured or self.problem(sent):
             return sent.line
-        prompt = self._prompt()
+        prompt = self._prompt(node)
         line = by_rule(prompt, sent.line)
         if prompt.mistake is not None:
-            self._prompt()  # a rule was too slow just now, which is reported at once
+            self._prompt(node)  # a rule was too slow just now, which is reported at once
         return line
 
-    def _stop(self, run: Run, sent: Sent, reason: str) -> Submitted:
+    def _stop(self, node: Node, sent: Sent, reason: str) -> Submitted:
         """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
         accepted, problem = None, self.problem(sent)
         if not problem:
             try:
-                accepted = self._accept_at_once(sent)
+                accepted = self._accept_at_once(sent, node)
             except JournalError as error:
                 problem = str(error)
         if accepted is None:
             self.refuse(sent, f"{problem}; the run stops all the same")
         else:
-            self._ledger.settle(accepted, "handled", iteration=run.iteration, reason=reason)
-        self._shared.questions.withdraw()
-        run.stop()
+            self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=reason)
+        self._shared.questions.withdraw({each.name for each in node.all()})
+        self._tree.stop(node)
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
-    def _accept_at_once(self, sent: Sent) -> Accepted:
+    def _accept_at_once(self, sent: Sent, node: Node) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(sent.line, self._session.spec.name, id=sent.id, origin=sent.origin)
+        accepted = self._ledger.accept(sent.line, node.name, id=sent.id, origin=sent.origin)
         self._shared.journal.acknowledge(lambda: None)
         return accepted
 
-    def _prompt(self) -> InterruptionPrompt:
-        return current_prompt(self._session.spec, self._shared.emit, self._session.iteration)
+    def _prompt(self, node: Node) -> InterruptionPrompt:
+        return current_prompt(node.spec, self._shared.emit, node.iteration)

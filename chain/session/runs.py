@@ -14,22 +14,22 @@ import trio
 
 from chain import events, records
 from chain.agent import endings
+from chain.agent.children import Children, Delegation
 from chain.agent.conversation import Conversation
 from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
 from chain.agent.handler import current_prompt
 from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.spec import Shared
+from chain.agent.tree import AgentTree
 from chain.errors import JournalError, UserError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
-from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Task
 from chain.records import PlanChange
 from chain.session.journal import Journal
-from chain.session.trace import Trace, TracedModel
 
 
 class Session:
@@ -40,18 +40,19 @@ class Session:
     """
 
     def __init__(
-        self, spec: AgentSpec, shared: Shared, inbox: Inbox, journal: Journal, trace: Trace | None, *, interactive: bool
+        self, tree: AgentTree, children: Children, shared: Shared, journal: Journal, *, interactive: bool
     ) -> None:
-        self.active: Run | None = None
         self.is_closing = False
         self.has_ended = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
-        self.spec = spec
+        self.spec = tree.main.spec
+        """What the next run is made with."""
+        self.tree = tree
+        self.children = children
         self._shared = shared
-        self._models = [spec.model]
-        self._trace = trace
-        self._inbox = inbox
+        self._models = [self.spec.model]
+        self._inbox = tree.main.inbox
         self._journal = journal
         self._interactive = interactive
         self._codes: set[int] = set()
@@ -69,9 +70,14 @@ class Session:
         """The iteration of the run that is active; 0 without one."""
         return 0 if self.active is None else self.active.iteration
 
-    def begin(self, run: Run) -> None:
-        """Make a run the active one; none may be active."""
-        self.active = run
+    @property
+    def active(self) -> Run | None:
+        """The run that is active."""
+        return self.tree.main.run
+
+    def begin(self, query: Accepted) -> None:
+        """Make a run of this query the active one; none may be active."""
+        self.tree.main.run = run = self._new_run(query)
         if self._idle.is_set():
             self._idle = trio.Event()
         self._wake.set()
@@ -83,7 +89,7 @@ class Session:
         self._shared.questions.withdraw()
         if self.active is None:
             return False
-        self.active.interrupt()
+        self.tree.interrupt(self.tree.main)
         return True
 
     async def forever(self) -> None:
@@ -113,16 +119,6 @@ class Session:
             if self.active is None:
                 return
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a line would neither be refused for want of room nor come between a stop and its end."""
-        return self.active is None or not (self._inbox.is_full or self.active.stop_asked)
-
-    async def wait_for_room(self) -> None:
-        """Wait until there is room for a line."""
-        while not self.has_room:
-            await self._inbox.wait_for_change()
-
     def _announce(self, run: Run) -> None:
         query = run.query
         id, text = (query.id, query.line.message) if query else ("", "")
@@ -139,13 +135,14 @@ class Session:
         kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
         query = self._inbox.next_follow_up() if kept else None
-        self._executor.use(self._traced_spec())
-        self.active = Run(query) if query is not None or len(self._inbox) else None
+        self._executor.use(self.spec)
+        self.tree.main.spec = self.spec
+        self.tree.main.run = self._new_run(query) if query is not None or len(self._inbox) else None
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.stranded, *returned))
         self._is_ending = False
-        self._inbox.wake()
+        self._inbox.room.wake()
         if self.active is None:
             self._idle.set()
         else:
@@ -207,7 +204,8 @@ class Session:
             limits = replace(limits, max_attempts=max_attempts)
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
-            self._executor.use(self._traced_spec())
+            self._executor.use(self.spec)
+            self.tree.main.spec = self.spec
 
     def start_afresh(self) -> None:
         """Begin a new conversation. Raises ``UserError`` while a run is active, and ``JournalError``."""
@@ -217,11 +215,13 @@ class Session:
         self._journal.record(records.Withdrawn(len(old.conversation.messages), old.agent, "new"))
         # What else the old one knew (calls left open, lines to give back) is of a history that is gone.
         self._executor = self._new_executor()
+        self.children.forget()
 
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
-        changed = events.PlanChanged(agent=self.spec.name, iteration=self.iteration, tasks=views, by=change.by)
+        author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
+        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views, by=change.by)
         self._journal.record(change)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
@@ -237,8 +237,7 @@ class Session:
             await model.aclose()
 
     def _new_executor(self) -> Executor:
-        return Executor(self._traced_spec(), self._shared, Conversation(), self._inbox)
+        return Executor(self.spec, self._shared, Conversation(), self._inbox)
 
-    def _traced_spec(self) -> AgentSpec:
-        model = self.spec.model
-        return self.spec if self._trace is None else replace(self.spec, model=TracedModel(model, self._trace))
+    def _new_run(self, query: Accepted | None) -> Run:
+        return Run(query, delegating=Delegation(self.children, self.tree.main))

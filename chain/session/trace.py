@@ -64,6 +64,10 @@ class Trace:
             case _:
                 self.step(event.type, events.to_json(event))
 
+    def traced(self, agent: str, model: Model) -> Model:
+        """The model, with its calls for this agent traced."""
+        return TracedModel(model, self, agent)
+
     def step(self, type: str, fields: Mapping[str, Any]) -> None:
         """Append one step."""
         if self._fd is None:
@@ -82,7 +86,7 @@ class Trace:
             self.close()
         self._is_first = False
 
-    def request(self, request: Request) -> None:
+    def request(self, request: Request, agent: str) -> None:
         """Append what is new in a request of its conversation."""
         written: _Written = request.memory.get(self) or _Written(self._path)
         if written.path != self._path:
@@ -92,6 +96,7 @@ class Trace:
         before = min(written.messages, len(request.messages))
         request.memory[self] = _Written(self._path, len(request.messages), request.system, request.tools)
         fields = {
+            "agent": agent,
             "time": time.time(),
             **constant,
             "messages_before": before,
@@ -101,9 +106,9 @@ class Trace:
         }
         self.step("request", fields)
 
-    def reply(self, reply: Reply, seconds: float) -> None:
+    def reply(self, reply: Reply, seconds: float, agent: str) -> None:
         """Append a reply and how long it took."""
-        fields = {"time": time.time(), "seconds": seconds, "message": to_json(reply.message)}
+        fields = {"agent": agent, "time": time.time(), "seconds": seconds, "message": to_json(reply.message)}
         self.step("response", {**fields, "stop_reason": reply.stop_reason, "usage": asdict(reply.usage)})
 
     def close(self) -> None:
@@ -131,11 +136,12 @@ class Trace:
 
 
 class TracedModel:
-    """A model whose calls are traced."""
+    """A model whose calls for an agent are traced."""
 
-    def __init__(self, model: Model, trace: Trace) -> None:
+    def __init__(self, model: Model, trace: Trace, agent: str) -> None:
         self._model = model
         self._trace = trace
+        self._agent = agent
 
     @property
     def name(self) -> str:
@@ -144,10 +150,10 @@ class TracedModel:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request, and trace it. Raises ``ModelError``."""
-        self._trace.request(request)
+        self._trace.request(request, self._agent)
         begun = trio.current_time()
         reply = await self._model.reply(request, on_delta)
-        self._trace.reply(reply, trio.current_time() - begun)
+        self._trace.reply(reply, trio.current_time() - begun, self._agent)
         return reply
 
     async def prepare(self) -> None:

@@ -234,6 +234,8 @@ class FunctionTool:
     read_only: bool = False
     needs_approval: bool = False
     previewer: PreviewFunction | None = None
+    delegates: bool = False
+    """Whether it hands its task to another agent."""
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
@@ -299,6 +301,7 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
+    delegates: bool = False,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
@@ -311,6 +314,7 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
+    delegates: bool = False,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
@@ -326,6 +330,7 @@ def tool(
             read_only=read_only,
             needs_approval=needs_approval,
             previewer=preview,
+            delegates=delegates,
         )
         if mistake := next(_mistakes(made), None):
             raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")
@@ -350,6 +355,12 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
     if not made.description:
         yield "it needs a docstring, which is what the model reads about it"
     yield from mistakes(made)
+
+
+def goes_along(tool: Tool) -> bool:
+    """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
+    delegates = isinstance(tool, FunctionTool) and tool.delegates
+    return delegates or (tool.read_only and not tool.needs_approval)
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool

@@ -41,7 +41,10 @@ NO_MOMENT = "its moment did not come"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
-    """A line and its moment; ``written`` is the two as the user wrote them, ``origin`` where they came from."""
+    """A line and its moment; ``written`` is the two as the user wrote them, ``origin`` where they came from.
+
+    ``to`` is the agent that it is addressed to.
+    """
 
     moment: Moment
     text: str
@@ -49,6 +52,7 @@ class Outgoing:
     urgency: Urgency = "next"
     id: str = ""
     origin: Origin = "script"
+    to: str = ""
 
     @property
     def may_start(self) -> bool:
@@ -133,10 +137,11 @@ class Sender:
                 await self._has_held.wait()
                 self._has_held = trio.Event()
                 while self._held:
-                    await self._chain.wait_for_room()
-                    # A stop that came meanwhile may have emptied the queue.
-                    while self._held and self._chain.has_room:
+                    while self._held and self._has_room(self._held[0]):
                         self._release(self._held.popleft())
+                    # A stop that came meanwhile may have emptied the queue.
+                    if self._held:
+                        await self._chain.wait_for_change()
                 self._progress.set()
 
     async def drain(self) -> None:
@@ -209,7 +214,7 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: Outgoing) -> None:
-        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False)
+        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False, to=line.to)
         if passes == "now":
             self._submit(line)
         elif passes == "stop":
@@ -217,12 +222,15 @@ class Sender:
             for overtaken in held:
                 self.report_unsent(overtaken, OVERTAKEN)
             self._submit(line)
-        elif len(line.text) <= MAX_LINE and (self._held or not self._chain.has_room):
+        elif len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
             self._held.append(line)
             self._held_chars += len(line.text)
             self._has_held.set()
         else:
             self._submit(line)  # a line that is too long needs no room to be refused
+
+    def _has_room(self, line: Outgoing) -> bool:
+        return self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
 
     def _release(self, line: Outgoing) -> None:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""
@@ -240,5 +248,7 @@ class Sender:
             self._submit_at_once(line)
 
     def _submit_at_once(self, line: Outgoing) -> None:
-        answer = self._chain.submit(line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin)
+        answer = self._chain.submit(
+            line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
+        )
         self._on_answer(line, answer)

@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from chain.app import (
-    build_model,
-    check_model,
-    check_state,
-    configured_tools,
-    explain_allowance,
-    prompt_file,
-    read_allowances,
-    shell_protections,
-    system_prompt,
-    tool_groups,
-)
+from chain.app import build_model, check_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
-from chain.prompts import handler_of
+from chain.prompts import handler_of, prompt_file, system_prompt
+from chain.toolbox import (
+    check_kind_name,
+    configured_tools,
+    explain_allowance,
+    named_tools,
+    read_allowances,
+    shell_protections,
+    tool_groups,
+)
 from chain.wording import counted
 from cli.show.text import flat
 
@@ -31,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chain import Tool
-    from chain.app import ToolGroups
     from chain.config.load import Settings
     from chain.config.settings import ChainSettings
+    from chain.toolbox import ToolGroups
 
 _SCRIPTED = ("provider", "script")
 _ANTHROPIC = (
@@ -211,7 +209,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
     _check_shell(settings, found, groups)
     for name in settings.kind_names:
-        _check_kind(settings, name, found)
+        _check_kind(settings, name, found, tools, groups)
     found.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
 
 
@@ -236,11 +234,20 @@ def _check_chain(
         found.problem(limit, str(settings.error(limit, hint)))
 
 
-def _check_kind(settings: Settings, name: str, found: _Found) -> None:
-    kind = found.attempt(f"agents.{name}", settings.kind, name)
-    if kind is None or kind.prompt is None:
+def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[Tool], groups: ToolGroups) -> None:
+    place = f"agents.{name}"
+    found.attempt(place, check_kind_name, settings, name, groups, tools)
+    kind = found.attempt(place, settings.kind, name)
+    if kind is None:
         return
-    place = f"agents.{name}.prompt"
+    if kind.tools is not None:
+        found.attempt(f"{place}.tools", named_tools, settings, f"{place}.tools", kind.tools, groups, tools)
+    model = None if kind.model is None else found.attempt(f"{place}.model", settings.model, kind.model)
+    if model is not None and model.lacks_key:
+        found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
+    if kind.prompt is None:
+        return
+    place = f"{place}.prompt"
     prompt = found.attempt(place, settings.agent_prompt, name)
     handler = None if prompt is None else handler_of(prompt)
     if handler is not None:

@@ -100,7 +100,7 @@ def at_terminal(
     async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
         import trio
 
-        from chain.app import tool_groups
+        from chain.toolbox import tool_groups
         from cli.serving import serve
         from cli.show.tour import Tour
 

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.configuration import Setting
 
-from chain.app import build_model, prompt_file
+from chain.app import build_model
 from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
 from chain.config.settings import Budget, ModelSettings, Price
 from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.file import PromptFile
+from chain.prompts import prompt_file
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}

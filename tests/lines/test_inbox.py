@@ -350,7 +350,7 @@ async def hearing(desk: Desk) -> AsyncIterator[list[int]]:
 
     async def listen() -> None:
         while True:
-            await desk.inbox.wait_for_change()
+            await desk.inbox.room.wait_for_change()
             heard.append(len(desk.inbox))
 
     async with trio.open_nursery() as nursery:

@@ -101,7 +101,7 @@ async def test_a_trace_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None
 
 async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "s")
-    model = TracedModel(ScriptedModel.parse("rules: [{text: ok}]"), trace)
+    model = TracedModel(ScriptedModel.parse("rules: [{text: ok}]"), trace, "main")
     talks = {"A": OneConversation(model), "B": OneConversation(model)}
     histories: dict[str, list[Message]] = {name: [] for name in talks}
     for run in range(2):

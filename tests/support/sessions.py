@@ -188,11 +188,22 @@ def settings(
     max_attempts: int = 4,
     budget_tokens: int | None = None,
     allow: str = "",
+    agents: bool = False,
+    kinds: str = "{}",
+    files: str = "{}",
+    max_depth: int = 3,
+    max_running: int = 8,
+    max_kept: int = 50,
 ) -> Settings:
-    """Settings read from a file, as a user's are; made once for each combination."""
+    """Settings read from a file, as a user's are; made once for each combination.
+
+    ``kinds`` and ``files`` are JSON, by names.
+    """
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (folder / "rules.yaml").write_text("rules: [{text: unused}]")
+    for name, text in json.loads(files).items():
+        (folder / name).write_text(text)
     if handler:
         (folder / "handler.yaml").write_text(handler)
     raw = {
@@ -205,7 +216,7 @@ def settings(
                 "model": "test",
                 "system_prompt": "system.yaml",
                 "interruption_prompt": "handler.yaml" if handler else None,
-                "tools": ["todo"],
+                "tools": ["todo", "ask", "agents"] if agents else ["todo"],
                 "max_iterations": max_iterations,
                 "timeout_s": timeout_s,
                 "budget": {"max_tokens": budget_tokens},
@@ -213,6 +224,7 @@ def settings(
         },
         "inbox": {"size": inbox_size},
         "tools": {"allow": [allow] if allow else []},
+        "agents": {"max_depth": max_depth, "max_running": max_running, "max_kept": max_kept, **json.loads(kinds)},
     }
     path = folder / "config.yaml"
     path.write_text(json.dumps(raw))

@@ -8,13 +8,13 @@ import pytest
 import trio
 from support.steered import Steered
 
-from chain.app import configured_tools, tool_groups
 from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.lines.parse import Adjustment
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
 from chain.records import PlanChange
+from chain.toolbox import configured_tools, tool_groups
 from chain.tools import calling
 from chain.tools.plan import TOOLS
 from chain.tools.registry import Registry
@@ -260,7 +260,7 @@ async def test_the_model_works_on_the_plan() -> None:
         "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
     )
     assert await on(plan, "plan_clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
-    assert changes == ["model"] * 7
+    assert changes == ["main"] * 7
 
 
 @pytest.mark.parametrize(

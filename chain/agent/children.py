@@ -1,0 +1,266 @@
+"""Agents that agents start: how one begins, what its end means to the agent above, and who is kept to be asked again.
+
+A child runs in the tool call of the agent above it, so whatever ends that call ends the child. Its end is one step
+without an ``await``: what it leaves in its inbox goes to the agent above, what it found counts among what that one
+found, and it is out of the tree before anybody hears of it.
+
+An agent that is asked again has a run of its own, as a new one has. Those who ask the same one wait for each other. An
+agent that works for an ``agent_ask`` itself does not wait, or two agents that ask each other would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import trio
+
+from chain import events, records
+from chain.agent.conversation import Conversation
+from chain.agent.endings import Outcome
+from chain.agent.executor import Executor
+from chain.agent.handler import current_prompt
+from chain.agent.run import Run
+from chain.agent.spec import AgentSpec, Shared
+from chain.agent.tree import AgentTree, AgentView, Node
+from chain.errors import JournalError, ToolError, UserError
+from chain.events import Status
+from chain.lines.inbox import Inbox
+from chain.wording import SKIPPED, counted
+
+_ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
+"""The endings that give an answer, if perhaps not a whole one."""
+
+
+class MakeSpec(Protocol):
+    """Makes the specification of a child."""
+
+    def __call__(self, kind: str, name: str, parent: AgentSpec) -> AgentSpec:
+        """An agent of this kind, with the parent's model if the kind has none. Raises ``UserError``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How deep agents may be nested, how many may be at work below the main agent, and how many finished are kept."""
+
+    max_depth: int = 3
+    max_running: int = 8
+    max_kept: int = 50
+
+
+@dataclass(eq=False)
+class _Agent:
+    """An agent, at work or finished; ``latest`` is its last run as people are shown it."""
+
+    spec: AgentSpec
+    kind: str
+    conversation: Conversation = field(default_factory=Conversation)
+    in_use: trio.Lock = field(default_factory=trio.Lock)
+    latest: AgentView | None = None
+
+
+class Children:
+    """The agents that the agents of one session start."""
+
+    def __init__(self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds) -> None:
+        self._tree = tree
+        self._shared = shared
+        self._make_spec = make_spec
+        self._bounds = bounds
+        self._numbers = Counter[str]()
+        self._kept: dict[str, _Agent] = {}
+        """Those that have finished, the one that was used last at the end."""
+
+    @property
+    def finished(self) -> tuple[AgentView, ...]:
+        """Those that can be asked again, and are not at work."""
+        return tuple(a.latest for a in self._kept.values() if a.latest is not None and not a.in_use.locked())
+
+    def forget(self) -> None:
+        """Keep none of those that have finished: the conversation that knew of them is gone."""
+        self._kept.clear()
+
+    async def start(self, parent: Node, kind: str, task: str, call_id: str) -> str:
+        """The answer of a new agent to a task. Raises ``ToolError``."""
+        if not task.strip():
+            raise ToolError("The task is empty; say what the agent is to do.")
+        self._check_room(parent)
+        name = f"{kind}-{self._numbers[kind] + 1}"
+        try:
+            spec = self._make_spec(kind, name, parent.spec)
+        except UserError as error:
+            raise ToolError(f"No {kind} can be started: {error}") from None
+        self._numbers[kind] += 1
+        # Without a wait, which would let another agent take the room.
+        agent = _Agent(spec, kind)
+        agent.in_use.acquire_nowait()
+        return await self._work(agent, parent, task, call_id, is_asked=False)
+
+    async def ask(self, parent: Node, name: str, question: str, call_id: str) -> str:
+        """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
+        if not question.strip():
+            raise ToolError("The question is empty.")
+        name = name.strip()
+        agent = self._kept.get(name)
+        if agent is None:
+            raise ToolError(self._cannot_be_asked(name))
+        if agent.in_use.locked() and parent.is_for_a_question:
+            raise ToolError(f"{name} answers another question just now; ask again later.")
+        await agent.in_use.acquire()
+        return await self._work(agent, parent, question, call_id, is_asked=True)
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    async def _work(self, agent: _Agent, parent: Node, task: str, call_id: str, *, is_asked: bool) -> str:
+        """Let an agent that nobody else uses work on a task. From here to its run there is no await."""
+        try:
+            self._check_room(parent)
+            above = parent.run
+            assert above is not None
+            if above.stop_asked or above.interrupted:
+                raise ToolError(SKIPPED)
+            spec = replace(agent.spec, parent_id=call_id)
+            main, shared = self._tree.main.inbox, self._shared
+            inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+            run = Run(task=task, above=above)
+            node = Node(spec, inbox, agent.kind, task, parent, is_asked, run)
+            run.delegating = Delegation(self, node)
+            executor = Executor(spec, shared, agent.conversation, inbox)
+            self._begin(node)
+            outcome: Outcome | None = None
+            try:
+                outcome = await executor.run(run)
+            finally:
+                self._end(agent, node, run, outcome)
+            return _answer(spec.name, run, outcome)
+        finally:
+            agent.in_use.release()
+
+    def _begin(self, node: Node) -> None:
+        assert node.parent is not None
+        spec, parent = node.spec, node.parent
+        record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
+        self._shared.journal.record(record)
+        parent.below.append(node)
+        self._shared.emit(
+            events.AgentStarted(
+                agent=parent.name,
+                iteration=parent.iteration,
+                name=spec.name,
+                kind=node.kind,
+                parent_id=spec.parent_id,
+                task=node.task,
+            )
+        )
+        if spec.prompts.is_configured:
+            # A fault of its file is reported at once, not at the first interruption.
+            current_prompt(spec, self._shared.emit, node.iteration)
+        node.inbox.room.wake()
+
+    def _end(self, agent: _Agent, node: Node, run: Run, outcome: Outcome | None) -> None:
+        """Take an agent out of the tree; what it leaves is the parent's. One step, without an await."""
+        parent, above = node.parent, run.above
+        assert parent is not None
+        assert above is not None
+        status: Status = _ended_from_above(run) if outcome is None else outcome.status
+        node.is_completing = True
+        parent.below.remove(node)
+        if status not in _ANSWERS:
+            above.step.beneath[node.spec.parent_id] = run.found
+            above.skipped += run.skipped
+        self._hand_lines_over(node, run, parent, above)
+        agent.latest = replace(node.view(), state="finished")
+        self._keep(agent)
+        ended = records.AgentEnded(node.name, node.spec.parent_id, status, run.iteration, parent.name, run.usage)
+        with suppress(JournalError):  # a full disk must not keep an agent from ending
+            self._shared.journal.record(ended)
+        self._shared.emit(
+            events.AgentEnded(
+                agent=parent.name,
+                iteration=parent.iteration,
+                name=node.name,
+                kind=node.kind,
+                parent_id=node.spec.parent_id,
+                task=node.task,
+                status=status,
+            )
+        )
+
+    def _hand_lines_over(self, node: Node, run: Run, parent: Node, above: Run) -> None:
+        """The lines that the agent has not delivered go to the one above. What code has carried out is done."""
+        done = [accepted for accepted in run.stranded if accepted.id in run.carried_out]
+        for accepted in done:
+            self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
+        stranded = [accepted for accepted in run.stranded if accepted.id not in run.carried_out]
+        moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
+        is_ending = above.stop_asked or above.interrupted
+        if any(accepted.line.urgency == "now" for accepted in moved) and not is_ending:
+            self._tree.cut(parent)
+
+    def _keep(self, agent: _Agent) -> None:
+        """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""
+        self._kept.pop(agent.spec.name, None)
+        self._kept[agent.spec.name] = agent
+        unused = [name for name, each in self._kept.items() if each is agent or not each.in_use.locked()]
+        for name in unused[: max(len(self._kept) - self._bounds.max_kept, 0)]:
+            del self._kept[name]
+
+    def _check_room(self, parent: Node) -> None:
+        """Raises ``ToolError`` if no agent may begin below this one."""
+        if parent.depth >= self._bounds.max_depth:
+            levels = counted(self._bounds.max_depth, "level")
+            raise ToolError(f"Agents may be nested {levels} deep (agents.max_depth), so do this yourself.")
+        at_work = sum(1 for _ in self._tree.main.all()) - 1
+        if at_work >= self._bounds.max_running:
+            raise ToolError(
+                f"{counted(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
+                "do this yourself, or start it when one of them has finished."
+            )
+
+    def _cannot_be_asked(self, name: str) -> str:
+        if any(node.name == name for node in self._tree.main.all()):
+            return f"{name} is still at work; the call that started it will return its answer."
+        known = "; ".join(f"{each.name} ({each.task:.60})" for each in self.finished)
+        those = f"those that have finished are: {known}" if known else "none has finished"
+        return f"There is no agent {name!r:.80} to ask; {those}."
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """How the tools of one agent start others."""
+
+    children: Children
+    node: Node
+
+    async def start(self, kind: str, task: str, call_id: str) -> str:
+        """The answer of a new agent. Raises ``ToolError``."""
+        return await self.children.start(self.node, kind, task, call_id)
+
+    async def ask(self, name: str, question: str, call_id: str) -> str:
+        """The answer of an agent that has finished. Raises ``ToolError``."""
+        return await self.children.ask(self.node, name, question, call_id)
+
+
+def _ended_from_above(run: Run) -> Status:
+    """How a run ended that was cancelled together with the call that it works for."""
+    return "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
+
+
+def _answer(name: str, run: Run, outcome: Outcome) -> str:
+    """What the agent above is told. Raises ``ToolError`` where there is no answer: no stop looks like one."""
+    if outcome.status == "done":
+        return outcome.result
+    if outcome.status in _ANSWERS:
+        return f"{outcome.result}\n\n[{name} stopped: {outcome.status}]"
+    if outcome.status == "interrupted":
+        says = "The user interrupted it."
+    elif outcome.status.startswith("cancelled"):
+        says = "The user stopped it."
+    else:
+        says = outcome.result
+    found = [f"{each.tool}: {each.text}" for each in run.found]
+    partial = ["What it had found until then:", *found] if found else []
+    raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {says}", *partial]))

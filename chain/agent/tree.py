@@ -1,0 +1,185 @@
+"""The agents of a session that are at work: who started whom, which one a line goes to, how a stop reaches them all.
+
+Nothing here waits. A line goes to the deepest agent that the user can be talking to (SPEC section 10)::
+
+    main ──> the first of explore, plan, all others that has an agent at work below it; of several the youngest
+         ──> and so on below that one, until there is none
+
+An agent that an ``agent_ask`` put to work does not count, nor what works for it: the conversation goes on above. Nor
+does one that is completing: its run is over, and its answer is being handed over.
+
+A stop and an interrupt mark every run below the one that they are meant for, in the same step. So whatever ends first,
+no agent above it takes that for an answer and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Literal, TypeAlias
+
+from chain.agent.run import Run
+from chain.agent.spec import AgentSpec
+from chain.errors import UserError
+from chain.lines.inbox import Inbox, find
+from chain.lines.receipts import Accepted
+
+_FIRST = ("explore", "plan")
+"""The kinds whose agents lines go to before those of all other kinds."""
+
+AgentState: TypeAlias = Literal["executing", "completing", "finished"]
+"""What an agent is doing: its run is active, or over, or it is kept to be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """An agent as people are shown it.
+
+    ``parent`` is the agent that it works for, empty for none. ``since`` is when it began, in seconds since the epoch;
+    ``tokens`` are with those of the agents that it started. ``waiting`` counts the lines that wait for it.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    task: str
+    state: AgentState
+    since: float
+    iteration: int
+    max_iterations: int
+    tokens: int
+    waiting: int
+
+
+@dataclass(eq=False)
+class Node:
+    """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
+
+    ``is_asked``: it was finished, and is asked one more question. ``below`` are the agents that work for it, in the
+    order in which they began.
+    """
+
+    spec: AgentSpec
+    inbox: Inbox
+    kind: str
+    task: str = ""
+    parent: Node | None = None
+    is_asked: bool = False
+    run: Run | None = None
+    is_completing: bool = False
+    below: list[Node] = field(default_factory=list)
+    since: float = field(default_factory=time.time)
+
+    @property
+    def name(self) -> str:
+        """The agent's name, as in ``explore-1``."""
+        return self.spec.name
+
+    @property
+    def depth(self) -> int:
+        """How many agents are above it."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def is_for_a_question(self) -> bool:
+        """Whether it works for an ``agent_ask``, its own or one further up."""
+        return self.is_asked or (self.parent is not None and self.parent.is_for_a_question)
+
+    @property
+    def iteration(self) -> int:
+        """The iteration of its run; 0 without one."""
+        return 0 if self.run is None else self.run.iteration
+
+    def all(self) -> Iterator[Node]:
+        """Itself, and all below it."""
+        yield self
+        for node in tuple(self.below):
+            yield from node.all()
+
+    def view(self) -> AgentView:
+        """The agent as people are shown it."""
+        return AgentView(
+            name=self.name,
+            kind=self.kind,
+            parent="" if self.parent is None else self.parent.name,
+            task=self.task,
+            state="completing" if self.is_completing else "finished" if self.run is None else "executing",
+            since=self.since,
+            iteration=self.iteration,
+            max_iterations=self.spec.limits.max_iterations,
+            tokens=0 if self.run is None else self.run.usage.total_tokens,
+            waiting=len(self.inbox),
+        )
+
+
+class AgentTree:
+    """The main agent of a session, and all that work for it."""
+
+    def __init__(self, main: Node) -> None:
+        self.main = main
+
+    def named(self, name: str) -> Node:
+        """The agent at work with this name, whose case does not matter. Raises ``UserError`` with those that are."""
+        there = {node.name: node for node in self.main.all() if not node.is_completing}
+        folded = {known.casefold(): node for known, node in there.items()}
+        found = there.get(name) or folded.get(name.casefold())
+        if found is None:
+            those = f"only {self.main.name} is" if len(there) == 1 else f"those at work are {', '.join(there)}"
+            raise UserError(f"there is no agent {name!r:.80} at work; {those}")
+        return found
+
+    def target(self) -> Node:
+        """The agent that a line without an address goes to."""
+        node = self.main
+        while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
+            first = min(_rank(each) for each in below)
+            node = [each for each in below if _rank(each) == first][-1]
+        return node
+
+    def stop(self, node: Node) -> None:
+        """End the run of an agent and of all below it at their next safe point."""
+        for each in node.all():
+            if each.run is not None:
+                each.run.stop()
+
+    def interrupt(self, node: Node) -> None:
+        """Cancel what an agent and all below it have in hand."""
+        for each in node.all():
+            if each.run is not None:
+                each.run.interrupt()
+
+    def cut(self, node: Node) -> None:
+        """Cut what an agent has in hand for a now line; the agents below it end with that."""
+        for each in tuple(node.below):
+            self.interrupt(each)
+        if node.run is not None:
+            node.run.cut()
+
+    # ------------------------------------------------------------------------------------------- waiting lines
+
+    @property
+    def waiting(self) -> tuple[Accepted, ...]:
+        """The lines that wait, for whichever agent, in the order of acceptance."""
+        lines = [accepted for node in self.main.all() for accepted in node.inbox.waiting()]
+        return tuple(sorted(lines, key=attrgetter("number")))
+
+    @property
+    def last_waiting(self) -> str | None:
+        """The id of the latest line that ``drop`` would still remove."""
+        usable = (a for a in reversed(self.waiting) if not self._inbox_of(a).was_used(a))
+        return next((accepted.id for accepted in usable), None)
+
+    def drop(self, id: str, reason: str = "") -> Accepted:
+        """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
+        accepted = find(self.waiting, id)
+        node = next(node for node in self.main.all() if node.name == accepted.agent)
+        return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
+
+    def _inbox_of(self, accepted: Accepted) -> Inbox:
+        return next(node.inbox for node in self.main.all() if node.name == accepted.agent)
+
+
+def _rank(node: Node) -> int:
+    return _FIRST.index(node.kind) if node.kind in _FIRST else len(_FIRST)

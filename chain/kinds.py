@@ -1,0 +1,103 @@
+"""What the agents of each kind are made of, as the configuration and the chain above them say.
+
+==========  ===================================================================
+kind        tools, if its ``tools`` are not written
+==========  ===================================================================
+explore     the chain's that only read, with ``research`` and questions
+plan        these, and those that change the plan
+all others  the chain's, those that start agents included
+==========  ===================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from chain.agent.spec import AgentSpec, PromptSource
+from chain.config.load import Settings
+from chain.config.settings import KindSettings, ModelSettings
+from chain.model import Model
+from chain.prompts import handler_of
+from chain.toolbox import ToolGroups, named_tools
+from chain.tools.registry import Registry
+from chain.tools.tool import Tool
+
+_LOOKS_FURTHER = ("research", "ask_user_question")
+"""Tools that change nothing either, though they may ask."""
+
+OpenModel = Callable[[ModelSettings], Model]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind, read and checked; ``prompts`` is ``None`` for the chain's own handler prompt."""
+
+    settings: KindSettings
+    system: str
+    registry: Registry
+    prompts: PromptSource | None
+
+
+class Kinds:
+    """Makes the specifications of a session's agents. ``main`` is the agent that the session begins with.
+
+    ``open_model`` opens the model of a definition; each is opened once, when an agent first asks it.
+    """
+
+    def __init__(
+        self, settings: Settings, main: AgentSpec, groups: ToolGroups, own: Iterable[Tool], open_model: OpenModel
+    ) -> None:
+        """Raises ``ConfigError`` for a kind that cannot be used, but for a model that lacks its key."""
+        self._settings = settings
+        self._main = main
+        self._open_model = open_model
+        self._models: dict[str, Model] = {}
+        own = tuple(own)
+        self._kinds = {}
+        for kind in settings.agents.kinds:
+            prompt = settings.agent_prompt(kind.name)
+            registry = _registry(settings, kind, main.registry, groups, own)
+            self._kinds[kind.name] = _Kind(kind, prompt.system, registry, handler_of(prompt))
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """The models that were opened."""
+        return tuple(self._models.values())
+
+    def make(self, kind: str, name: str, parent: AgentSpec) -> AgentSpec:
+        """An agent of a kind. Its time is that of the run above it. Raises ``UserError``."""
+        made = self._kinds[kind]
+        model, limits = parent.model, replace(parent.limits, timeout_s=math.inf)
+        if made.settings.model is not None:
+            definition = self._settings.model(made.settings.model)
+            model, limits = self._model(definition), replace(limits, max_attempts=definition.max_attempts)
+        most = made.settings.max_iterations or self._main.limits.max_iterations
+        return AgentSpec(
+            name=name,
+            parent_id="",
+            system=made.system,
+            model=model,
+            registry=made.registry,
+            limits=replace(limits, max_iterations=most),
+            prompts=made.prompts or self._main.prompts,
+        )
+
+    def _model(self, definition: ModelSettings) -> Model:
+        if definition.name not in self._models:
+            self._models[definition.name] = self._open_model(definition)
+        return self._models[definition.name]
+
+
+def _registry(
+    settings: Settings, kind: KindSettings, chain: Registry, groups: ToolGroups, own: Sequence[Tool]
+) -> Registry:
+    """The tools of a kind. Raises ``ConfigError`` for one that there is not."""
+    if kind.tools is not None:
+        return Registry.of(named_tools(settings, f"agents.{kind.name}.tools", kind.tools, groups, own))
+    if kind.name not in ("explore", "plan"):
+        return chain
+    planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
+    reading = [tool for tool in chain if tool.read_only or tool.name in {*_LOOKS_FURTHER, *planning}]
+    return Registry.of(reading)

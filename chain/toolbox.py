@@ -1,0 +1,150 @@
+"""Which tools a chain has: the groups, those that its configuration names, and which calls need no approval."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from chain.config.load import Settings
+from chain.config.settings import ChainSettings
+from chain.config.values import MissingVariable
+from chain.errors import UserError
+from chain.tools import allowances, calling
+from chain.tools.agents import ASK
+from chain.tools.allowances import SUBJECTS, Allowance
+from chain.tools.processes import Guard
+from chain.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from chain.tools.shell import ShellRules
+
+ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
+
+
+def tool_groups(settings: Settings, guard: Guard | None = None) -> ToolGroups:
+    """The tools that there are, by group, as the settings want them; commands run under the ``guard``."""
+    from chain.tools import agents, ask, edit, files, plan
+    from chain.tools.research import ResearchRules, research_tools
+    from chain.tools.shell import shell_tools
+
+    return {
+        "todo": plan.TOOLS,
+        "files": files.TOOLS,
+        "edit": edit.TOOLS,
+        "shell": shell_tools(guard or Guard(), shell_rules(settings), settings.environ),
+        "ask": ask.TOOLS,
+        "agents": agents.agent_tools(_kinds(settings)),
+        "research": research_tools(ResearchRules(settings.research_hosts)),
+    }
+
+
+def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Name and description of each kind of agents, as far as they can be known."""
+    for name in settings.kind_names:
+        with suppress(MissingVariable):  # which is told where the kind is read
+            yield name, settings.kind(name).description
+
+
+def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iterable[Tool]) -> None:
+    """Raise ``ConfigError`` for a kind of agents named as a group of tools, or as a tool that starts no such agent."""
+    others = {tool.name for group, tools in groups.items() if group != "agents" for tool in tools}
+    if name in {ASK, *others, *groups, *(tool.name for tool in own)}:
+        taken = f"{name} is the name of a tool or of a group of tools already; give the kind another name"
+        raise settings.error(f"agents.{name}", taken)
+
+
+def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
+    """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
+
+    ``own`` are the program's, which every chain has: they may be named as well.
+    """
+    own = tuple(own)
+    return [
+        tool
+        for tool in named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
+        if tool not in own
+    ]
+
+
+def named_tools(
+    settings: Settings, key: str, names: Sequence[str], groups: ToolGroups, own: Sequence[Tool] = ()
+) -> list[Tool]:
+    """The tools that the ``names`` at a key stand for, by group or one by one. Raises ``ConfigError``.
+
+    ``own`` are the program's.
+    """
+    single = {tool.name: tool for tools in (own, *groups.values()) for tool in tools}
+    found: dict[str, Tool] = {}
+    for n, name in enumerate(names):
+        if name not in groups and name not in single:
+            near = difflib.get_close_matches(name, [*groups, *single], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"
+            raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
+        for tool in groups[name] if name in groups else (single[name],):
+            found[tool.name] = tool
+    return list(found.values())
+
+
+def shell_rules(settings: Settings) -> ShellRules:
+    """How the shell's commands are fenced in."""
+    from chain.tools.shell import ShellRules
+
+    shell = settings.shell
+    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables)
+
+
+def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What fences a command in here, by its short names, and in words what it can do all the same.
+
+    Raises ``ConfigError`` where no command would run.
+    """
+    from chain.tools import fence, shell
+
+    rules = shell_rules(settings)
+    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
+    if lacks := shell.missing(rules, found):
+        raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
+    return shell.protections(rules, found), shell.gaps(rules, found)
+
+
+def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
+    """The allowances of a configuration, each for a tool that there is: one of ours, or one that is registered.
+
+    Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
+    """
+    for n, host in enumerate(settings.research_hosts):
+        if problem := allowances.host_problem(host.strip()):
+            raise settings.error("tools.research.hosts", f"{host!r:.80} can never allow anything: {problem}", item=n)
+    ours = {tool.name: tool for group in groups.values() for tool in group}
+    others = {tool.name: tool for tool in registered}
+    found = []
+    for n, text in enumerate(settings.allow):
+        try:
+            found.append(_read_allowance(text, ours, others))
+        except UserError as error:
+            raise settings.error("tools.allow", str(error), item=n) from None
+    return tuple(found)
+
+
+def explain_allowance(text: str) -> str:
+    """What an allowance means. Raises ``UserError`` for one that means nothing."""
+    return allowances.explain(allowances.parse(text))
+
+
+def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:
+    found = allowances.parse(text)
+    known = {**ours, **registered}
+    if found.tool in SUBJECTS and found.tool not in known:
+        return found  # one of ours that this system lacks
+    if found.tool not in known:
+        near = difflib.get_close_matches(found.tool, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
+        raise UserError(f"there is no tool {found.tool!r}; {hint}")
+    tool = known[found.tool]
+    # A program's own tool may ask in the middle of its work, about whatever it likes.
+    has_subject = calling.can_preview(tool) if tool.needs_approval else found.tool not in ours
+    if found.pattern is not None and not (found.tool in SUBJECTS or has_subject):
+        raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
+    return found

@@ -1,0 +1,50 @@
+"""The tools that hand a task to another agent: one for each kind of agent, and one that asks a finished agent again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from chain.tools.tool import Tool, ToolContext, tool
+
+ASK = "agent_ask"
+
+_BUILT_IN = {
+    "explore": """Let an agent of its own look through files and pages for you, and get its answer.
+
+It only reads, and its reading does not fill your conversation: only its answer comes back. Say what you want to know,
+where to look and what the answer should contain, since it knows nothing of your conversation. Ask for several
+explorations in one reply if none depends on another: they run at the same time.""",
+    "plan": """Let an agent of its own look at what there is and work out the plan for a task.
+
+It reads, and writes the tasks of the plan that you and the user see; it carries nothing out. Say what is to be
+reached and what you know of it already, since it knows nothing of your conversation.""",
+    "agent": """Let an agent of its own carry out a task, and get its answer.
+
+It has the tools that you have. Use it for a piece of work that stands on its own. Say all that it needs to know: what
+to do, where, and when it is done, since it knows nothing of your conversation.""",
+}
+"""What the model reads about the kinds that are built in."""
+
+
+# An agent has its own limits, and its time is that of the run above it.
+@tool(name=ASK, timeout_s=math.inf, delegates=True)
+async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
+    """Ask an agent that has finished one more question; it still knows all that it did and found.
+
+    `agent` is its name: agents are named after the tool that started them, and numbered, as in explore-1, explore-2.
+    """
+    return await ctx.delegating.ask(agent, question, ctx.call_id)
+
+
+def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
+    """A tool for each kind, given by its name and its description (empty: the built-in one), and ``agent_ask``."""
+    return (*(_starter(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
+
+
+def _starter(kind: str, description: str) -> Tool:
+    async def start(ctx: ToolContext, task: str) -> str:
+        return await ctx.delegating.start(kind, task, ctx.call_id)
+
+    start.__doc__ = description
+    return tool(name=kind, timeout_s=math.inf, delegates=True)(start)

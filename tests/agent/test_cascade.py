@@ -1,0 +1,326 @@
+"""How a stop and an interrupt reach the whole tree: each path of the design document on interrupts, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from support.agents import WAIT, Call, Family, Obedient, asks, family, starts, work
+from support.sessions import INTERRUPTED, SKIPPED, at, settings
+
+from chain import events
+from chain.errors import ModelError
+from chain.model import Request
+from chain.tools.tool import ToolContext, tool
+
+
+def so_far(agents: Family) -> tuple[int, int]:
+    """How many model calls were made and how many tools started."""
+    started = sum(r["type"] == "tool_started" for r in agents.session.records)
+    return len(agents.session.model.requests), started
+
+
+async def silent(agents: Family, act: Callable[[], object]) -> events.Result:
+    """Do something that ends the run, and hold that nothing starts anywhere after it."""
+    before = so_far(agents)
+    act()
+    assert so_far(agents) == before
+    agents.waiters.open.default_factory = trio.Event
+    for gate in agents.waiters.open.values():
+        gate.set()
+    await agents.session.chain.wait_idle()
+    assert so_far(agents) == before, "no model call and no tool starts after it"
+    assert agents.at_work == []
+    return agents.session.result
+
+
+async def works_again(agents: Family) -> None:
+    """The next run works as if nothing had happened."""
+    assert agents.session.chain.submit(work([starts("explore", answer="Again.")], answer="Fine.")).what == "started"
+    await agents.session.chain.wait_idle()
+    assert (agents.session.result.status, agents.session.result.result) == ("done", "Fine.")
+    assert agents.results("main")[-1] == ("Again.", False)
+
+
+PATHS: dict[str, list[Call]] = {
+    "main": [WAIT],
+    "main and child": [starts("explore", [WAIT])],
+    "main, child and grandchild": [starts("agent", [starts("agent", [starts("explore", [WAIT])])])],
+    "several children": [starts("explore", [WAIT]), starts("plan", [WAIT]), starts("agent", [WAIT, WAIT])],
+}
+
+
+@pytest.mark.parametrize("calls", PATHS.values(), ids=PATHS)
+async def test_an_interrupt_while_tools_run(calls: list[Call]) -> None:
+    async with family() as agents:
+        await agents.begin(calls, answer="Not this.")
+        result = await silent(agents, agents.session.interrupt)
+        assert (result.status, result.termination_reason) == ("interrupted", "user_interrupted")
+        assert {e.status for e in agents.session.of(events.AgentEnded)} <= {"interrupted"}
+        # No parent takes its child's interrupt for an answer.
+        for name in ("main", "agent-1", "agent-2"):
+            assert all(is_error for _, is_error in agents.results(name))
+        assert {text for text, _ in agents.results("main")} == {INTERRUPTED}
+        await works_again(agents)
+
+
+@pytest.mark.parametrize("calls", PATHS.values(), ids=PATHS)
+async def test_a_stop_while_tools_run(calls: list[Call]) -> None:
+    async with family() as agents:
+        await agents.begin([["plan_list", {}]], calls, answer="Not this.")
+        result = await silent(agents, lambda: agents.session.chain.submit("stop"))
+        assert result.status == "cancelled_with_partial"
+        for ended in agents.session.of(events.AgentEnded):
+            assert ended.status.startswith("cancelled")
+        for text, is_error in agents.results("main")[1:]:
+            assert is_error == ("[Skipped" in text or "ended: cancelled" in text)
+        await works_again(agents)
+
+
+async def test_an_interrupt_after_the_tools_completed() -> None:
+    """The first place where the design document found no check."""
+    for name in ("main", "agent-1", "explore-1"):
+        async with family() as agents:
+            interrupt = agents.session.interrupt
+            at(agents.session, events.ToolResult, interrupt, agent=name, name="wait")
+            await agents.begin([WAIT, starts("agent", [WAIT, starts("explore", [WAIT])])])
+            await agents.finish()
+            after = [m for m in agents.session.marks[agents.session.marks.index(_interrupt(agents)) :] if m.what]
+            assert [m for m in after if isinstance(m.what, Request | events.ToolCall)] == []
+            assert agents.session.result.status == "interrupted"
+
+
+async def test_an_interrupt_before_the_follow_up_call() -> None:
+    """The second one: the results are in the conversation, and the next model call is about to be made."""
+    for name in ("main", "agent-1", "explore-1"):
+        async with family() as agents:
+            at(agents.session, events.IterationStarted, agents.session.interrupt, agent=name, iteration=2)
+            await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+            await agents.finish()
+            after = agents.session.marks[agents.session.marks.index(_interrupt(agents)) :]
+            assert [m for m in after if isinstance(m.what, Request | events.ToolCall)] == []
+            assert agents.session.result.status == "interrupted"
+
+
+def _interrupt(agents: Family) -> Any:
+    return next(m for m in agents.session.marks if m.what is None)
+
+
+async def test_parents_respect_a_childs_interruption() -> None:
+    """A child that is cut while it answers has no answer, and its parents do not go on."""
+    async with family() as agents:
+        at(agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer")
+        await agents.begin([starts("agent", [starts("explore", answer="Half an answer")], answer="Not this.")])
+        await agents.finish()
+        assert agents.session.result.status == "interrupted"
+        assert agents.results("agent-1") == [(INTERRUPTED, True)]
+        assert agents.results("main") == [(INTERRUPTED, True)]
+        assert agents.texts("explore-1")[-1] == "[The user interrupted the run here]"
+        assert agents.texts("agent-1")[-1] == "[The user interrupted the run here]"
+
+
+async def test_parents_respect_a_childs_stop() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [starts("explore", [WAIT], [WAIT])], answer="Not this.")])
+        result = await silent(agents, lambda: agents.session.chain.submit("stop"))
+        ((text, is_error),) = agents.results("agent-1")
+        assert is_error
+        assert "explore-1 ended: cancelled_with_partial" in text
+        assert "wait: explore-1 waited" in text, "what it had found"
+        # The grandchild's result counts among those of all above it.
+        assert result.partial_results == ("explore-1 waited",)
+        assert result.status == "cancelled_with_partial"
+        assert "• wait: explore-1 waited" in result.result
+
+
+async def test_partial_results_keep_the_order_of_the_calls() -> None:
+    async with family() as agents:
+        await agents.begin([WAIT, starts("plan", [WAIT]), starts("explore", [WAIT]), starts("agent", answer="Done.")])
+        agents.session.chain.submit("stop")
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        agents.waiters.let_go("plan-1")
+        await agents.quiet()
+        agents.waiters.let_go("main")
+        await agents.session.chain.wait_idle()
+        found = agents.session.result.partial_results
+        assert found == ("main waited", "plan-1 waited", "explore-1 waited", "Done.")
+
+
+async def test_a_stop_for_one_agent_ends_it_and_its_children_alone() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [starts("explore", [WAIT])]), starts("plan", [WAIT], answer="Planned.")])
+        assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
+        assert agents.send("use B", to="plan-1") == "plan-1"
+        result = await agents.finish()
+        assert (result.status, result.result) == ("done", "The answer.")
+        ended = {e.name: e.status for e in agents.session.of(events.AgentEnded)}
+        assert ended == {"explore-1": "cancelled_with_partial", "agent-1": "cancelled_with_partial", "plan-1": "done"}
+        (stopped, planned) = agents.results("main")
+        assert stopped[1]
+        assert planned == ("Planned.", False)
+
+
+async def test_an_urgent_line_skips_in_its_target_only() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT], [WAIT], answer="Planned.")])
+        agents.send("!use B")
+        result = await agents.finish()
+        assert result.status == "done"
+        (urgent,) = agents.interruptions("explore-1")
+        assert urgent.point == "D", "nothing was left to skip"
+        assert agents.results("plan-1") == [("plan-1 waited", False)] * 2
+
+
+async def test_an_urgent_line_skips_what_its_target_has_not_started() -> None:
+    async with family() as agents:
+        add = ["plan_add_task", {"task": "x"}]
+        await agents.begin([starts("plan", [WAIT, add]), starts("agent", [WAIT, add])])
+        agents.send("!use B", to="plan-1")
+        await agents.finish()
+        assert agents.results("plan-1") == [("plan-1 waited", False), (SKIPPED, True)]
+        assert [is_error for _, is_error in agents.results("agent-1")] == [False, False]
+        assert [t.text for t in agents.session.chain.plan.tasks] == ["x"]
+
+
+async def test_a_now_line_cuts_its_target_and_that_ones_children() -> None:
+    async with family() as agents:
+        deep = starts("agent", [WAIT, starts("explore", [WAIT])], answer="Went on.")
+        await agents.begin([deep, starts("plan", [WAIT], answer="Planned.")])
+        agents.send("!!use B", to="agent-1")
+        await agents.quiet()
+        assert agents.at_work == ["main", "agent-1", "plan-1"] or agents.at_work == ["main", "plan-1"]
+        result = await agents.finish()
+        assert result.status == "done"
+        assert {e.name: e.status for e in agents.session.of(events.AgentEnded)} == {
+            "explore-1": "interrupted",
+            "agent-1": "done",
+            "plan-1": "done",
+        }
+        assert agents.results("agent-1") == [(INTERRUPTED, True), (INTERRUPTED, True)]
+        (cut,) = agents.interruptions("agent-1")
+        assert cut.point == "N"
+        assert not any("interrupted the run" in text for text in agents.texts("agent-1")), "the run went on"
+        assert agents.results("main") == [("Went on.", False), ("Planned.", False)]
+
+
+async def test_a_stop_that_comes_as_a_child_begins_reaches_it() -> None:
+    async with family() as agents:
+        at(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
+        await agents.begin([starts("explore", [WAIT])])
+        await agents.session.chain.wait_idle()
+        assert agents.session.result.status == "cancelled"
+        assert len(agents.session.model.requests) == 1
+        await works_again(agents)
+
+
+async def test_no_child_begins_after_a_stop() -> None:
+    async with family() as agents:
+        at(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
+        await agents.begin([starts("explore", [WAIT])])
+        await agents.session.chain.wait_idle()
+        assert agents.session.of(events.AgentStarted) == []
+        assert agents.results("main") == [(SKIPPED, True)]
+
+
+async def test_a_stop_while_an_agent_is_asked() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="Not this.")])
+        result = await silent(agents, lambda: agents.session.chain.submit("stop"))
+        assert result.status == "cancelled_with_partial"
+        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["done", "cancelled_with_partial"]
+
+
+async def test_lines_that_wait_for_a_child_come_back_when_the_tree_is_stopped() -> None:
+    for end in ("stop", ""):
+        async with family() as agents:
+            await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+            agents.send("first")
+            agents.send("second", to="main")
+            agents.send("third")
+            act = agents.session.interrupt if not end else lambda: agents.session.chain.submit("stop")
+            await silent(agents, act)
+            states = [(r.id, r.state) for r in agents.session.chain.receipts if r.text in ("first", "second", "third")]
+            assert states == [("L2", "returned"), ("L3", "returned"), ("L4", "returned")]
+            assert agents.session.chain.waiting == ()
+
+
+async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:
+    async with family(use=settings(agents=True, timeout_s=5)) as agents:
+        assert agents.session.chain.submit(work([starts("agent", [starts("explore", [WAIT])])])).what == "started"
+        await agents.session.chain.wait_idle()
+        assert agents.session.result.status == "limit_reached"
+        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"] * 2
+        assert agents.results("agent-1") == [(INTERRUPTED, True)]
+
+
+async def test_a_budget_is_of_the_whole_tree() -> None:
+    # A call uses 11: the child's second reaches 33.
+    async with family(use=settings(agents=True, budget_tokens=30)) as agents:
+        await agents.begin([starts("explore", [WAIT], [WAIT])])
+        await agents.finish()
+        assert agents.session.result.status == "limit_reached"
+        assert agents.session.result.usage.total_tokens == 33
+        ((text, is_error),) = agents.results("main")
+        assert is_error
+        assert "explore-1 ended: limit_reached" in text
+        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"]
+
+
+async def test_usage_is_that_of_the_whole_tree() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [starts("explore", answer="x")])], answer="All.")
+        await agents.finish()
+        assert agents.session.result.usage.total_tokens == 11 * 5
+        ended = {r["name"]: r["usage"]["input_tokens"] for r in agents.session.records if r["type"] == "agent_ended"}
+        assert ended == {"explore-1": 10, "agent-1": 30}
+
+
+async def test_a_stop_that_comes_while_a_sibling_still_works_waits_for_it() -> None:
+    """A running tool finishes: the run is over when the last agent is."""
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        agents.session.chain.submit("stop")
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        assert agents.session.chain.is_running
+        assert agents.at_work == ["main", "plan-1"]
+        agents.waiters.let_go("plan-1")
+        await agents.session.chain.wait_idle()
+        assert agents.session.result.status == "cancelled_with_partial"
+
+
+async def test_an_interrupt_reaches_a_tool_that_shields_itself_and_all_others() -> None:
+    started = trio.Event()
+
+    @tool(read_only=True)
+    async def stubborn(ctx: ToolContext) -> str:
+        """Finish whatever happens."""
+        with trio.CancelScope(shield=True):
+            started.set()
+            await trio.lowlevel.checkpoint()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+        return "done"
+
+    async with family(tools=[stubborn]) as agents:
+        await agents.begin([starts("explore", [["stubborn", {}], WAIT]), starts("plan", [WAIT])])
+        result = await silent(agents, agents.session.interrupt)
+        assert result.status == "interrupted"
+
+
+async def test_a_model_that_fails_in_a_child_is_an_error_result_and_the_parent_goes_on() -> None:
+    async def fail(request: Request) -> None:
+        if len(request.messages) == 1 and '"answer": "Broken' in request.messages[0].text.partition("steps")[2][-60:]:
+            raise ModelError("the service is gone")
+
+    async with family(model=Obedient(on_reply=fail)) as agents:
+        await agents.begin([["explore", {"task": work(answer="Broken")}]], answer="All.")
+        result = await agents.finish()
+        assert (result.status, result.result) == ("done", "All.")
+        ((text, is_error),) = agents.results("main")
+        assert is_error
+        assert "explore-1 ended: error" in text
+        assert "the service is gone" in text

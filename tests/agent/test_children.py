@@ -1,0 +1,293 @@
+"""Agents that agents start: what they are made of, their bounds, and who is kept to be asked again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from support.agents import WAIT, Family, asks, family, starts, work
+from support.sessions import settings
+
+from chain import events
+from chain.errors import ConfigError
+from chain.messages import Usage
+from chain.tools.tool import ToolContext, tool
+
+FILES = json.dumps({"reviewer.yaml": "messages: [{role: system, content: You review.}]"})
+REVIEWER = {
+    "reviewer": {"description": "Reviews.", "prompt": "reviewer.yaml", "tools": ["plan_list"], "max_iterations": 2}
+}
+
+
+def systems(agents: Family) -> list[str]:
+    return [request.system for request in agents.session.model.requests]
+
+
+def tools_of(agents: Family, n: int) -> set[str]:
+    return {tool.name for tool in agents.session.model.requests[n].tools}
+
+
+TOOLS = {
+    "explore": {"plan_list", "ask_user_question", "wait"},
+    "plan": {"plan_list", "ask_user_question", "wait", "plan_add_task", "plan_mark_done", "plan_mark_failed",
+             "plan_set_tasks", "plan_clear"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
+async def test_a_child_has_a_conversation_a_prompt_and_tools_of_its_own(kind: str) -> None:
+    async with family() as agents:
+        await agents.begin([starts(kind, answer="Found.")])
+        await agents.finish()
+        main, child, again = agents.session.model.requests
+        assert [m.text for m in child.messages] == [work(answer="Found.")]
+        assert len(again.messages) == 3
+        assert child.system != main.system
+        expected = TOOLS.get(kind, {tool.name for tool in main.tools})
+        assert tools_of(agents, 1) == expected
+
+
+async def test_a_kind_of_the_users_own() -> None:
+    use = settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
+    async with family(use=use) as agents:
+        await agents.begin([starts("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
+        await agents.finish()
+        assert systems(agents)[1] == "You review."
+        assert tools_of(agents, 1) == {"plan_list"}
+        assert "[reviewer-1 stopped: max_iterations]" in agents.results("main")[0][0]
+        described = {tool.name: tool.description for tool in agents.session.model.requests[0].tools}
+        assert described["reviewer"] == "Reviews."
+
+
+BAD_KINDS = {
+    "a tool of ours": ('{"read_file": {"description": "x"}}', "read_file is the name of a tool"),
+    "a group": ('{"shell": {"description": "x"}}', "shell is the name of a tool"),
+    "the program's own": ('{"wait": {"description": "x"}}', "wait is the name of a tool"),
+    "agent_ask": ('{"agent_ask": {"description": "x"}}', "agent_ask is the name of a tool"),
+    "an unknown tool": ('{"explore": {"tools": ["plan_lst"]}}', "did you mean plan_list"),
+    "no prompt file": ('{"explore": {"prompt": "nowhere.yaml"}}', "nowhere.yaml"),
+}
+
+
+@pytest.mark.parametrize(("kinds", "says"), BAD_KINDS.values(), ids=BAD_KINDS)
+async def test_a_kind_that_cannot_be_used_is_an_error_at_the_start(kinds: str, says: str) -> None:
+    with pytest.raises((ConfigError, ExceptionGroup)) as raised:
+        async with family(use=settings(agents=True, kinds=kinds)):
+            pass
+    error = raised.value.exceptions[0] if isinstance(raised.value, ExceptionGroup) else raised.value
+    assert isinstance(error, ConfigError)
+    assert says in str(error)
+    assert "config.yaml:" in str(error), "with the file and the line"
+
+
+async def test_several_run_at_the_same_time_and_results_keep_the_order_of_the_calls() -> None:
+    async with family() as agents:
+        names = ["one", "two", "three"]
+        await agents.begin([starts("explore", [WAIT], answer=name) for name in names])
+        assert agents.at_work == ["main", "explore-1", "explore-2", "explore-3"]
+        for name in ("explore-3", "explore-1", "explore-2"):
+            agents.waiters.let_go(name)
+            await agents.quiet()
+        await agents.finish()
+        assert [text for text, _ in agents.results("main")] == names
+        assert [e.name for e in agents.session.of(events.AgentEnded)] == ["explore-3", "explore-1", "explore-2"]
+
+
+async def test_at_most_eight_calls_of_a_reply_run_at_the_same_time() -> None:
+    async with family(use=settings(agents=True, max_running=20)) as agents:
+        await agents.begin([starts("explore", [WAIT], answer=f"{n}") for n in range(12)])
+        assert len(agents.at_work) == 9
+        await agents.finish()
+        assert [text for text, _ in agents.results("main")] == [f"{n}" for n in range(12)]
+
+
+async def test_more_than_max_running_is_an_error_result() -> None:
+    async with family(use=settings(agents=True, max_running=2)) as agents:
+        await agents.begin(
+            [starts("agent", [starts("explore", [WAIT])]), starts("plan", [WAIT]), starts("plan", [WAIT])]
+        )
+        await agents.finish()
+        refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
+        assert len(refused) == 2
+        assert all("2 agents work already" in text for text in refused)
+        assert agents.session.result.status == "done"
+
+
+async def test_deeper_than_max_depth_is_an_error_result() -> None:
+    async with family(use=settings(agents=True, max_depth=2)) as agents:
+        await agents.begin([starts("agent", [starts("agent", [starts("explore")], answer="Deep.")])])
+        await agents.finish()
+        ((text, is_error),) = agents.results("agent-2")
+        assert is_error
+        assert "2 levels deep" in text
+        assert agents.results("agent-1") == [("Deep.", False)]
+
+
+async def test_an_agent_that_has_finished_can_be_asked_and_still_knows_all() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT], answer="Found.")], [asks("explore-1", answer="As I said.")])
+        await agents.finish()
+        assert [text for text, _ in agents.results("main")] == ["Found.", "As I said."]
+        asked = agents.session.model.requests[4]
+        assert [m.role for m in asked.messages] == ["user", "assistant", "user", "assistant", "user"]
+        calls = {c.name: c.id for c in agents.session.of(events.ToolCall) if c.agent == "main"}
+        started = [(e.name, e.kind, e.parent_id) for e in agents.session.of(events.AgentStarted)]
+        assert started == [("explore-1", "explore", calls["explore"]), ("explore-1", "explore", calls["agent_ask"])]
+
+
+async def test_an_agent_that_was_stopped_can_be_asked_too() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT], answer="Not this.")])
+        agents.session.interrupt()
+        await agents.session.chain.wait_idle()
+        await agents.begin([asks("explore-1", answer="I was at it.")])
+        await agents.finish()
+        assert agents.results("main")[-1] == ("I was at it.", False)
+
+
+async def test_two_questions_to_one_agent_wait_for_each_other() -> None:
+    async with family() as agents:
+        await agents.begin(
+            [starts("explore")], [asks("explore-1", [WAIT], answer="One."), asks("explore-1", answer="Two.")]
+        )
+        assert agents.at_work == ["main", "explore-1"]
+        await agents.finish()
+        assert [text for text, _ in agents.results("main")] == ["The answer.", "One.", "Two."]
+
+
+async def test_two_agents_that_ask_each_other_do_not_wait_for_ever() -> None:
+    async with family() as agents:
+        both = [asks("agent-1", [WAIT], [asks("agent-2")]), asks("agent-2", [WAIT], [asks("agent-1")])]
+        await agents.begin([starts("agent"), starts("agent")], both)
+        result = await agents.finish()
+        assert result.status == "done"
+        errors = [text for name in ("agent-1", "agent-2") for text, is_error in agents.results(name) if is_error]
+        assert errors
+        assert all("answers another question just now" in text for text in errors)
+
+
+NOT_TO_BE_ASKED = {
+    "unknown": ("explore-9", "explore-1"),
+    "the main agent": ("main", "still at work"),
+    "still at work": ("plan-1", "still at work"),
+}
+
+
+@pytest.mark.parametrize(("name", "says"), NOT_TO_BE_ASKED.values(), ids=NOT_TO_BE_ASKED)
+async def test_who_cannot_be_asked(name: str, says: str) -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")], [starts("plan", [WAIT]), asks(name)])
+        await agents.finish()
+        text, is_error = agents.results("main")[2]
+        assert is_error
+        assert says in text
+
+
+async def test_the_one_that_was_unused_longest_is_forgotten() -> None:
+    async with family(use=settings(agents=True, max_kept=2)) as agents:
+        await agents.begin(
+            [starts("explore", answer="1")],
+            [starts("explore", answer="2")],
+            [asks("explore-1", answer="1 again")],
+            [starts("explore", answer="3")],
+            [asks("explore-1", answer="1 still"), asks("explore-2")],
+        )
+        await agents.finish()
+        assert [view.name for view in agents.session.chain.agents] == ["main", "explore-3", "explore-1"]
+        *_, one, two = agents.results("main")
+        assert one == ("1 still", False)
+        assert two[1]
+        assert "explore-2" in two[0]
+
+
+async def test_a_new_conversation_forgets_them_but_no_name_is_used_twice() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")])
+        agents.session.chain.start_afresh()
+        assert [view.name for view in agents.session.chain.agents] == ["main"]
+        await agents.begin([starts("explore")])
+        assert [view.name for view in agents.session.chain.agents] == ["main", "explore-2"]
+
+
+async def test_a_task_or_question_that_is_blank_is_an_error_result() -> None:
+    async with family() as agents:
+        await agents.begin(
+            [["explore", {"task": " "}], starts("plan")], [["agent_ask", {"agent": "plan-1", "question": ""}]]
+        )
+        await agents.finish()
+        assert [is_error for _, is_error in agents.results("main")] == [True, False, True]
+
+
+async def test_questions_of_children_name_them_and_hold_nobody_else() -> None:
+    async with family() as agents:
+        ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+        with agents.session.chain.answering():
+            await agents.begin([starts("explore", [ask]), starts("plan", [WAIT], answer="Planned.")])
+            (question,) = agents.session.of(events.Question)
+            assert question.agent == "explore-1"
+            assert agents.session.chain.target() == "explore-1", "the agent that asked"
+            agents.waiters.let_go("plan-1")
+            await agents.quiet()
+            assert agents.at_work == ["main", "explore-1"], "its sibling has gone on"
+            assert agents.session.chain.answer("Q1", "b").what == "answered"
+            await agents.finish()
+        assert agents.results("explore-1") == [("The user answered: b", False)]
+
+
+async def test_a_line_for_main_leaves_a_childs_question_open_and_a_now_line_withdraws_it() -> None:
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    for line, to, is_open in (("!use B", "main", True), ("!use B", "", False), ("!!use B", "agent-1", False)):
+        async with family() as agents:
+            with agents.session.chain.answering():
+                await agents.begin([starts("agent", [starts("explore", [ask])])])
+                agents.send(line, to=to)
+                assert (agents.session.chain.open_question == "Q1") is is_open
+                agents.session.interrupt()
+                await agents.session.chain.wait_idle()
+
+
+async def test_what_was_always_allowed_to_one_agent_is_allowed_to_all() -> None:
+    @tool(needs_approval=True)
+    async def change(ctx: ToolContext) -> str:
+        """Change something."""
+        return f"{ctx.agent} changed it"
+
+    async with family(tools=[change]) as agents:
+        with agents.session.chain.answering():
+            await agents.begin(
+                [starts("agent", [["change", {}]])], [["change", {}]], [starts("agent", [["change", {}]])]
+            )
+            agents.session.chain.answer("Q1", "a")
+            await agents.finish()
+        assert [q.agent for q in agents.session.of(events.Question)] == ["agent-1", "main", "agent-2"]
+        assert [a.by for a in agents.session.of(events.Answer)] == ["user", "config", "config"]
+
+
+async def test_a_change_of_the_plan_names_its_author_and_is_news_to_the_others() -> None:
+    async with family() as agents:
+        add = ["plan_add_task", {"task": "check the SKU"}]
+        await agents.begin([starts("plan", [add])])
+        await agents.finish()
+        (changed,) = agents.session.of(events.PlanChanged)
+        assert (changed.by, changed.agent, changed.iteration) == ("plan-1", "plan-1", 1)
+        assert "check the SKU" in "".join(agents.session.model.requests[-1].tail)
+        assert agents.session.model.requests[2].tail == (), "its own model has read it in the result"
+
+
+async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: trio.testing.MockClock) -> None:
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    async with family(use=settings(agents=True, timeout_s=5)) as agents:
+        with agents.session.chain.answering():
+            assert agents.session.chain.submit(work([starts("agent", [starts("explore", [ask])])])).what == "started"
+            await trio.sleep(100)
+            agents.session.chain.answer("Q1", "a")
+            await agents.session.chain.wait_idle()
+        assert agents.session.result.status == "done"
+
+
+async def test_usage_of_an_agent_counts_for_the_session() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")])
+        await agents.finish()
+        assert agents.session.chain.usage == Usage(30, 3)

@@ -1,0 +1,345 @@
+"""Which agent a line goes to (SPEC section 10): each case of the design document on interjections, by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.agents import WAIT, Family, asks, family, starts, work
+from support.sessions import at, settings
+
+from chain import events
+from chain.config.load import Settings
+from chain.errors import UserError
+
+
+async def test_with_no_active_tool_a_line_goes_to_main() -> None:
+    async with family() as agents:
+        seen: list[str] = []
+        at(agents.session, events.TextDelta, lambda: seen.append(agents.send("Focus on the API layer")))
+        await agents.begin()
+        await agents.finish()
+        assert seen == ["main"]
+        assert any("Focus on the API layer" in text for text in agents.texts("main"))
+
+
+async def test_with_a_tool_that_starts_no_agent_a_line_goes_to_main() -> None:
+    async with family() as agents:
+        await agents.begin([WAIT])
+        assert agents.send("Focus on the API layer") == "main"
+        await agents.finish()
+
+
+@pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
+async def test_with_an_active_agent_a_line_goes_to_it(kind: str) -> None:
+    async with family() as agents:
+        await agents.begin([starts(kind, [WAIT], answer="Found.")])
+        assert agents.send("Check the OAuth implementation") == f"{kind}-1"
+        await agents.finish()
+        assert any("Check the OAuth implementation" in text for text in agents.texts(f"{kind}-1"))
+        assert not any("OAuth" in text for text in agents.texts("main"))
+        assert agents.results("main") == [("Found.", False)]
+
+
+async def test_with_agent_ask_a_line_goes_to_main() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", answer="Found.")], [asks("explore-1", [WAIT], answer="Asked.")])
+        assert agents.at_work == ["main", "explore-1"]
+        assert agents.send("Never mind that, move on to testing") == "main"
+        await agents.finish()
+        assert any("move on to testing" in text for text in agents.texts("main"))
+        assert not any("move on" in text for text in agents.texts("explore-1"))
+
+
+async def test_what_works_for_an_agent_ask_is_passed_over_too() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent")], [asks("agent-1", [starts("explore", [WAIT])])])
+        assert agents.at_work == ["main", "agent-1", "explore-1"]
+        assert agents.send("use B") == "main"
+        assert agents.send("use C", to="explore-1") == "explore-1", "an address overrides"
+        await agents.finish()
+
+
+PRECEDENCE = {
+    "explore before plan and agent": (["agent", "explore", "plan"], "explore-1"),
+    "plan before agent": (["plan", "agent"], "plan-1"),
+    "of several explorers the one started last": (["explore", "plan", "explore", "agent"], "explore-2"),
+    "a kind of the user's own counts as an agent": (["reviewer", "plan", "reviewer"], "plan-1"),
+    "of agents and own kinds the one started last": (["agent", "reviewer"], "reviewer-1"),
+}
+
+
+@pytest.mark.parametrize(("kinds", "target"), PRECEDENCE.values(), ids=PRECEDENCE)
+async def test_with_several_active_agents_precedence_decides(kinds: list[str], target: str) -> None:
+    own = '{"reviewer": {"description": "Reviews."}}'
+    async with family(use=settings(agents=True, kinds=own)) as agents:
+        await agents.begin([starts(kind, [WAIT]) for kind in kinds])
+        assert len(agents.at_work) == len(kinds) + 1
+        assert agents.session.chain.target() == target
+        assert agents.send("use B") == target
+        await agents.finish()
+
+
+async def test_a_line_goes_to_the_deepest_agent_below_the_one_chosen() -> None:
+    async with family() as agents:
+        deep = starts("agent", [starts("agent", [starts("plan", [WAIT])])])
+        await agents.begin([deep, starts("agent", [WAIT])])
+        # The other one was started later, so it is chosen, though there is more below the first.
+        (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
+        assert agents.send("use B") == younger
+        agents.waiters.let_go(younger)
+        await agents.quiet()
+        assert agents.send("use C") == "plan-1"
+        await agents.finish()
+
+
+async def test_a_tool_whose_agent_has_not_started_is_passed_over() -> None:
+    async with family(use=settings(agents=True, max_running=1)) as agents:
+        # The second call runs, but there is no agent for it.
+        await agents.begin([starts("plan", [WAIT]), starts("explore", [WAIT])])
+        assert agents.at_work == ["main", "plan-1"]
+        assert agents.send("use B") == "plan-1"
+        await agents.finish()
+
+
+async def test_after_the_tool_completed_a_line_goes_to_main() -> None:
+    async with family() as agents:
+        seen: list[str] = []
+        at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
+        await agents.begin([starts("explore", answer="Found.")], [WAIT])
+        assert seen == ["main"], "as soon as anybody hears that it has ended"
+        assert agents.send("use C") == "main"
+        await agents.finish()
+
+
+async def test_several_rapid_lines_go_to_the_agent_of_their_moment() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
+        targets = [agents.send(f"line {n}") for n in range(3)]
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        targets += [agents.send(f"line {n}") for n in range(3, 6)]
+        assert targets == ["explore-1"] * 3 + ["plan-1"] * 3
+        await agents.finish()
+        for name, ids in (("explore-1", ("L2", "L3", "L4")), ("plan-1", ("L5", "L6", "L7"))):
+            assert [i.ids for i in agents.interruptions(name)] == [ids]
+        states = {r.id: (r.state, r.agent) for r in agents.session.chain.receipts}
+        assert states == {
+            "L1": ("delivered", "main"),
+            **{f"L{n}": ("delivered", "explore-1") for n in (2, 3, 4)},
+            **{f"L{n}": ("delivered", "plan-1") for n in (5, 6, 7)},
+        }
+
+
+async def test_metadata_and_events_say_where_a_line_went() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT])], [WAIT])
+        agents.send("to the explorer")
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        agents.send("to main")
+        await agents.finish()
+        (call,) = [c for c in agents.session.of(events.ToolCall) if c.name == "explore"]
+        (started,) = agents.session.of(events.AgentStarted)
+        assert (started.name, started.kind, started.parent_id, started.agent) == (
+            "explore-1",
+            "explore",
+            call.id,
+            "main",
+        )
+        queued = {e.text: e.target_agent for e in agents.session.of(events.LineQueued)}
+        assert queued == {"to the explorer": "explore-1", "to main": "main"}
+        told = [(e.message, e.target_agent, e.parent_id, e.agent) for e in agents.session.of(events.UserInterruption)]
+        assert told == [("to the explorer", "explore-1", call.id, "explore-1"), ("to main", "main", "root", "main")]
+
+
+async def test_the_journal_keeps_parent_id_and_where_interruptions_landed() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+        agents.send("look closer")
+        await agents.finish()
+        rows = agents.session.records
+        started = {r["name"]: r for r in rows if r["type"] == "agent_started"}
+        parents = {name: (r["agent"], r["parent_id"]) for name, r in started.items()}
+        calls = {c.name: c.id for c in agents.session.of(events.ToolCall)}
+        assert parents == {"agent-1": ("main", calls["agent"]), "explore-1": ("agent-1", calls["explore"])}
+        for row in rows:
+            if row["type"] == "message":
+                expected = "root" if row["agent"] == "main" else started[row["agent"]]["parent_id"]
+                assert row["parent_id"] == expected
+        (injected,) = [r for r in rows if r["type"] == "message" and r["is_interjection"]]
+        assert (injected["agent"], injected["line_ids"], injected["point"]) == ("explore-1", ["L2"], "D")
+        ended = [(r["name"], r["status"], r["parent_id"]) for r in rows if r["type"] == "agent_ended"]
+        assert ended == [("explore-1", "done", calls["explore"]), ("agent-1", "done", calls["agent"])]
+
+
+async def test_todo_lines_and_follow_ups_go_to_main() -> None:
+    async with family() as agents:
+        await agents.begin([starts("plan", [WAIT])])
+        assert agents.send("todo: add check the SKU") == "main"
+        assert agents.send("then: now the prices") == "main"
+        assert agents.send("todo: add check the prices", to="plan-1") == "plan-1"
+        await agents.finish()
+        await agents.session.chain.wait_idle()
+        assert sorted(t.text for t in agents.session.chain.plan.tasks) == ["check the SKU", "check the prices"]
+        assert [r.query for r in agents.session.of(events.RunStarted)][1:] == ["now the prices"]
+
+
+async def test_an_agent_that_is_not_there_is_named_with_those_that_are() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        chain = agents.session.chain
+        answer = chain.submit("use B", to="explore-7")
+        assert answer.what == "refused"
+        assert all(name in answer.message for name in ("explore-7", "main", "explore-1"))
+        with pytest.raises(UserError):
+            chain.target(to="explore-7")
+        assert chain.target(to="EXPLORE-1") == "explore-1"
+        (refused,) = agents.session.of(events.LineRefused)
+        assert refused.reason == answer.message
+        await agents.finish()
+        assert chain.submit("use B", to="explore-1").what == "refused", "it has finished"
+
+
+async def test_lines_of_an_agent_that_ends_go_to_its_parent_in_the_order_of_acceptance() -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    async with family(use=use) as agents:
+        await agents.begin([starts("explore", [WAIT])], answer="All.")
+        # On its last iteration it delivers nothing any more.
+        sent = [("first", ""), ("second", "main"), ("third", ""), ("todo: add x", "explore-1"), ("fourth", "main")]
+        assert [agents.send(text, to) for text, to in sent][:3] == ["explore-1", "main", "explore-1"]
+        await agents.finish()
+        (delivered,) = agents.interruptions("main")
+        assert delivered.ids == ("L2", "L3", "L4", "L6")
+        queued = [(e.id, e.target_agent, e.waiting) for e in agents.session.of(events.LineQueued)]
+        assert queued[:5] == [
+            (f"L{n}", agent, place)
+            for n, agent, place in (
+                (2, "explore-1", 1),
+                (3, "main", 1),
+                (4, "explore-1", 2),
+                (5, "explore-1", 3),
+                (6, "main", 2),
+            )
+        ]
+        assert queued[5:] == [("L2", "main", 1), ("L4", "main", 3)]
+        assert agents.session.state("L5") == "handled"
+        assert {r.id: r.agent for r in agents.session.chain.receipts if r.state == "delivered"}["L2"] == "main"
+        (result,) = agents.results("main")
+        assert result == ("Step 1.\n\n[explore-1 stopped: max_iterations]", False)
+
+
+async def test_an_urgent_line_keeps_its_urgency_when_it_moves() -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    async with family(use=use) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], [WAIT])
+        agents.send("!use B")
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        assert agents.at_work == ["main", "plan-1"]
+        agents.waiters.let_go("plan-1")
+        await agents.quiet()
+        # It skipped nothing: all calls of the reply had started. It is delivered after them.
+        (delivered,) = agents.interruptions("main")
+        assert delivered.ids == ("L2",)
+        await agents.finish()
+
+
+async def test_a_now_line_that_moves_cuts_the_parents_work_and_keeps_the_answer_of_the_child() -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    async with family(use=use) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], answer="All.")
+        agents.send("!!use B")
+        await agents.quiet()
+        await agents.finish()
+        (delivered,) = agents.interruptions("main")
+        assert (delivered.ids, delivered.point) == (("L2",), "N")
+        results = agents.results("main")
+        assert "[explore-1 stopped: max_iterations]" in results[0][0]
+        assert results[1] == ("[Interrupted: stopped while running, it may have had effects]", True)
+
+
+async def test_only_what_moves_may_exceed_the_inbox() -> None:
+    use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
+    async with family(use=use) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        for text, to in (("a", "explore-1"), ("b", "main"), ("c", "explore-1"), ("d", "main")):
+            agents.send(text, to)
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        assert [(a.id, a.agent) for a in agents.session.chain.waiting] == [(f"L{n}", "main") for n in (2, 3, 4, 5)]
+        refused = agents.session.chain.submit("e", to="main")
+        assert refused.what == "refused"
+        assert agents.send("f", to="plan-1") == "plan-1"
+        await agents.finish()
+        assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
+
+
+PROMPTS = {
+    "explore.yaml": """
+messages: [{role: system, content: You are an explorer.}]
+interruption_prompt: explore_lines.yaml
+""",
+    "explore_lines.yaml": """
+messages: [{role: user, content: "FOR THE EXPLORER (${agent}, ${query}): ${message}"}]
+rules: [{match: '^hurry', action: urgent}, {match: '^enough', action: stop}]
+""",
+}
+
+
+def with_prompts() -> Settings:
+    kinds = {"explore": {"prompt": "explore.yaml"}}
+    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(PROMPTS))
+
+
+async def test_the_handler_prompt_of_the_target_gives_the_rules_and_the_message() -> None:
+    async with family(use=with_prompts()) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        agents.send("hurry up")
+        agents.send("hurry up", to="plan-1")
+        await agents.finish()
+        urgencies = {(e.target_agent, e.urgency) for e in agents.session.of(events.LineQueued)}
+        assert urgencies == {("explore-1", "urgent"), ("plan-1", "next")}
+        (told,) = [text for text in agents.texts("explore-1") if "hurry" in text]
+        assert told == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
+        (told,) = [text for text in agents.texts("plan-1") if "hurry" in text]
+        assert told == "USER INTERRUPTION: hurry up"
+        sources = {e.agent: e.prompt_source.partition(":")[0] for e in agents.session.of(events.UserInterruption)}
+        assert sources == {"explore-1": "yaml", "plan-1": "default"}
+
+
+async def test_a_stop_by_a_rule_of_the_target_stops_the_whole_tree() -> None:
+    async with family(use=with_prompts()) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        assert agents.session.chain.submit("enough of that").what == "stopping"
+        result = await agents.finish()
+        assert result.status == "cancelled_with_partial"
+        assert {e.name: e.status for e in agents.session.of(events.AgentEnded)} == {
+            "explore-1": "cancelled_with_partial",
+            "plan-1": "cancelled_with_partial",
+        }
+
+
+def everybody(agents: Family) -> list[tuple[str, str]]:
+    return [(view.name, view.parent) for view in agents.session.chain.agents]
+
+
+async def test_the_tree_shows_who_works_for_whom_and_who_can_be_asked() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
+        assert everybody(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
+        views = {view.name: view for view in agents.session.chain.agents}
+        assert {name: v.state for name, v in views.items()} == {
+            "main": "executing",
+            "agent-1": "executing",
+            "plan-1": "executing",
+            "explore-1": "finished",
+        }
+        assert views["main"].iteration == 2
+        assert views["main"].tokens == 11 * 5, "with those of all below"
+        assert views["agent-1"].tokens == 11 * 2
+        assert views["explore-1"].task == work()
+        agents.send("use B")
+        assert {v.name: v.waiting for v in agents.session.chain.agents}["plan-1"] == 1
+        await agents.finish()
+        assert [v.state for v in agents.session.chain.agents] == ["finished"] * 4

@@ -1,0 +1,186 @@
+"""Agents for tests: a model that does what its task says, a tool that waits for each agent, and a chain with both.
+
+A task is a JSON list of steps, each a list of calls, and a call is a tool's name and its input. So the task of an agent
+that starts others has their tasks in it, and a test says what the whole tree does in one expression.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from chain import events
+from chain.config.load import Settings
+from chain.messages import Block, Message, Text, ToolCall, Usage
+from chain.model import Delta, Reply, Request
+from chain.tools.tool import Tool, ToolContext, tool
+
+from .sessions import Session, open_session, settings
+
+Call = list[Any]
+
+
+def work(*steps: list[Call], answer: str = "The answer.") -> str:
+    """A task: these steps, then this answer."""
+    return json.dumps({"steps": steps, "answer": answer})
+
+
+def starts(kind: str, *steps: list[Call], answer: str = "The answer.") -> Call:
+    """A call that starts an agent with a task."""
+    return [kind, {"task": work(*steps, answer=answer)}]
+
+
+def asks(agent: str, *steps: list[Call], answer: str = "The answer.") -> Call:
+    """A call that asks a finished agent."""
+    return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer)}]
+
+
+WAIT: Call = ["wait", {}]
+
+
+@dataclass
+class Obedient:
+    """Does the steps of the latest task in the conversation, then gives its answer.
+
+    ``on_reply`` is awaited before each reply, with the request.
+    """
+
+    name: str = "obedient"
+    calls: int = 0
+    usage: Usage = field(default_factory=lambda: Usage(10, 1))
+    on_reply: Callable[[Request], Any] | None = None
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if self.on_reply is not None:
+            await self.on_reply(request)
+        await trio.lowlevel.checkpoint()
+        task, done = progress(request)
+        steps = task["steps"]
+        if done >= len(steps):
+            on_delta(Delta("text", task["answer"]))
+            return Reply(Message("assistant", (Text(task["answer"]),)), "end_turn", self.usage)
+        blocks: list[Block] = [Text(f"Step {done + 1}.")]
+        on_delta(Delta("text", f"Step {done + 1}."))
+        for name, input in steps[done]:
+            self.calls += 1
+            blocks.append(ToolCall(f"call_{self.calls}", name, input))
+        return Reply(Message("assistant", tuple(blocks)), "tool_use", self.usage)
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+
+def progress(request: Request) -> tuple[dict[str, Any], int]:
+    """The latest task of a conversation, and how many of its steps were begun."""
+    done = 0
+    for message in reversed(request.messages):
+        if message.role == "assistant":
+            done += bool(message.calls)
+        elif message.text.startswith('{"steps"'):
+            found: dict[str, Any] = json.loads(message.text)
+            return found, done
+    return {"steps": [], "answer": "Done."}, 0
+
+
+@dataclass
+class Waiters:
+    """The tool ``wait``, which waits until the agent that called it is let go."""
+
+    started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
+    open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
+    heard: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def tool(self) -> Tool:
+        @tool(read_only=True, timeout_s=1_000)
+        async def wait(ctx: ToolContext) -> str:
+            """Wait for the test."""
+            self.started[ctx.agent].set()
+            await self.open[ctx.agent].wait()
+            self.heard[ctx.agent] += [a.value for a in (await ctx.safe_point("here")).adjustments]
+            return f"{ctx.agent} waited"
+
+        return wait
+
+    def let_go(self, *agents: str) -> None:
+        for agent in agents:
+            self.open[agent].set()
+
+
+@dataclass
+class Family:
+    """A chain whose agents wait, and what happens in it."""
+
+    session: Session
+    waiters: Waiters
+
+    async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
+        """Start a run, and wait until all of it is held up."""
+        assert self.session.chain.submit(work(*steps, answer=answer)).what == "started"
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Wait until nothing happens any more by itself."""
+        await wait_all_tasks_blocked(0.001)
+
+    def send(self, text: str, to: str = "") -> str:
+        """Send a line that is queued; the agent that it went to."""
+        answer = self.session.chain.submit(text, to=to)
+        assert answer.what == "queued", answer
+        return next(a.agent for a in self.session.chain.waiting if a.id == answer.id)
+
+    async def finish(self) -> events.Result:
+        """Let all agents go, and wait for the result."""
+        self.waiters.open.default_factory = _opened
+        for gate in self.waiters.open.values():
+            gate.set()
+        await self.session.chain.wait_idle()
+        return self.session.result
+
+    def texts(self, agent: str) -> list[str]:
+        """The texts of the user's messages in the conversation of an agent, as the journal has them."""
+        rows = [r for r in self.session.records if r["type"] == "message" and r["agent"] == agent]
+        messages = [r["message"] for r in rows if r["message"]["role"] == "user"]
+        return [b["text"] for m in messages for b in m["content"] if b["type"] == "text"]
+
+    def results(self, agent: str) -> list[tuple[str, bool]]:
+        """The results that an agent has read: their texts, and whether each is an error."""
+        rows = [r for r in self.session.records if r["type"] == "message" and r["agent"] == agent]
+        blocks = [b for r in rows for b in r["message"]["content"] if b["type"] == "tool_result"]
+        return [(b["content"], bool(b.get("is_error"))) for b in blocks]
+
+    def interruptions(self, agent: str) -> list[events.UserInterruption]:
+        return [e for e in self.session.of(events.UserInterruption) if e.agent == agent]
+
+    @property
+    def at_work(self) -> list[str]:
+        return [view.name for view in self.session.chain.agents if view.state == "executing"]
+
+
+def _opened() -> trio.Event:
+    event = trio.Event()
+    event.set()
+    return event
+
+
+@asynccontextmanager
+async def family(
+    *, use: Settings | None = None, model: Obedient | None = None, tools: Iterable[Tool] = (), interactive: bool = False
+) -> AsyncIterator[Family]:
+    """A chain whose model does what tasks say."""
+    waiters = Waiters()
+    chosen = use or settings(agents=True)
+    async with open_session(
+        model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive
+    ) as session:
+        yield Family(session, waiters)
