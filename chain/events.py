@@ -1,16 +1,16 @@
 """What happens in a chain, as a union of frozen events.
 
 Every event names its agent and iteration (0 before the first) and has the wall-clock ``time`` in seconds since the
-epoch. ``to_json`` gives the form that users' scripts read; its field names are a contract.
+epoch. ``event_json`` gives the form that users' scripts read, in which the names of the fields are a contract.
 """
 
 from __future__ import annotations
 
 import time as _time
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from chain.messages import JsonObject, Usage
+from chain.messages import Usage
 from chain.wording import MAIN, ROOT
 
 if TYPE_CHECKING:
@@ -283,10 +283,7 @@ class Answer(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStarted(_Event):
-    """An agent begins to work for ``agent``: a new one, or one that is asked again.
-
-    ``parent_id`` is the tool call that it works for; every event of its own has its ``name`` as ``agent``.
-    """
+    """An agent begins to work for ``agent``, in the tool call ``parent_id``: a new one, or one that is asked again."""
 
     type: ClassVar[str] = "agent_started"
     name: str
@@ -400,29 +397,3 @@ Event: TypeAlias = (
     | UsageReport
     | Result
 )
-
-
-def to_json(event: Event) -> JsonObject:
-    """The event as a JSON object, ``type`` first."""
-    found: JsonObject = {"type": event.type}
-    for name in _NAMES[event.type]:
-        value = getattr(event, name)
-        found[name] = value if value is None or type(value) in _PLAIN else _plain(value)
-    return found
-
-
-_PLAIN = frozenset({str, int, float, bool, dict})
-"""Types whose values JSON says as they are."""
-
-_NAMES = {kind.type: tuple(f.name for f in fields(kind)) for kind in get_args(Event)}
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
-    if isinstance(value, Receipt):
-        shown = ("id", "text", "state", "agent", "iteration", "point", "waited_s", "reason")
-        return {name: getattr(value, name) for name in shown}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return value

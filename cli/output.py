@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chain import events
+from chain import event_json, events
 from chain.chain import Chain
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.threads import Threads
@@ -175,12 +175,12 @@ class Output:
 
 
 def _json(event: events.Event) -> str:
-    return _escaped(_ENCODER.encode(events.to_json(event))) + "\n"
+    return _escaped(_ENCODER.encode(event_json.to_json(event))) + "\n"
 
 
 def _pieces_of_json(event: events.Event) -> Iterator[str]:
     """The same in parts."""
-    parts = _ENCODER.iterencode(events.to_json(event))
+    parts = _ENCODER.iterencode(event_json.to_json(event))
     while piece := "".join(itertools.islice(parts, PARTS)):
         yield _escaped(piece)
     yield "\n"

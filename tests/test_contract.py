@@ -16,7 +16,7 @@ from support import FullDisk, Session, at, check_invariants, open_session, setti
 from support.gates import THREE_TOOLS, Gates, begin, finish, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events
+from chain import event_json, events
 from chain.events import Status
 from chain.lines.parse import MAX_LINE
 
@@ -693,7 +693,7 @@ async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autoju
             "interrupted": ("user_interrupted", True, "tools", ()),
         }
         assert found == expected.get(status, (None, False, None, ()))
-        told = events.to_json(result)
+        told = event_json.to_json(result)
         assert [told[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
         assert told["partial_results"] == list(found[3])
 

@@ -6,7 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from chain import events
-from chain.events import AdjustmentView, Event, TaskView, to_json
+from chain.event_json import to_json
+from chain.events import AdjustmentView, Event, TaskView
 from chain.messages import Usage
 
 RECEIPT = events.Receipt(

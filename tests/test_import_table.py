@@ -36,7 +36,7 @@ TOOLS = PURE | {
     "trio",
 }
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
-SESSION = AGENT | {"chain.session", "chain.exit_codes"}
+SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes"}
 
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.search": {"regex"},
     "chain.threads": {"trio"},
     "chain.events": PURE,
+    "chain.event_json": {"chain.events", "chain.messages"},
     "chain.model": PURE,
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
@@ -95,6 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
+PUBLIC |= {"chain.event_json"}
 PUBLIC |= {"chain.lines.parse", "chain.prompts", "chain.threads", "chain.toolbox", "chain.version", "chain.wording"}
 """What a front end may import: it speaks to a `Chain` and reads events."""
 

@@ -41,7 +41,7 @@ from support.wire import TOOLS as WIRE_TOOLS
 from support.wire_bench import HANDLER, Bench, bench
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events
+from chain import event_json, events
 from chain.errors import ModelError
 from chain.messages import Message, Usage, block_from_json, to_json
 from chain.model import Delta, Reply, Request
@@ -779,7 +779,7 @@ def told(session: Session, moment: int, *, settled: bool) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"at moment {moment}{', settled' if settled else ''}:")
         for event in session.events:
-            fields = {k: v for k, v in events.to_json(event).items() if k in SHOWN and v not in ("", None)}
+            fields = {k: v for k, v in event_json.to_json(event).items() if k in SHOWN and v not in ("", None)}
             error.add_note(" ".join([event.type, *(f"{k}={v!r}" for k, v in fields.items())]))
         raise
 

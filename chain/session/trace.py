@@ -18,7 +18,7 @@ from typing import Any
 
 import trio
 
-from chain import events
+from chain import event_json, events
 from chain.messages import to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 
@@ -59,10 +59,10 @@ class Trace:
             case events.TextDelta() | events.ThinkingDelta() | events.Init() | events.UsageReport():
                 pass  # the reply has all of it
             case events.Result():
-                self.step(event.type, events.to_json(event))
+                self.step(event.type, event_json.to_json(event))
                 self.close()
             case _:
-                self.step(event.type, events.to_json(event))
+                self.step(event.type, event_json.to_json(event))
 
     def traced(self, agent: str, model: Model) -> Model:
         """The model, with its calls for this agent traced."""

@@ -25,10 +25,10 @@ from tempfile import TemporaryDirectory
 import trio
 from workload import looked_up, price
 
-from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
+from chain.event_json import to_json
 from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Reply, Request
 from chain.session.feed import Feed
@@ -129,7 +129,7 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
         feed = chain.feed()
         for n in range(count + AFRESH):
             await one_run(chain, n)
-            told.append(told[-1] + sum(len(json.dumps(events.to_json(event), default=str)) for event in feed.take()))
+            told.append(told[-1] + sum(len(json.dumps(to_json(event), default=str)) for event in feed.take()))
             assert chain.trace_path is not None
             traced.append(traced[-1] + taken_away(chain.trace_path))
     return [(mean(of, count, AFRESH), mean(of, count // 10, AFRESH)) for of in (told, traced)]

@@ -56,7 +56,7 @@ from support.house import ROOT
 from support.wire import KEY, Wire, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events
+from chain import event_json, events
 from chain.config.load import Settings, load_settings
 from chain.errors import ModelError
 from chain.messages import Message, Usage, user_text
@@ -912,7 +912,7 @@ async def test_nothing_secret_is_told(
         heard = {r.headers.get("x-gateway-token") for r in wire.double.requests}
         assert heard == {SECRETS["header"]}
         places = {
-            "events": "\n".join(f"{e!r} {json.dumps(events.to_json(e))}" for e in wire.session.events),
+            "events": "\n".join(f"{e!r} {json.dumps(event_json.to_json(e))}" for e in wire.session.events),
             "journal": wire.session.file.data.decode(),
             "log": log,
             "formatted log": formatted,
@@ -938,7 +938,7 @@ async def test_a_key_in_an_error_about_the_length_is_not_told(clock: MockClock) 
         wire.let_time_pass(clock)
         wire.on(events.ToolCall, lambda: wire.session.chain.submit("use B"))
         await wire.session.run("Go")
-        heard = "\n".join(json.dumps(events.to_json(e), ensure_ascii=False) for e in wire.session.events)
+        heard = "\n".join(json.dumps(event_json.to_json(e), ensure_ascii=False) for e in wire.session.events)
         assert "prompt is too long for key …" in heard
         assert key not in heard + wire.session.file.data.decode()
 
