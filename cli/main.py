@@ -233,7 +233,7 @@ def _spelled(args: argparse.Namespace, text: str) -> str:
     _, ascii, _ = _looks(args, fd=1)
     if not ascii:
         return text
-    from cli.show.events import in_ascii
+    from cli.show.signs import in_ascii
 
     return in_ascii(text)
 

@@ -13,54 +13,19 @@ a tool call, or a result with another text. Events that do not decide this (a re
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
 from chain.wording import MAIN, counted
-from cli.show import lines, questions
+from cli.show import lines, questions, signs
 from cli.show.progress import Progress
 from cli.show.spans import Look, Span, lines_in, wrap_all
 from cli.show.text import Flow, clean, cut, flat, in_rows, seconds
 
 INDENT = "  "
 """Before the rows of one text that follow its first."""
-
-_ASCII = {
-    "📤": ">",
-    "⏳": "...",
-    "⚡": "!",
-    "🔔": "!",
-    "⚠️": "!",
-    "✓": "ok:",
-    "✗": "failed:",
-    "⏹": "stopped:",
-    "▶": ">>",
-    "◀": "<<",
-    "»": ":",
-    "→": "->",
-    "↪": "->",
-    "↩": "<-",
-    "↻": "!",
-    "⏭": ">>",
-    "ℹ": "note:",
-    "❓": "??",
-    "[✓]": "[x]",
-    "[✗]": "[-]",
-    "[ ]": "[ ]",
-    "…": "...",
-    "·": "-",
-    "│": "|",
-    "≤": "<=",
-    "≥": ">=",
-    "−": "-",
-}
-
-_SIGNS = re.compile("|".join(re.escape(sign) for sign in sorted(_ASCII, key=len, reverse=True)))
-
-_SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
@@ -305,7 +270,7 @@ class Renderer:
 
     def _spans(self, spans: Sequence[Span], width: int | None = None) -> list[str]:
         """A styled text that is shown whole; without a ``width`` the terminal wraps it."""
-        rows = lines_in((_SGR.get(style, ""), text) for style, text in spans)
+        rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if width is not None:
             rows = wrap_all(rows, width - len(INDENT))
         look = Look(color=self._color)
@@ -331,15 +296,10 @@ class Renderer:
         return cut(row, width, self._sign("…"))
 
     def _sign(self, sign: str) -> str:
-        return _ASCII[sign] if self._ascii else sign
+        return signs.written(sign, ascii=self._ascii)
 
     def _paint(self, style: str, text: str) -> str:
-        return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self._color and text else text
-
-
-def in_ascii(text: str) -> str:
-    """A text with ASCII signs for ours; what the user wrote stays."""
-    return _SIGNS.sub(lambda found: _ASCII[found[0]], text)
+        return f"\x1b[{signs.SGR[style]}m{text}\x1b[0m" if self._color and text else text
 
 
 def _rows_of(text: str) -> list[str]:

@@ -13,9 +13,10 @@ from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.wording import STOPPED_BY_RULE
-from cli.show.events import Renderer, in_ascii
+from cli.show.events import Renderer
 from cli.show.lines import MAX_ROWS
 from cli.show.live import LiveRenderer
+from cli.show.signs import in_ascii
 from cli.show.text import clean
 
 
