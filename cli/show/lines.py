@@ -47,7 +47,7 @@ def query(text: str) -> str:
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     """The row of a line that waits."""
-    target = "" if event.target_agent == MAIN else f" {flat(event.target_agent)}"
+    target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     spans: list[Span] = [("bold", f"{sign('📤')} Interrupting{target}:"), ("", f" {as_typed(event.text)} ")]
     if (guidance := event.adjustment) is not None:
         kind = flat(_GUIDANCE.get(guidance.type, guidance.type))
@@ -59,6 +59,12 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     if event.kind == "follow-up":
         return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will start when this run has ended")]
     return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will inject at next safe point")]
+
+
+def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
+    """The row of a line that waits for another agent than before, when it was shown whole."""
+    waits = f"{sign('⏳')}{NO_BREAK}Now waits for {flat(event.target_agent)}"
+    return [("bold", f"{sign('📤')}"), ("", f" {_beginning(event.text, sign)} "), ("dim", waits)]
 
 
 def delivered(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:

@@ -102,6 +102,13 @@ def cut(text: str, width: int, mark: str) -> str:
     return text[: fitting(text, width - len(mark))].rstrip() + mark
 
 
+def cut_start(text: str, width: int, mark: str) -> str:
+    """The last ``width`` columns of a text, with the mark before them if it was cut."""
+    if columns(text) <= width:
+        return text
+    return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
+
+
 def seconds(seconds: float) -> str:
     """A time as people write it."""
     seconds = max(seconds, 0.0)

@@ -84,6 +84,8 @@ class Toolbar:
         self._iteration = ""
         self._step = _Step("starting", 0.0)
         self._tools: dict[tuple[str, str], _Tool] = {}
+        self._children: dict[str, tuple[str, str]] = {}
+        """The tool call, as in ``_tools``, that each child works for."""
         self._asked: events.Question | None = None
 
     @property
@@ -116,8 +118,13 @@ class Toolbar:
                 self._tools.pop((event.agent, event.id), None)
                 if event.agent == MAIN and not self._tools:
                     self._step = _Step("thinking", event.time)
-            case events.Result() if event.agent != MAIN:
-                self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.agent}
+            case events.AgentStarted():
+                self._children[event.name] = event.agent, event.parent_id
+            case events.AgentEnded():
+                self._children.pop(event.name, None)
+                self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.name}
+                if self._asked is not None and self._asked.agent == event.name:
+                    self._asked = None
             case _ if event.agent == MAIN:
                 self._update_from_main(event)
             case _:
@@ -130,6 +137,7 @@ class Toolbar:
                 self._iteration = ""
                 self._asked = None
                 self._tools.clear()
+                self._children.clear()
             case events.RunStarted():
                 self._is_running, self._is_stopping = True, False
                 self._iteration = ""
@@ -154,7 +162,9 @@ class Toolbar:
         tool = self._tool()
         if tool is None:
             return f"{self._signs.stop}Stopping"
-        return f"{self._signs.stop}Stopping after {tool[0]} ({_seconds(now - tool[1])}); {self._killing_key} kills it"
+        agent, name, since = tool
+        whose = f" of {self._name(agent)}" if agent != MAIN else ""
+        return f"{self._signs.stop}Stopping after {name}{whose} ({_seconds(now - since)}); {self._killing_key} kills it"
 
     def row(
         self,
@@ -204,8 +214,10 @@ class Toolbar:
             yield ()
             return
         step, short = self._step_in_hand(now)
-        yield self._iteration, step, queue, self._plan, tokens
-        yield self._iteration, step, queue, self._plan
+        agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
+        yield self._iteration, step, agents, queue, self._plan, tokens
+        yield self._iteration, step, agents, queue, self._plan
+        yield self._iteration, step, agents, queue
         yield self._iteration, step, queue
         yield self._iteration, short, queue
         yield self._iteration, short
@@ -217,26 +229,34 @@ class Toolbar:
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
         if self._asked is not None:
-            return f"{self._asked.id} waits {_seconds(now - self._asked.time)}", f"{self._asked.id} waits"
+            waits = f"{self._whose(self._asked.agent)}{self._asked.id} waits"
+            return f"{waits} {_seconds(now - self._asked.time)}", waits
         if (tool := self._tool()) is not None:
-            return f"{tool[0]} {_seconds(now - tool[1])}", tool[0]
+            agent, name, since = tool
+            return f"{self._whose(agent)}{name} {_seconds(now - since)}", f"{self._whose(agent)}{name}"
         step = self._step
         if step.until is not None and now < step.until:
             return f"retry in {_seconds(ceil(step.until - now))}", "retry"
         name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
         return f"{name} {_seconds(now - since)}", name
 
-    def _tool(self) -> tuple[str, float] | None:
-        """The name and start of the running tool that started last, with the number of tools beside it.
+    def _tool(self) -> tuple[str, str, float] | None:
+        """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
 
-        A child's tool starts after the tool that made the child, so the child's is shown.
+        A call that a child works for is shown only if no other tool runs: what the child does says more.
         """
         if not self._tools:
             return None
-        last = list(self._tools.values())[-1]
-        others = sum(tool.agent == last.agent for tool in self._tools.values()) - 1
+        kept_busy = set(self._children.values())
+        tools = [tool for key, tool in self._tools.items() if key not in kept_busy] or list(self._tools.values())
+        last = tools[-1]
+        others = sum(tool.agent == last.agent for tool in tools) - 1
         name = self._name(last.name) or "a tool"
-        return f"{name} +{others}" if others else name, last.since
+        return last.agent, f"{name} +{others}" if others else name, last.since
+
+    def _whose(self, agent: str) -> str:
+        """What stands before something that is not the main agent's."""
+        return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, typed: str, waiting: int, target: str) -> str:
         """What Enter would do; with nothing typed, the agent that the next line goes to."""

@@ -99,7 +99,7 @@ RESULT = events.Result(
         (queued("!!use B", urgency="now"), ["📤 Interrupting: !!use B ⚡ Injecting now"]),
         (queued("then: use B"), ["📤 Interrupting: then: use B ⏳ Will start when this run has ended"]),
         (queued("use B", "explore"),
-         ["📤 Interrupting explore: use B ⏳ Will inject at next safe point"]),
+         ["📤 Interrupting → explore: use B ⏳ Will inject at next safe point"]),
         (interruption(), ["[🔔 INTERRUPTION at iteration 3] use B ✓ Message injected (before a tool, 3.2 s)"]),
         (interruption(point="B"),
          ["[🔔 INTERRUPTION at iteration 3] use B ✓ Message injected (after the reply, 3.2 s)"]),
@@ -261,16 +261,6 @@ def test_unfinished_thinking_is_forgotten_when_the_reply_is_asked_for_again() ->
     rows = shown(events.ThinkingDelta(text="half a th"), events.Retry(attempt=1, delay_s=0, reason="broken"), ITERATION)
 
     assert rows == ["↻ Asking again in 0.0 s (attempt 1): broken", "[2/20]"]
-
-
-def test_what_a_child_does_is_marked_and_kept_apart() -> None:
-    child = events.Reply(agent="explore", text="There are 5.", tool_calls=0)
-
-    assert shown(events.IterationStarted(agent="explore", iteration=1, max_iterations=9)) == ["  explore │ [1/9]"]
-    assert shown(child, ITERATION) == ["[2/20]"]
-    assert shown(events.ThinkingDelta(agent="explore", text="hm"), ITERATION) == ["[2/20]"]
-    with_child = shown(tool(), events.ToolCall(agent="explore", id="2", name="shell", input={}), interruption())
-    assert with_child[-1].endswith("✓ Message injected (after search_files, 3.2 s)")
 
 
 def test_long_texts_are_cut_with_a_mark() -> None:

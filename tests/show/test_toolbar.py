@@ -34,6 +34,17 @@ def answered(id: str = "t1", agent: str = "main", time: float = 105.0) -> events
     return events.ToolResult(agent=agent, id=id, name="x", text="", is_error=False, seconds=2.0, time=time)
 
 
+def started(name: str = "explore-1", call: str = "t1", agent: str = "main") -> events.AgentStarted:
+    return events.AgentStarted(agent=agent, name=name, kind="explore", parent_id=call, task="look", time=103.0)
+
+
+STARTED = started()
+ENDED = events.AgentEnded(name="explore-1", kind="explore", parent_id="t1", task="look", status="done", time=105.0)
+QUESTION = events.Question(
+    agent="explore-1", id="Q1", kind="approval", text="May it?", options=(), tool_call_id="t2", name="shell", time=104.0
+)
+
+
 def toolbar(*happened: Event, ascii: bool = False) -> Toolbar:
     made = Toolbar(ascii=ascii, inbox_size=10)
     for event in happened:
@@ -65,11 +76,29 @@ def sides(*happened: Event, **changes: Any) -> tuple[str, str]:
         ((RUN, ITERATION, call(), call("list_files", "t2", time=104.0)),
          "3/20 · list_files +1 2 s · queue 0/10"),
         ((RUN, ITERATION, call(), answered()), "3/20 · thinking 1 s · queue 0/10"),
-        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore", 105.0)), "3/20 · shell 1 s · queue 0/10"),
-        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore"), answered("t1", "explore")),
+        ((RUN, ITERATION, call("explore"), call("shell", "t2", "explore-1", 105.0)),
+         "3/20 · explore-1: shell 1 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("shell", "t2", "explore-1", 105.0),
+          call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), call("shell", "t2", "explore-1"), answered("t2", "explore-1")),
          "3/20 · explore 3 s · queue 0/10"),
-        ((RUN, ITERATION, call("explore"), call("shell", "t1", "explore"),
-          events.Result(agent="explore", status="done", result="")), "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("shell", "t2", "explore-1"), ENDED),
+         "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("shell", "t2", "explore-1"), ENDED, answered()),
+         "3/20 · thinking 1 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("shell", "t2", "explore-1"), call("explore", "t3"),
+          started("explore-2", "t3")), "3/20 · explore-1: shell 3 s · 2 agents · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("explore", "t3", time=104.0), started("explore-2", "t3")),
+         "3/20 · explore +1 2 s · 2 agents · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, started("agent-1", "t2", agent="explore-1"),
+          started("agent-2", "t4", agent="explore-1"), USAGE),
+         "3/20 · explore 3 s · 3 agents · queue 0/10 · 12,345 tokens"),
+        ((RUN, ITERATION, call("explore"), STARTED, started("explore-2", "t3"), RESULT, RUN),
+         "starting 6 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, QUESTION), "3/20 · explore-1: Q1 waits 2 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, QUESTION, ENDED), "3/20 · explore 3 s · queue 0/10"),
+        ((RUN, ITERATION, call("explore"), STARTED, call("shell", "t2", "explore-1"), STOP),
+         "3/20 · ⏹ Stopping after shell of explore-1 (3 s); Esc kills it · queue 0/10"),
         ((RUN, ITERATION, call("explore"),
           events.IterationStarted(agent="explore", iteration=1, max_iterations=5)), "3/20 · explore 3 s · queue 0/10"),
         ((RUN, ITERATION, RETRY), "3/20 · retry in 1 s · queue 0/10"),
@@ -169,6 +198,10 @@ def test_the_next_line_may_go_to_a_child() -> None:
     assert sides(RUN, ITERATION, target="explore", typed="todo: add x")[1] == "plan, next safe point"
 
 
+def test_an_answer_goes_to_the_agent_that_asked() -> None:
+    assert sides(RUN, ITERATION, call("explore"), STARTED, QUESTION, at="Q1")[1] == "⏎ answers Q1 (explore-1)"
+
+
 @pytest.mark.parametrize(
     ("width", "shown"),
     [
@@ -187,6 +220,13 @@ def test_a_narrow_row_leaves_out_the_least_important_first(width: int, shown: st
     got = row(RUN, ITERATION, call(), PLAN, USAGE, width=width, waiting=2, typed="!use B")
     assert " ".join(got.split()) == " ".join(shown.split())
     assert columns(got) <= width
+
+
+def test_the_number_of_agents_goes_before_the_queue() -> None:
+    happened = (RUN, ITERATION, call("explore"), STARTED, started("explore-2", "t3"))
+    assert "2 agents" in row(*happened, width=60)
+    assert "2 agents" not in row(*happened, width=45)
+    assert "queue 0/10" in row(*happened, width=45)
 
 
 def test_without_signs_the_row_is_ascii() -> None:
@@ -229,6 +269,8 @@ HAPPENINGS = st.one_of(
     st.builds(events.Retry, attempt=st.just(1), delay_s=st.floats(0, 1e6), reason=NAMES, time=TIMES, agent=AGENTS),
     st.builds(events.Receipt, id=IDS, text=TYPED, state=st.sampled_from(["handled", "dropped"]), time=TIMES),
     st.sampled_from([USAGE, PLAN, RESULT]),
+    st.builds(events.AgentStarted, name=AGENTS, kind=NAMES, parent_id=IDS, task=NAMES, agent=AGENTS),
+    st.builds(events.AgentEnded, name=AGENTS, kind=NAMES, parent_id=IDS, task=NAMES, status=st.just("done")),
 )  # fmt: skip
 
 

@@ -1,0 +1,110 @@
+"""Events of agents that work below the main one, as a chain tells them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chain import events
+from chain.events import Event
+
+RUN = events.RunStarted(id="L1", query="look at it", time=100.0)
+ITERATION = events.IterationStarted(iteration=1, max_iterations=20, time=100.0)
+
+
+def usage(agent: str, tokens: int) -> events.UsageReport:
+    return events.UsageReport(
+        agent=agent, input_tokens=tokens, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None
+    )
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Tells what one agent does. ``call`` is the tool call that it works for."""
+
+    name: str
+    call: str = "c1"
+    parent: str = "main"
+    task: str = "find the tests"
+    times: dict[str, float] = field(default_factory=lambda: {"start": 101.0, "end": 106.0})
+
+    def started(self, **changes: Any) -> events.AgentStarted:
+        asked: dict[str, Any] = {"parent_id": self.call, "task": self.task, "agent": self.parent, **changes}
+        return events.AgentStarted(name=self.name, kind="explore", time=self.times["start"], **asked)
+
+    def ended(self, status: events.Status = "done") -> events.AgentEnded:
+        return events.AgentEnded(
+            agent=self.parent, name=self.name, kind="explore", parent_id=self.call, task=self.task, status=status,
+            time=self.times["end"],
+        )  # fmt: skip
+
+    def iteration(self, n: int = 1) -> events.IterationStarted:
+        return events.IterationStarted(agent=self.name, iteration=n, max_iterations=20)
+
+    def writes(self, text: str) -> events.TextDelta:
+        return events.TextDelta(agent=self.name, text=text)
+
+    def thinks(self, text: str) -> events.ThinkingDelta:
+        return events.ThinkingDelta(agent=self.name, text=text)
+
+    def reply(self, text: str, tool_calls: int = 0) -> events.Reply:
+        return events.Reply(agent=self.name, text=text, tool_calls=tool_calls)
+
+    def tool(self, id: str = "t1", name: str = "read_file", **input: Any) -> events.ToolCall:
+        return events.ToolCall(agent=self.name, id=id, name=name, input=input, parent_id=self.call)
+
+    def progress(self, text: str, id: str = "t1") -> events.ToolProgress:
+        return events.ToolProgress(agent=self.name, id=id, name="read_file", text=text)
+
+    def result(self, text: str = "hello", id: str = "t1", name: str = "read_file") -> events.ToolResult:
+        return events.ToolResult(agent=self.name, id=id, name=name, text=text, is_error=False, seconds=0.2)
+
+    def queued(self, text: str = "use B", id: str = "L2") -> events.LineQueued:
+        return events.LineQueued(
+            agent=self.name, id=id, text=text, kind="redirect", urgency="next", target_agent=self.name, waiting=1,
+            origin="prompt",
+        )  # fmt: skip
+
+    def interruption(self, text: str = "use B", id: str = "L2") -> events.UserInterruption:
+        return events.UserInterruption(
+            agent=self.name, iteration=2, ids=(id,), message=text, point="D", prompt_source="default",
+            target_agent=self.name, parent_id=self.call, waited_s=1.2, remaining=3,
+        )  # fmt: skip
+
+    def receipt(self, state: events.State, text: str = "use B", reason: str = "", id: str = "L2") -> events.Receipt:
+        return events.Receipt(agent=self.name, id=id, text=text, state=state, reason=reason)
+
+    def question(self, preview: str = "ls -la") -> events.Question:
+        return events.Question(
+            agent=self.name, id="Q1", kind="approval", text="Run this command?", options=(), tool_call_id="t1",
+            name="shell", preview=preview,
+        )  # fmt: skip
+
+    def answer(self) -> events.Answer:
+        return events.Answer(agent=self.name, id="Q1", text="", decision="allowed", by="user")
+
+    def retry(self) -> events.Retry:
+        return events.Retry(agent=self.name, attempt=2, delay_s=1.0, reason="overloaded")
+
+    def notice(self, text: str = "no file") -> events.Notice:
+        return events.Notice(agent=self.name, message=text)
+
+    def error(self, text: str = "the service is gone") -> events.Error:
+        return events.Error(agent=self.name, message=text, kind="model")
+
+    def call_of_parent(self) -> events.ToolCall:
+        return events.ToolCall(agent=self.parent, id=self.call, name="explore", input={"task": self.task})
+
+    def result_of_call(self) -> events.ToolResult:
+        return events.ToolResult(
+            agent=self.parent, id=self.call, name="explore", text="5 tests", is_error=False, seconds=5.0
+        )
+
+    def around(self, *happened: Event) -> list[Event]:
+        """What happened between its start and its end, with both and the call."""
+        return [self.call_of_parent(), self.started(), *happened, self.ended(), self.result_of_call()]
+
+
+MAIN = Teller("main", call="root", parent="")
+ONE = Teller("explore-1")
+TWO = Teller("explore-2", "c2", task="read the documents of the project and sum them up")
+BELOW = Teller("agent-1", "t2", "explore-1", "deeper into it", {"start": 102.0, "end": 105.0})
+DEEPEST = Teller("plan-1", "t3", "agent-1", "the deepest")
