@@ -43,6 +43,8 @@ class Child:
     tokens: int = 0
     step: str = "starting"
     question: str = ""
+    last_tool: str = ""
+    """The tool that it used last in this iteration."""
     _tools: dict[str, str] = field(default_factory=dict)
     _written: str = ""
     _cleaner: Cleaner = field(default_factory=Cleaner)
@@ -51,7 +53,7 @@ class Child:
         """Update it for one of its own events."""
         match event:
             case events.IterationStarted():
-                self.iteration, self.max_iterations = event.iteration, event.max_iterations
+                self.iteration, self.max_iterations, self.last_tool = event.iteration, event.max_iterations, ""
                 self._think()
             case events.TextDelta():
                 self._written = (self._written + self._cleaner.add(event.text))[-KEPT:]
@@ -60,7 +62,7 @@ class Child:
                 self._written = event.text[-KEPT:]
             case events.ToolCall():
                 self.tool_calls += 1
-                self._tools[event.id] = event.name
+                self._tools[event.id] = self.last_tool = event.name
             case events.ToolResult():
                 self._tools.pop(event.id, None)
                 if not self._tools:
@@ -100,8 +102,8 @@ class Children:
     def __init__(self) -> None:
         self._active: dict[str, Child] = {}
 
-    def __len__(self) -> int:
-        return len(self._active)
+    def __contains__(self, name: str) -> bool:
+        return name in self._active
 
     def depth(self, name: str) -> int:
         """How far below the main agent one stands that is at work; one that is not is taken for its child."""
@@ -125,6 +127,10 @@ class Children:
         child = self._active.pop(event.name, None)
         return Child(event.name, event.agent, event.task, 1, event.time) if child is None else child
 
+    def restore(self, child: Child) -> None:
+        """Make it one of those at work again, with what it did."""
+        self._active[child.name] = child
+
     def clear(self) -> None:
         """No agent is at work below the main one."""
         self._active.clear()
@@ -137,15 +143,17 @@ class Children:
         child.update(event)
         if isinstance(event, events.UsageReport):
             cached = event.cache_read_tokens + event.cache_write_tokens
-            for one in self._with_parents(child):
+            for one in self.with_parents(event.agent):
                 one.tokens += event.input_tokens + event.output_tokens + cached
 
-    def _with_parents(self, child: Child) -> Iterator[Child]:
-        yield child
-        # Only upwards: strange events could make a circle.
-        while (parent := self._active.get(child.parent)) is not None and parent.depth < child.depth:
-            child = parent
+    def with_parents(self, name: str) -> Iterator[Child]:
+        """One at work, the one that started it, and so on; without the main agent."""
+        child = self._active.get(name)
+        while child is not None:
             yield child
+            parent = self._active.get(child.parent)
+            # Only upwards: strange events could make a circle.
+            child = parent if parent is not None and parent.depth < child.depth else None
 
     def in_order(self) -> list[Child]:
         """Those at work, each before those that it started."""

@@ -54,7 +54,7 @@ class Renderer:
     shows_answers = False
     """Whether the answers are among the rows, so that nobody else has to print them."""
 
-    _left_out: tuple[type[Event], ...] = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
+    left_out: tuple[type[Event], ...] = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
     """What is no row if it is a child's. Nobody could follow the thoughts of several; the others are main's alone."""
 
     @property
@@ -90,7 +90,7 @@ class Renderer:
             return self._nested(event, self._children.depth(event.agent) + 1)
         if event.agent == MAIN:
             return [*self._finish_thinking(event), *self._release_held(event), *self._rows(event)]
-        if isinstance(event, self._left_out):
+        if isinstance(event, self.left_out):
             return []
         return self._nested(event, self._children.depth(event.agent), f"{self._name(event.agent)}: ")
 
@@ -113,6 +113,9 @@ class Renderer:
     def _rows(self, event: Event) -> list[str]:
         match event:
             case events.Init():
+                # Another session, which counts its lines and its agents from one again.
+                self._queued.clear()
+                self._children.clear()
                 named = f" {self._sign('·')} ".join((f"chain {event.version}", event.model, event.session))
                 return [self._paint("dim", self._one_row(named))]
             case events.RunStarted():
@@ -192,7 +195,7 @@ class Renderer:
     def _ended_agent(self, event: events.AgentEnded, child: Child) -> str:
         self._last_tool.pop(event.name, None)
         self._progress = {key: progress for key, progress in self._progress.items() if key[0] != event.name}
-        sign, style = _outcome(event.status)
+        sign, style = self._outcome(event.status)
         text = f"{self._name(event.name)}: {child.summary(event)}, {seconds(event.time - child.since)}"
         return self._line(sign, text, style)
 
@@ -310,9 +313,17 @@ class Renderer:
         if self._began is not None:
             parts.append(seconds(event.time - self._began))
             self._began = None
-        sign, style = _outcome(event.status)
+        sign, style = self._outcome(event.status)
         self._children.clear()
         return [*self._note(sign, ", ".join(parts), style), *self._trace(event)]
+
+    def _outcome(self, status: events.Status) -> tuple[str, str]:
+        """The sign and the style of an end."""
+        if status == "done":
+            return "✓", "green"
+        if status.startswith("cancelled") or status == "interrupted":
+            return "⏹", "yellow"
+        return "✗", "red"
 
     def _trace(self, event: events.Result) -> list[str]:
         return [self._paint("dim", f"  trace: {flat(event.trace_path)}")] if event.trace_path else []
@@ -371,15 +382,6 @@ class Renderer:
 
     def _paint(self, style: str, text: str) -> str:
         return f"\x1b[{signs.SGR[style]}m{text}\x1b[0m" if self._color and text else text
-
-
-def _outcome(status: events.Status) -> tuple[str, str]:
-    """The sign and the style of an end."""
-    if status == "done":
-        return "✓", "green"
-    if status.startswith("cancelled") or status == "interrupted":
-        return "⏹", "yellow"
-    return "✗", "red"
 
 
 def _rows_of(text: str) -> list[str]:

@@ -29,8 +29,8 @@ class LiveRenderer(Renderer):
     """The renderer for a terminal: replies are shown as they stream, and ``tail`` is the unfinished row."""
 
     shows_answers = True
-    _left_out = (
-        *Renderer._left_out,
+    left_out = (
+        *Renderer.left_out,
         events.IterationStarted,
         events.TextDelta,
         events.Reply,
@@ -167,7 +167,7 @@ class LiveRenderer(Renderer):
 class StreamingRenderer(LiveRenderer):
     """The renderer for a terminal without a prompt, where no command shows the trace, nor what a child does."""
 
-    _left_out = Renderer._left_out
+    left_out = Renderer.left_out
     _has_child_rows = False
 
     @property

@@ -1,0 +1,235 @@
+"""A child shown whole, as if it were the main agent."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.family import BELOW, DEEPEST, ONE, RUN, TWO, Teller, usage
+from support.painted import bare, check_row
+
+from chain import events
+from chain.events import Event
+from cli.show.live import LiveRenderer
+from cli.show.transcripts import MAX_AGENTS, MAX_CHARS, MAX_EVENTS, MAX_RUNNING, Transcripts
+
+
+def kept(*happened: Event) -> Transcripts:
+    transcripts = Transcripts()
+    for event in happened:
+        transcripts.update(event)
+    return transcripts
+
+
+def rows(name: str, *happened: Event, width: int = 80, color: bool = False, ascii: bool = False) -> list[str]:
+    return kept(*happened).rows(name, width, color=color, ascii=ascii)
+
+
+WORK = [
+    ONE.iteration(),
+    ONE.thinks("Hm, "),
+    ONE.thinks("yes.\n"),
+    ONE.writes("I lo"),
+    ONE.writes("ok."),
+    usage("explore-1", 1_000),
+    ONE.reply("I look.", 1),
+    ONE.tool(path="a"),
+    ONE.progress("half"),
+    ONE.progress("way"),
+    ONE.queued(),
+    ONE.result("\nfound\nmore"),
+    ONE.interruption(),
+    ONE.receipt("delivered"),
+    ONE.iteration(2),
+    ONE.reply("There are 5."),
+]
+
+SHOWN = [
+    "▶ find the tests",
+    "[1/20]",
+    "Hm, yes.",
+    "I look.",
+    '→ read_file(path="a")',
+    "  half",
+    "  way",
+    "📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point",
+    "✓ read_file (0.2 s): found",
+    "[🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (after",
+    "  read_file, 1.2 s)",
+    "[2/20]",
+    "There are 5.",
+    "✓ 2 iterations, 1 tool call, 1,000 tokens, 5.0 s",
+]
+
+
+def test_a_child_looks_like_the_main_agent() -> None:
+    assert rows("explore-1", RUN, *ONE.around(*WORK)) == SHOWN
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("width", [40, 120])
+def test_a_childs_rows_are_those_that_the_main_agent_would_have_had(color: bool, width: int) -> None:
+    text = "# Found\n\n| file | tests |\n|---|---|\n| a.py | 5 |\n\n```python\nprint(5)\n```\n"
+    work = [*WORK, ONE.iteration(3), *(ONE.writes(char) for char in text), ONE.reply(text)]
+    main = LiveRenderer(color=color, ascii=False, width=width)
+    told = [row for event in work for row in main.lines(replace(event, agent="main"))]
+    assert rows("explore-1", ONE.started(), *work, width=width, color=color)[1:] == told
+
+
+def test_what_another_did_meanwhile_is_not_in_it() -> None:
+    other = [TWO.iteration(), TWO.writes("Mine"), TWO.tool("t7"), TWO.queued(id="L9"), TWO.reply("Mine")]
+    woven = [event for pair in zip(WORK, [*other, *other, *other, TWO.notice()], strict=True) for event in pair]
+    assert rows("explore-1", ONE.started(), TWO.started(), *woven, TWO.ended(), ONE.ended()) == SHOWN
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_replies_are_markdown_where_there_are_colours(color: bool) -> None:
+    found = rows("explore-1", ONE.started(), ONE.iteration(), ONE.reply("A **bold** word"), color=color)
+    assert bare(found[-1]) == ("A bold word" if color else "A **bold** word")
+    assert ("\x1b[" in found[-1]) == color
+
+
+@pytest.mark.parametrize(
+    ("happened", "last"),
+    [
+        ([ONE.writes("So it")], ["So it"]),
+        ([ONE.writes("Row.\nSo"), ONE.writes(" it")], ["Row.", "So it"]),
+        ([ONE.writes("So it"), ONE.retry()], ["↻ Asking again in 1.0 s (attempt 2): overloaded"]),
+        ([ONE.writes("So it"), ONE.ended("interrupted")],
+         ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"]),
+        ([ONE.writes("So it"), ONE.iteration(2)], ["So it", "[2/20]"]),
+        ([ONE.tool(), ONE.ended("max_iterations")],
+         ["→ read_file()", "✗ max iterations, 1 iteration, 1 tool call, 0 tokens, 5.0 s"]),
+        ([ONE.question(), ONE.answer()], ["❓ Q1 Run this command?", "  ls -la", "✓ Q1 allowed"]),
+    ],
+)  # fmt: skip
+def test_what_is_not_complete_is_shown_as_far_as_it_came(happened: list[Event], last: list[str]) -> None:
+    assert rows("explore-1", ONE.started(), ONE.iteration(), *happened)[2:] == last
+
+
+def test_its_children_have_their_places_in_it() -> None:
+    happened = [
+        ONE.started(), ONE.iteration(), *BELOW.around(
+            BELOW.iteration(), BELOW.reply("Not here", 1), BELOW.tool("t3", "agent"), usage("agent-1", 10),
+            BELOW.queued(), BELOW.interruption(),
+            DEEPEST.started(), usage("plan-1", 1), DEEPEST.notice(), DEEPEST.ended(),
+        ), usage("explore-1", 100), ONE.ended(),
+    ]  # fmt: skip
+    assert rows("explore-1", *happened, width=120)[2:] == [
+        '→ explore(task="deeper into it")',
+        "  ▶ agent-1: deeper into it",
+        "  📤 Interrupting → agent-1: use B ⏳ Will inject at next safe point",
+        "  [🔔 INTERRUPTION of agent-1 at iteration 2] use B ✓ Message injected (after agent, 1.2 s)",
+        "    ▶ plan-1 (of agent-1): the deepest",
+        "    ℹ plan-1: no file",
+        "    ✓ plan-1: 0 iterations, 0 tool calls, 1 token, 5.0 s",
+        "  ✓ agent-1: 1 iteration, 1 tool call, 11 tokens, 3.0 s",
+        "✓ explore (5.0 s): 5 tests",
+        "✓ 1 iteration, 1 tool call, 111 tokens, 5.0 s",
+    ]
+    assert rows("agent-1", *happened, width=120)[:4] == [
+        "▶ deeper into it", "[1/20]", "Not here", "→ agent()",
+    ]  # fmt: skip
+
+
+def test_a_child_that_is_asked_again_goes_on() -> None:
+    again = ONE.started(task="and where?", parent_id="c9")
+    found = rows("explore-1", *ONE.around(*WORK), again, ONE.iteration(), ONE.reply("There."), ONE.ended())
+    assert found == [
+        *SHOWN, "▶ and where?", "[1/20]", "There.", "✓ 1 iteration, 0 tool calls, 0 tokens, 5.0 s",
+    ]  # fmt: skip
+
+
+def test_of_a_long_life_the_latest_is_kept_and_the_rest_counted() -> None:
+    count = 3 * MAX_EVENTS
+    found = rows("explore-1", ONE.started(), *(ONE.notice(f"n{n}.") for n in range(count)))
+    assert found[0] == f"… {count + 1 - MAX_EVENTS:,} earlier events not kept"
+    assert found[1:] == [f"ℹ n{n}." for n in range(count - MAX_EVENTS, count)]
+
+
+def test_of_long_texts_the_latest_are_kept() -> None:
+    found = rows("explore-1", ONE.started(), *(ONE.reply(f"r{n} " + "x" * (MAX_CHARS // 3), 1) for n in range(9)))
+    assert found[0].startswith("… 8 earlier events")
+    assert [row for row in found if row.startswith("r")] == ["r7", "r8"]
+
+
+@pytest.mark.parametrize("piece", [ONE.writes, ONE.thinks, ONE.progress])
+def test_running_text_has_a_bound_of_its_own(piece: Callable[[str], Event]) -> None:
+    pieces = [piece(f"piece {n}\n") for n in range(MAX_RUNNING)]
+    happened = [ONE.started(), ONE.iteration(), ONE.tool(), *pieces]
+    found = rows("explore-1", *happened, ONE.result())
+    assert not found[0].startswith("…")
+    assert any("not kept" in row for row in found)
+    assert any(f"piece {MAX_RUNNING - 1}" in row for row in found)
+    assert len("".join(found)) < 3 * MAX_RUNNING
+
+
+def test_large_arguments_and_results_do_not_push_the_others_out() -> None:
+    large = "x" * MAX_CHARS
+    found = rows("explore-1", ONE.started(), ONE.tool(text=large, list=[large]), ONE.result(large), ONE.notice())
+    assert [row[:1] for row in found] == ["▶", "→", "✓", "ℹ"]
+
+
+def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
+    many = [Teller(f"explore-{n}", f"c{n}") for n in range(MAX_AGENTS + 5)]
+    happened: list[Event] = [many[0].started()]  # which goes on
+    for one in many[1:]:
+        happened += [one.started(), one.ended()]
+    transcripts = kept(*happened)
+    assert len(transcripts.names) == MAX_AGENTS
+    assert transcripts.names[0] == "explore-0"
+    assert transcripts.names[1] == "explore-6"
+    assert transcripts.rows("explore-1", 80, color=False, ascii=False) == [
+        "Nothing is kept of explore-1; of 5 older agents no more."
+    ]
+    assert rows("no\x1b[2J such") == ["Nothing is kept of no such."]
+
+
+def test_events_of_the_main_agent_are_not_kept() -> None:
+    assert kept(RUN, events.Reply(text="x", tool_calls=0)).names == []
+
+
+def test_another_session_begins_with_nothing() -> None:
+    opened = events.Init(session="s2", version="1", model="m", workspace="/w")
+    assert kept(*ONE.around(*WORK), opened).names == []
+    assert rows("explore-1", *ONE.around(*WORK), opened, ONE.started(), ONE.iteration()) == SHOWN[:2]
+
+
+TEXTS = st.sampled_from(["use B", "漢字" * 30, "word " * 40, "\x1b[2J\x1b]0;t\x07x\ny", "| a |\n|---|\n| b |", " ", ""])
+FAMILY = [ONE, TWO, BELOW, DEEPEST]
+STEPS = st.one_of(
+    *(
+        st.one_of(
+            st.builds(one.writes, TEXTS), st.builds(one.thinks, TEXTS), st.builds(one.reply, TEXTS, st.integers(0, 1)),
+            st.builds(one.tool, st.just("t1"), TEXTS), st.builds(one.progress, TEXTS), st.builds(one.result, TEXTS),
+            st.builds(one.iteration), st.builds(one.queued, TEXTS), st.builds(one.interruption, TEXTS),
+            st.builds(one.question, TEXTS), st.builds(one.retry), st.builds(one.notice, TEXTS), st.builds(one.started),
+            st.builds(one.ended), st.builds(usage, st.just(one.name), st.integers(0, 99)),
+        )
+        for one in FAMILY
+    )
+)  # fmt: skip
+
+
+@given(st.lists(STEPS, max_size=40), st.sampled_from([20, 40, 80]), st.booleans(), st.booleans())
+def test_whatever_happens_each_row_fits(happened: list[Event], width: int, color: bool, ascii: bool) -> None:
+    transcripts = kept(*happened)
+    for name in transcripts.names:
+        for row in transcripts.rows(name, width, color=color, ascii=ascii):
+            check_row(row, width)
+
+
+def test_events_cost_the_same_however_many_came_before() -> None:
+    def cost(count: int) -> float:
+        transcripts = kept(ONE.started(), ONE.iteration())
+        deltas = [ONE.writes("some words\n"), ONE.progress("a row\n"), ONE.notice()]
+        begun = time.process_time()
+        for _ in range(count):
+            for delta in deltas:
+                transcripts.update(delta)
+        return (time.process_time() - begun) / count
+
+    cost(200)
+    assert min(cost(6_000) for _ in range(2)) < 3 * min(cost(600) for _ in range(3))
