@@ -424,15 +424,21 @@ def test_whatever_the_interleaving_an_interruption_stands_between_the_start_and_
         assert len(told) == sum(isinstance(e, events.UserInterruption) and e.agent == one.name for e in happened)
 
 
-@given(interleavings(), st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(), st.booleans())
+@given(
+    interleavings(), st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
+    st.sampled_from([LiveRenderer, StreamingRenderer, Renderer]),
+)  # fmt: skip
 def test_whatever_happens_all_fits(
-    happened: list[Event], width: int, color: bool, ascii: bool, at_prompt: bool
+    happened: list[Event], width: int, color: bool, ascii: bool, make: type[Renderer]
 ) -> None:
-    renderer = (LiveRenderer if at_prompt else StreamingRenderer)(color=color, ascii=ascii, width=width)
+    renderer = make(color=color, ascii=ascii, width=width)
     for event in happened:
-        rows, tail = renderer.lines(event), renderer.tail.split("\n")
+        rows = renderer.lines(event)
+        tail = renderer.tail.split("\n") if isinstance(renderer, LiveRenderer) else []
         assert len(tail) <= MOST_ROWS
-        for row in (*rows, *tail):
+        # Progress that may go into a file leaves the main agent's whole texts to whoever reads it.
+        is_left = make is Renderer and event.agent == "main" and not event.type.startswith("agent_")
+        for row in (*([] if is_left else rows), *tail):
             check_row(row, width)
 
 
