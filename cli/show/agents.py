@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from chain.wording import counted
+from chain.wording import MAIN, counted
 from cli.show.children import STEP
 from cli.show.text import columns, cut, flat
 
@@ -13,7 +13,7 @@ MARK = "..."
 
 
 class AgentView(Protocol):
-    """An agent as it stands. ``since`` is when it began, or for a finished one when it ended."""
+    """An agent as it stands, as ``chain.Chain.agents`` tells it."""
 
     @property
     def name(self) -> str:
@@ -71,18 +71,23 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
 
     Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
     """
-    working = _in_order([agent for agent in agents if agent.state != "finished"])
+    working = _in_order([agent for agent in agents if not _can_be_asked(agent)])
     names = [" " * min(STEP * depth, width // 4) + flat(agent.name) for depth, agent in working]
     room = max(map(columns, names), default=0)
     facts = [_facts(agent, now) for _, agent in working]
     rows = [
         _row(name, room, says, agent.task, width) for name, says, (_, agent) in zip(names, facts, working, strict=True)
     ]
-    finished = [agent for agent in agents if agent.state == "finished"]
+    finished = [agent for agent in agents if _can_be_asked(agent)]
     if finished:
         rows.append(cut("Finished, can be asked again:", width, MARK))
     room = STEP + max((columns(flat(agent.name)) for agent in finished), default=0)
     return rows + [_row(" " * STEP + flat(agent.name), room, "", agent.task, width) for agent in finished]
+
+
+def _can_be_asked(agent: AgentView) -> bool:
+    # The main agent's run may be over as well, but lines go to it without being asked for.
+    return agent.state == "finished" and agent.name != MAIN
 
 
 def _in_order(agents: Sequence[AgentView]) -> list[tuple[int, AgentView]]:
@@ -101,6 +106,8 @@ def _in_order(agents: Sequence[AgentView]) -> list[tuple[int, AgentView]]:
 
 
 def _facts(agent: AgentView, now: float) -> str:
+    if agent.state == "finished":
+        return "idle"
     parts = [_duration(now - agent.since)]
     if agent.iteration:
         parts.append(f"{agent.iteration}/{agent.max_iterations}")

@@ -44,6 +44,11 @@ DONE = View("explore-3", task="count the files", state="finished")
             "    agent-1   12 s, 1 token  deeper into it",
             "  explore-12  12 s, 2/20, ends, 1 line waiting, 1,234 tokens  read the documents",
         ]),
+        ([View("main", "", "", "finished"), DONE], [
+            "main  idle",
+            "Finished, can be asked again:",
+            "  explore-3  count the files",
+        ]),
         ([BELOW, ONE], [
             "explore-1  12 s, 2/20, 2 lines waiting, 1,234 tokens  find the tests",
             "  agent-1  12 s, 1 token  deeper into it",

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.family import BELOW, DEEPEST, ONE, RUN, TWO, Teller, usage
 from support.painted import bare, check_row
+from support.tellers import BELOW, DEEPEST, ONE, RUN, TWO, Teller, usage
 
 from chain import events
 from chain.events import Event
