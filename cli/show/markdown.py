@@ -285,7 +285,8 @@ class _Code:
                 lines = lines[:-1]
             if lines and self._fence.is_closed_by(lines[-1]):
                 lines, closing = lines[:-1], lines[-1:]
-        code = [self._fence.code(line) for line in lines]
+        # A line of spaces is a blank one: those at the end are not shown, and may be the end for all that is known.
+        code = ["" if is_blank(line) else self._fence.code(line) for line in lines]
         # So many at once did not come from a stream: to colour them all would take too long.
         language = self._fence.language if len(code) <= MAX_LINES else ""
         rows = code_rows(code, language, width, self._look, self._before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
 from support.painted import bare, check_row
@@ -51,6 +51,7 @@ def pieces_of(text: str, piece: int) -> list[str]:
 
 @trying(300)
 @given(texts, st.integers(1, 9), st.sampled_from([4, 9, 20, 40, 80]))
+@example("```\n\n\n\n\n  \n  ", 1, 4)
 def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int) -> None:
     assert rows_of(text, width, piece) == rows_of(text, width)
 
