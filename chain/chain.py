@@ -307,6 +307,8 @@ class Chain:
         """What the chain is doing, in one line."""
         run = self._run
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
+        if below := sum(1 for _ in self._tree.main.all()) - 1:
+            doing += f", {counted(below, 'agent')} below"
         closed, count = self.plan.counts
         used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         lines = len(self._tree.waiting)

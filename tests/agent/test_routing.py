@@ -339,6 +339,7 @@ async def test_the_tree_shows_who_works_for_whom_and_who_can_be_asked() -> None:
         assert views["main"].tokens == 11 * 5, "with those of all below"
         assert views["agent-1"].tokens == 11 * 2
         assert views["explore-1"].task == work()
+        assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")
         agents.send("use B")
         assert {v.name: v.waiting for v in agents.session.chain.agents}["plan-1"] == 1
         await agents.finish()
