@@ -20,7 +20,7 @@ from chain.errors import ConfigError, UserError
 from chain.interruption.file import PromptFile
 from chain.prompts import prompt_file
 
-GROUPS = ("todo", "files", "edit", "shell", "ask", "research")
+GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
 
