@@ -24,7 +24,7 @@ from chain.messages import (
     tool_results,
     user_text,
 )
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Reply, Request, ToolSpec
 from chain.providers.scripted import scene
 from chain.providers.scripted.model import ScriptedModel
 
@@ -120,6 +120,9 @@ async def test_a_user_rule_alone_answers_the_query_and_not_what_comes_later() ->
         ("{overrides: [effort]}", True),
         ("{overrides: []}", False),
         ("{overrides: [effort, temperature]}", False),
+        ("{offered: look}", True),
+        ("{offered: 'plan|li.*'}", True),
+        ("{offered: loo}", False),
         ("{user: go, turn: 2}", True),
         ("{user: stay, turn: 2}", False),
         ("{interruption: ''}", False),
@@ -134,6 +137,7 @@ async def test_conditions(when: str, fits: bool) -> None:
         [user_text("go"), calls, results],
         tail=("This is the plan.",),
         overrides=Overrides(effort="low"),
+        tools=(ToolSpec("look", "", {}), ToolSpec("list", "", {})),
     )
     assert text == ("fits" if fits else "does not")
 
@@ -415,6 +419,20 @@ async def test_lists_look_where_they_are_told() -> None:
     assert text == "red red blue | blue | red red | broken | red | go | todo"
 
 
+async def test_a_list_can_be_of_all_results_of_the_conversation() -> None:
+    rules = """
+        rules:
+          - collect:
+              all: {match: '\\w+', from: conversation, join: ' '}
+              new: {match: '\\w+', join: ' '}
+            text: '${all}, ${new}'
+    """
+    before = [user_text("one"), asked(), result("apple"), assistant([Text("a")])]
+    assert await text_of(rules, [*before, user_text("two")]) == "apple, "
+    now = [user_text("two"), asked(id="call_2"), result("pear", id="call_2")]
+    assert await text_of(rules, [*before, *now]) == "apple pear, pear"
+
+
 async def test_a_list_can_be_of_the_items_that_contain_a_text() -> None:
     rules = r"""
         rules:
@@ -571,6 +589,7 @@ pace: {chunk: 4}
 terminal_pace: {think_s: 3, delay_s: 1}
 rules:
   - {when: {user: own}, text: abcdefgh, pace: {chunk: 8}}
+  - {when: {user: patient}, text: abcdefgh, terminal_pace: {think_s: 10}}
   - {when: {user: long}, text: abcdefghijkl, pace: {chunk: 1, delay_s: 1, most_s: 4}}
   - {text: abcdefgh}
 """
@@ -582,6 +601,8 @@ rules:
         (False, "x", [(0, "abcd"), (0, "efgh")]),
         (True, "x", [(4, "abcd"), (5, "efgh")]),
         (True, "own", [(0, "abcdefgh")]),
+        (False, "patient", [(0, "abcd"), (0, "efgh")]),
+        (True, "patient", [(11, "abcd"), (12, "efgh")]),
         (False, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
         (True, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
     ],

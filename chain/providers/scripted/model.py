@@ -40,7 +40,7 @@ class ScriptedModel:
         ``at_terminal``: somebody sits before it, and its replies come at the file's ``terminal_pace``.
         """
         script = reader.load(path, within)
-        return cls(replace(script, pace=script.terminal_pace) if at_terminal else script)
+        return cls(script.at_terminal() if at_terminal else script)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules") -> ScriptedModel:

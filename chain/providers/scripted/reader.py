@@ -55,14 +55,15 @@ def _read(top: yamlfile.Node) -> RuleFile:
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
     pace = _pace(keys["pace"], Pace()) if "pace" in keys else Pace()
-    reader = _Reader(pace)
+    terminal_pace = _pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
+    reader = _Reader(pace, terminal_pace)
     return RuleFile(
         file=top.file,
         name=keys["name"].text() if "name" in keys else Path(top.file).stem,
         rules=tuple(reader.rule(node, index) for index, node in enumerate(keys["rules"].items())),
         marks=reader.marks(keys.get("marks") or replace(top, value={}, key="marks")),
         pace=pace,
-        terminal_pace=_pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace,
+        terminal_pace=terminal_pace,
         places=reader.places,
     )
 
@@ -84,14 +85,15 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 class _Reader:
     """Reads the parts that have expressions; ``places`` has the place of each."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, terminal_pace: Pace) -> None:
         self.places: dict[Pattern, yamlfile.Node] = {}
         self._pace = pace
+        self._terminal_pace = terminal_pace
         self._expressions = Expressions()
 
     def rule(self, node: yamlfile.Node, index: int) -> Rule:
         """A rule; ``index`` counts from 0 in its file."""
-        keys = node.mapping(("when", "times", "collect", "pace", *_ACTIONS))
+        keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
         when = self._when(keys["when"]) if "when" in keys else When()
@@ -126,6 +128,7 @@ class _Reader:
             stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
             usage=_usage(keys["usage"]) if "usage" in keys else {},
             pace=_pace(keys["pace"], self._pace) if "pace" in keys else None,
+            terminal_pace=_pace(keys["terminal_pace"], self._terminal_pace) if "terminal_pace" in keys else None,
             failure=_failure(keys["error"]) if "error" in keys else None,
         )
 
@@ -143,7 +146,7 @@ class _Reader:
         return Marks(**given)
 
     def _when(self, node: yamlfile.Node) -> When:
-        regexes = ("user", "interruption", "result", "tool", "tail", "system")
+        regexes = ("user", "interruption", "result", "tool", "tail", "system", "offered")
         keys = node.mapping((*regexes, "is_error", "aside", "turn", "step", "overrides"))
         given: dict[str, Any] = {name: self._regex(keys[name]) for name in regexes if name in keys}
         given |= {name: keys[name].boolean() for name in ("is_error", "aside") if name in keys}

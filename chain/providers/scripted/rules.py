@@ -19,11 +19,13 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
           tail: REGEX              # the request tail: the post-prompt and the plan
           system: REGEX            # the system prompt
           overrides: [effort]      # what the request sets for this call alone: max_tokens, temperature, effort
+          offered: REGEX           # the whole name of a tool that the request offers
         times: 1                   # how often the rule may be used in a conversation; then it is passed over
         collect:                   # lists of matches, for text and tools
           NAME:
             match: REGEX           # each match is an item
-            from: results          # results (all since the query), latest, query, stdin, interruption, tail
+            from: results          # results (all since the query), conversation (all), latest, query, stdin,
+                                   # interruption, tail
             tool: REGEX            # only results of these tools; with is_error: true only their errors
             within: REGEX          # only texts in which this is found
             has: "${1}"            # only items that contain this text; names of the conditions, case does not matter
@@ -42,6 +44,7 @@ r"""The language of rule files, and the frozen rules that ``reader`` makes of on
         stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
         usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
         pace: {delay_s: 1}         # for this rule alone, at a prompt too
+        terminal_pace: {think_s: 3}    # for this rule alone, at a prompt only
         error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
 
 Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
@@ -86,7 +89,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -97,7 +100,7 @@ from chain.model import StopReason
 if TYPE_CHECKING:
     from chain.search import Pattern
 
-Source: TypeAlias = Literal["results", "latest", "query", "stdin", "interruption", "tail"]
+Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
 GoingOn: TypeAlias = Literal["no", "continue", "work"]
 
 NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
@@ -196,6 +199,7 @@ class When:
     tail: Pattern | None = None
     system: Pattern | None = None
     overrides: frozenset[str] | None = None
+    offered: Pattern | None = None
 
     @property
     def wants_results(self) -> bool:
@@ -270,6 +274,7 @@ class Rule:
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
     pace: Pace | None = None
+    terminal_pace: Pace | None = None
     failure: Failure | None = None
 
 
@@ -284,6 +289,11 @@ class RuleFile:
     pace: Pace
     terminal_pace: Pace
     places: Mapping[Pattern, yamlfile.Node]
+
+    def at_terminal(self) -> RuleFile:
+        """The same rules at the pace for somebody who sits at a terminal."""
+        rules = tuple(replace(rule, pace=rule.terminal_pace or rule.pace) for rule in self.rules)
+        return replace(self, rules=rules, pace=self.terminal_pace)
 
 
 def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - as above

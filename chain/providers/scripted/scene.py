@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.model import Request
 from chain.providers.scripted import rules
-from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule
+from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule, Source
 from chain.search import SearchBudget
 from chain.wording import STDIN_BEGIN, STDIN_END
 
@@ -76,6 +76,7 @@ class Scene:
         self.chars = 0
         self.query = ""
         self.events: list[TaskEvent] = []
+        self.earlier: list[TaskEvent] = []
         self.lines: list[str] = []
         self.used: Counter[str] = Counter()
 
@@ -152,6 +153,7 @@ class Scene:
         return (redirect.groupdict().get("query") or text) if redirect else None
 
     def _begin(self, query: str) -> None:
+        self.earlier += self.events
         self.query, self.events = query, [TaskEvent()]
         self.step, self.used = 1, Counter()
         self._answered = self._nudged = False
@@ -175,6 +177,8 @@ class Moment:
         if when.overrides is not None and when.overrides != self._overrides:
             return None
         if when.wants_query and (self.event is None or self.event.results):
+            return None
+        if when.offered is not None and not self._is_offered(when.offered):
             return None
         found: list[Match | None] = []
         if when.interruption is not None:
@@ -210,6 +214,9 @@ class Moment:
             and (when.result is None or self.scene.search(when.result, outcome.text) is not None)
         )
 
+    def _is_offered(self, pattern: Pattern) -> bool:
+        return any(self.scene.fullmatch(pattern, tool.name) for tool in self.request.tools)
+
     def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
         """The items of a list, each with its names; ``names`` are those of the rule."""
         found: list[dict[str, str]] = []
@@ -229,9 +236,8 @@ class Moment:
 
     def _texts(self, collection: Collection) -> Iterator[tuple[str, Mapping[str, Any]]]:
         match collection.source:
-            case "results" | "latest" as source:
-                events = self.scene.events if source == "results" else [self.event] if self.event else []
-                for outcome in (o for event in events for o in event.results):
+            case "results" | "conversation" | "latest" as source:
+                for outcome in (o for event in self._events(source) for o in event.results):
                     tool_fits = collection.tool is None or self.scene.fullmatch(collection.tool, outcome.tool)
                     if tool_fits and outcome.is_error == collection.is_error:
                         yield outcome.text, outcome.input
@@ -245,6 +251,15 @@ class Moment:
                 yield self._tail, {}
             case _:
                 assert_never(collection.source)
+
+    def _events(self, source: Source) -> Sequence[TaskEvent]:
+        match source:
+            case "conversation":
+                return [*self.scene.earlier, *self.scene.events]
+            case "results":
+                return self.scene.events
+            case _:
+                return [self.event] if self.event else []
 
     def _names(self, outcome: ToolOutcome | None) -> dict[str, str]:
         scene = self.scene
