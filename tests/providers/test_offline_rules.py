@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import OneConversation
-from support.house import ROOT
+from support.offline import PROMPTS, offline_rules
 from support.steered import Steered
 
 from chain.config.system_prompt import read_system_prompt
@@ -20,18 +20,12 @@ from chain.lines.parse import parse_line
 from chain.messages import Message, ToolCall, ToolResult, tool_results, user_text
 from chain.model import Request, ToolSpec
 from chain.plan import Plan
-from chain.providers.scripted import reader
 from chain.providers.scripted.model import ScriptedModel
 from chain.tools import files, plan
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext
 
-PROMPTS = ROOT / "prompts"
-# At full speed: the pace is for people to watch.
-RULES = reader.parse(
-    (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8").replace("delay_s: 0.01", "delay_s: 0"),
-    "offline_model.yaml",
-)
+RULES = offline_rules()
 REGISTRY = Registry.of([*files.TOOLS, *plan.TOOLS])
 SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
 

@@ -1,0 +1,16 @@
+"""The shipped rules of the offline model, without the pace that lets people watch."""
+
+from __future__ import annotations
+
+from chain.providers.scripted import reader
+from chain.providers.scripted.rules import RuleFile
+
+from .house import ROOT
+
+PROMPTS = ROOT / "prompts"
+
+
+def offline_rules() -> RuleFile:
+    """The rules at full speed."""
+    text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
+    return reader.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml")
