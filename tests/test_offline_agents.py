@@ -16,6 +16,7 @@ from support.sessions import Session, at, open_session
 
 from chain import events
 from chain.config.load import load_settings
+from chain.event_json import to_json
 from chain.providers.scripted.model import ScriptedModel
 
 FILES = {
@@ -313,7 +314,7 @@ async def test_a_planner_reads_and_sets_tasks(tmp_path: Path) -> None:
         assert played.started == [("plan-1", "main")]
         assert played.calls("plan-1") == ["plan_list", "list_files", "search_files", *["plan_add_task"] * 4]
         tasks = ["buy tea", "Read docs/kettle.md from line 1 on", "Read docs/lid.md from line 3 on"]
-        told = [task["text"] for task in events.to_json(played.session.of(events.PlanChanged)[-1])["tasks"]]
+        told = [task["text"] for task in to_json(played.session.of(events.PlanChanged)[-1])["tasks"]]
         assert told[:3] == tasks
         assert told[3] == "Do it: change the kettle"
         assert all(f". {task}" in answer for task in told)
