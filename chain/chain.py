@@ -28,6 +28,7 @@ from chain.session.feed import Audience, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.journal import Journal
 from chain.session.runs import Session
+from chain.tools.tool import delegates
 from chain.version import VERSION
 from chain.wording import counted
 
@@ -139,12 +140,13 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------ questions
 
-    def answering(self) -> Answerer:
+    def answering(self, agent: str = "") -> Answerer:
         """Promise that questions will be answered, until the ``Answerer`` is closed (it is a context manager, too).
 
-        Without anybody who answers, approvals are refused and choices are left to the model, at once.
+        Without anybody who answers, approvals are refused and choices are left to the model, at once. With ``agent``
+        the promise is for the questions of this one alone.
         """
-        return Answerer(self._shared.questions)
+        return Answerer(self._shared.questions, agent)
 
     @property
     def questions(self) -> tuple[events.Question, ...]:
@@ -155,6 +157,11 @@ class Chain:
     def open_question(self) -> str | None:
         """The id of the question that is open."""
         return self._shared.questions.open_id
+
+    @property
+    def asker(self) -> str | None:
+        """The agent whose question is open."""
+        return self._shared.questions.open_asker
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
         """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
@@ -243,6 +250,12 @@ class Chain:
     def target(self, text: str = "", *, to: str = "") -> str:
         """The agent that a line would go to as things stand. Raises ``UserError`` for one that is not at work."""
         return self._intake.target(Sent(parse_line(text), to=to)).name
+
+    def starts_agent(self, call: events.ToolCall) -> bool:
+        """Whether a call that has just begun is to put another agent to work."""
+        callers = (node for node in self._tree.main.all() if node.name == call.agent)
+        tools = (node.spec.registry.tools.get(call.name) for node in callers)
+        return any(tool is not None and delegates(tool) for tool in tools)
 
     @property
     def agents(self) -> tuple[AgentView, ...]:

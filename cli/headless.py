@@ -32,9 +32,10 @@ UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
 """Characters that are shown of a row that is not a line."""
+_TEXTS = ("id", "to")
 _MARKS = ("urgent", "now")
 AS_JSON = (
-    '{"type":"line","id":"...","text":"...","urgent":false,"now":false}, {"type":"interrupt"} or '
+    '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"} or '
     '{"type":"answer","id":"Q1","text":"y"}'
 )
 NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
@@ -218,7 +219,7 @@ class _Headless:
         """What a row of the input asks for; ``None`` for a blank row of JSON input."""
         if self._job.input == "text":
             line = parse_moment(raw.text, strict=False)
-            return Outgoing(line.moment, line.text, raw.text)
+            return Outgoing(line.moment, line.text, raw.text, to=line.to)
         if not raw.text.strip():
             return None
         found = _object(raw.text)
@@ -232,7 +233,8 @@ class _Headless:
                 if isinstance(line.moment, AtQuestion):
                     return _Malformed(text, str(rest.get("id", "")), NO_ANSWER)
                 urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
-                return Outgoing(line.moment, line.text, text, urgency, str(rest.get("id", "")), "json")
+                id, to = str(rest.get("id", "")), line.to or str(rest.get("to", ""))
+                return Outgoing(line.moment, line.text, text, urgency, id, "json", to)
             case _:
                 return _malformed(raw, found)
 
@@ -280,7 +282,7 @@ class _Malformed:
 
 
 def _outgoing(line: ScheduledLine) -> Outgoing:
-    return Outgoing(line.moment, line.text, line.written)
+    return Outgoing(line.moment, line.text, line.written, to=line.to)
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -308,6 +310,8 @@ def _mistake(found: Mapping[str, Any]) -> str:
     match found:
         case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
             return f"{' and '.join(_MARKS)} must be true or false"
+        case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
+            return "its to must be the name of an agent, a string"
         case {"type": "line", "text": str()}:
             return "its id must be a string"
         case {"type": "line"}:
@@ -322,4 +326,5 @@ def _mistake(found: Mapping[str, Any]) -> str:
 
 def _has_right_types(rest: Mapping[str, Any]) -> bool:
     """Whether the optional keys of a line have the right types; unknown keys are allowed."""
-    return isinstance(rest.get("id", ""), str) and all(isinstance(rest.get(key, False), bool) for key in _MARKS)
+    texts, marks = (rest.get(key, "") for key in _TEXTS), (rest.get(key, False) for key in _MARKS)
+    return all(isinstance(each, str) for each in texts) and all(isinstance(each, bool) for each in marks)

@@ -168,6 +168,7 @@ class Children:
         status: Status = _ended_from_above(run) if outcome is None else outcome.status
         node.is_completing = True
         parent.below.remove(node)
+        node.inbox.room.wake()  # what waits for room here waits for nothing now
         if status not in _ANSWERS:
             above.step.beneath[node.spec.parent_id] = run.found
             above.skipped += run.skipped

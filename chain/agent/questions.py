@@ -14,7 +14,7 @@ The asker goes on once the answer is on disk.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -105,18 +105,22 @@ class _Asked:
 
 
 class Answerer:
-    """Somebody who can answer, until closed. As long as there is one, a question waits for its answer."""
+    """Somebody who can answer, until closed. As long as there is one, a question waits for its answer.
 
-    def __init__(self, questions: Questions) -> None:
+    ``agent`` is the one whose questions alone are answered.
+    """
+
+    def __init__(self, questions: Questions, agent: str = "") -> None:
         self._questions = questions
         self._is_open = True
-        questions._answerers += 1
+        self._whose = agent.casefold()
+        questions._answerers[self._whose] += 1
 
     def close(self) -> None:
         """Answer no more. What nobody is left to answer is decided at once."""
         if self._is_open:
             self._is_open = False
-            self._questions._answerers -= 1
+            self._questions._answerers[self._whose] -= 1
             self._questions._open_next()
 
     def __enter__(self) -> Answerer:
@@ -133,7 +137,8 @@ class Questions:
         self._journal = journal
         self._emit = emit
         self._allowed = list(allowed)
-        self._answerers = 0
+        self._answerers = Counter[str]()
+        """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[_Asked] = deque()
         self._open: _Asked | None = None
         self._asked = 0
@@ -246,7 +251,7 @@ class Questions:
 
     def _open_next(self) -> None:
         """Settle what needs nobody, or nobody can answer, and open the next question that is left."""
-        if self._answerers == 0 and self._open is not None:
+        if self._open is not None and not self._has_answerer(self._open):
             self._settle_without_user(self._open, "refused", "nobody")
         while self._open is None and self._waiting:
             asked = self._waiting.popleft()
@@ -254,10 +259,13 @@ class Questions:
                 self._settle_without_user(asked, "allowed", "config")
             elif not asked.asker.may_ask():
                 self._let_go(asked)
-            elif self._answerers == 0:
+            elif not self._has_answerer(asked):
                 self._settle_without_user(asked, "refused", "nobody")
             else:
                 self._open_one(asked)
+
+    def _has_answerer(self, asked: _Asked) -> bool:
+        return any(self._answerers[whose] > 0 for whose in ("", asked.asker.agent.casefold()))
 
     def _open_one(self, asked: _Asked) -> None:
         try:

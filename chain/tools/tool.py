@@ -357,10 +357,14 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
     yield from mistakes(made)
 
 
+def delegates(tool: Tool) -> bool:
+    """Whether a tool hands its task to an agent."""
+    return isinstance(tool, FunctionTool) and tool.delegates
+
+
 def goes_along(tool: Tool) -> bool:
     """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
-    delegates = isinstance(tool, FunctionTool) and tool.delegates
-    return delegates or (tool.read_only and not tool.needs_approval)
+    return delegates(tool) or (tool.read_only and not tool.needs_approval)
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool

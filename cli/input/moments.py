@@ -10,6 +10,12 @@
 nothing                at once
 =====================  =======================================================
 
+``@to AGENT`` stands behind a moment, or alone, and says to which agent the line goes. The iterations and answers, the
+end and the questions are then those of that agent, and else the main agent's (a question's anybody's); a tool's caller
+may still be any agent. A line for ``@done @to explore-1`` goes where all goes that its agent did not live to read: to
+the agent above. A tool that starts an agent runs from when that agent is there, so that the line can reach it; if it
+starts none, the line is sent as the tool's result comes.
+
 In a pipe, whatever is not a well-formed moment is text. Scripts and arguments are written for this program, so there it
 is an error. Spaces after a moment are not part of the text, so that a script may align its lines.
 """
@@ -55,6 +61,13 @@ class AtDone:
 
 
 @dataclass(frozen=True, slots=True)
+class AtAgent:
+    """As the agent is there that a call starts, or as the call ends without one. ``AtTool`` becomes it."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
 class After:
     """So many seconds after the line was read."""
 
@@ -66,18 +79,20 @@ class AtQuestion:
     """When something is asked, as the answer to it."""
 
 
-Moment: TypeAlias = Now | AtIteration | AtTool | AtAnswer | AtDone | After | AtQuestion
+Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line and its moment; ``written`` is the two as the user wrote them."""
+    """A line, its moment and the agent that it is addressed to; ``written`` is all that as the user wrote it."""
 
     moment: Moment
     text: str
     written: str
+    to: str = ""
 
 
+_TO = "@to"
 _USAGE = {
     "@iteration": "@iteration N TEXT",
     "@tool": "@tool NAME TEXT",
@@ -85,6 +100,7 @@ _USAGE = {
     "@done": "@done TEXT",
     "@after": "@after SECONDS TEXT",
     "@question": "@question TEXT",
+    _TO: "@to AGENT TEXT",
 }
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
@@ -107,31 +123,54 @@ def _parse(text: str) -> ScheduledLine:
     name = word.casefold()
     if name not in _USAGE:
         begun = [known for known in _USAGE if len(name) > 2 and known.startswith(name)]
-        near = begun or difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.5)
+        near = begun or difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.51)
         hint = f"did you mean {near[0]}?" if near else f"the moments are {', '.join(_USAGE)}"
         raise UserError(
             f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
         )
-    moment: Moment | None
-    match name:
-        case "@answer":
-            moment = AtAnswer()
-        case "@done":
-            moment = AtDone()
-        case "@question":
-            moment = AtQuestion()
-        case "@iteration":
-            argument, rest = _split(rest)
-            moment = AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
-        case "@after":
-            argument, rest = _split(rest)
-            moment = After(float(argument)) if _SECONDS.fullmatch(argument) else None
-        case _:
-            argument, rest = _split(rest)
-            moment = AtTool(argument) if argument else None
+    moment, rest = _moment(name, rest)
     if moment is None or not rest.strip():
         raise UserError(f"{text[:60]!r} is not a moment with a line: write it as {_USAGE[name]}")
-    return ScheduledLine(moment, rest, text)
+    return _addressed(moment, rest, text)
+
+
+def _moment(name: str, rest: str) -> tuple[Moment | None, str]:
+    """The moment of this name, ``None`` if its argument is not well-formed, and what follows it."""
+    match name:
+        case "@answer":
+            return AtAnswer(), rest
+        case "@done":
+            return AtDone(), rest
+        case "@question":
+            return AtQuestion(), rest
+        case "@to":
+            return Now(), f"{_TO} {rest}"
+        case _:
+            argument, rest = _split(rest)
+            return _moment_of(name, argument), rest
+
+
+def _moment_of(name: str, argument: str) -> Moment | None:
+    match name:
+        case "@iteration":
+            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
+        case "@after":
+            return After(float(argument)) if _SECONDS.fullmatch(argument) else None
+        case _:
+            return AtTool(argument) if argument else None
+
+
+def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
+    """The line with its address, if its text begins with one. Raises ``UserError``."""
+    word, rest = _split(text)
+    if word.casefold() != _TO:
+        return ScheduledLine(moment, text, written)
+    agent, rest = _split(rest)
+    if not rest.strip():
+        raise UserError(f"{written[:60]!r} has no agent or no line: write it as {_USAGE[_TO]}")
+    if (name := _split(rest)[0].casefold()) in _USAGE:
+        raise UserError(f"{written[:60]!r} has {name} behind {_TO}: write the moment first, and {_TO} once")
+    return ScheduledLine(moment, rest, written, agent)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -154,23 +193,39 @@ def read_script(text: str, file: str) -> list[ScheduledLine]:
     return says
 
 
-MOMENT_EVENTS = (events.ToolCall, events.IterationStarted, events.Reply, events.Result)
+MOMENT_EVENTS = (
+    *(events.ToolCall, events.ToolResult, events.IterationStarted, events.Reply),
+    *(events.AgentStarted, events.AgentEnded, events.Result),
+)
 """The events that can be a moment."""
 
 
-def fires(moment: Moment, event: events.Event) -> bool:
-    """Whether this event is the moment. No event is ``Now`` or ``After``.
+def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
+    """Whether this event is the moment of a line for an agent. No event is ``Now`` or ``After``.
 
-    Of iterations, answers and results only the main agent's count: a child numbers its own from 1.
+    Each agent numbers its iterations from 1, so they count for the lines that are addressed to it alone. Without an
+    address the main agent is meant.
     """
+    whose = to or wording.MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name
-        case AtIteration(n), events.IterationStarted(agent=wording.MAIN):
-            return event.iteration == n
-        case AtAnswer(), events.Reply(agent=wording.MAIN):
-            return event.tool_calls == 0
-        case AtDone(), events.Result(agent=wording.MAIN):
-            return True
+        case AtAgent(call), events.AgentStarted():
+            return event.parent_id == call
+        case AtAgent(call), events.ToolResult():
+            return event.id == call
+        case AtIteration(n), events.IterationStarted():
+            return event.iteration == n and is_same_agent(event.agent, whose)
+        case AtAnswer(), events.Reply():
+            return event.tool_calls == 0 and is_same_agent(event.agent, whose)
+        case AtDone(), events.Result():
+            return is_same_agent(event.agent, whose)
+        case AtDone(), events.AgentEnded():
+            return is_same_agent(event.name, whose)
         case _:
             return False
+
+
+def is_same_agent(name: str, written: str) -> bool:
+    """Whether somebody wrote the name of this agent, whatever the case."""
+    return name.casefold() == written.casefold()

@@ -1,18 +1,20 @@
 """Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
 
-Held lines keep their order. A now line passes by them. A stop overtakes them, as it does when a person types it. The
-lines that it overtakes were meant for the run that it stops, and are never sent. A line that can no longer be sent is
-reported with the reason in the step in which that becomes certain.
+Held lines keep their order, also those for different agents: one for which there is room waits behind one for which
+there is none. A now line passes by them. A stop overtakes them, as it does when a person types it: they were meant for
+the run that it stops, and are never sent. A stop for an agent below the main one only passes by them. A line that can
+no longer be sent is reported with the reason in the step in which that becomes certain. One whose agent is gone by its
+turn is sent all the same, and refused.
 
-The lines for ``@question`` answer questions, each one, in the order in which they came. As long as there is one, there
-is somebody who can be asked.
+The lines for ``@question`` answer questions, each one, in the order in which they came, and with an address those of
+that agent alone. As long as there is one that fits, there is somebody who can be asked.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -20,7 +22,18 @@ from chain import events
 from chain.chain import Answerer, Chain, Submitted
 from chain.events import Origin
 from chain.lines.parse import MAX_LINE, Urgency
-from cli.input.moments import MOMENT_EVENTS, After, AtDone, AtQuestion, Moment, Now, fires
+from chain.wording import MAIN
+from cli.input.moments import (
+    MOMENT_EVENTS,
+    After,
+    AtAgent,
+    AtDone,
+    AtQuestion,
+    Moment,
+    Now,
+    fires,
+    is_same_agent,
+)
 
 AHEAD = 1_000
 """Lines that may wait for room, so that a stop behind them is still seen; as many may wait for their moments."""
@@ -57,7 +70,17 @@ class Outgoing:
     @property
     def may_start(self) -> bool:
         """Whether the line may start a run; a moment inside a run ends with the run."""
-        return isinstance(self.moment, Now | AtDone | After)
+        return isinstance(self.moment, Now | After) or self.follows_run
+
+    @property
+    def follows_run(self) -> bool:
+        """Whether the line is for the end of a run; an agent below the main one ends within a run."""
+        return isinstance(self.moment, AtDone) and self.is_for_all
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the line is for the main agent, or for no one by name: as a stop it ends the whole run."""
+        return not self.to or is_same_agent(MAIN, self.to)
 
 
 class Sender:
@@ -73,7 +96,8 @@ class Sender:
         self._has_held = trio.Event()
         self._progress = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._answerer: Answerer | None = None
+        self._answerers: dict[str, Answerer] = {}
+        """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
         self._closed = False
         chain.listen(self._on_event)
 
@@ -101,11 +125,11 @@ class Sender:
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
         """Discard all lines that wait, and report each: neither their moments nor room will come any more."""
-        self._end_answers()
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
         self._scheduled.clear()
         self._held.clear()
         self._scheduled_chars = self._held_chars = 0
+        self._count_answers()
         for line, reason in waiting:
             self.report_unsent(line, reason)
 
@@ -123,7 +147,7 @@ class Sender:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
             if isinstance(line.moment, AtQuestion):
-                self._answerer = self._answerer or self._chain.answering()
+                self._count_answers()
                 self._answer_open()
             if isinstance(line.moment, After):
                 assert self._nursery is not None, "run() comes first"
@@ -178,29 +202,44 @@ class Sender:
             self._answer_open()
         if not isinstance(event, MOMENT_EVENTS):
             return
-        for line in [line for line in self._scheduled if fires(line.moment, event)]:
-            if isinstance(line.moment, AtDone) and self._chain.is_running:
+        for line in [line for line in self._scheduled if fires(line.moment, event, line.to)]:
+            if line.follows_run and self._chain.is_running:
                 continue  # another run has begun, and the line comes after that one
+            if isinstance(event, events.ToolCall) and self._chain.starts_agent(event):
+                self._scheduled[self._scheduled.index(line)] = replace(line, moment=AtAgent(event.id))
+                continue
             self._unschedule(line)
+            if isinstance(event, events.AgentEnded):
+                # What an agent did not live to read is read by the one above it, in the same run.
+                line = replace(line, moment=AtAgent(event.parent_id), to=event.agent)
             self._send(line)
 
     def _answer_open(self) -> None:
         """Answer the open question, if there is one and an answer for it."""
-        answers = deque(line for line in self._scheduled if isinstance(line.moment, AtQuestion))
-        while answers and (id := self._chain.open_question) is not None:
-            line = answers.popleft()
+        while (id := self._chain.open_question) is not None:
+            line = next((line for line in self._scheduled if self._answers(line)), None)
+            if line is None:
+                break
             self._unschedule(line)
             answer = self._chain.answer(id, line.text, origin=line.origin)
             if answer.what == "answered":
                 break
             self.report_unsent(line, answer.message)
-        if not answers:
-            self._end_answers()
+        self._count_answers()
 
-    def _end_answers(self) -> None:
-        if self._answerer is not None:
-            self._answerer.close()
-            self._answerer = None
+    def _answers(self, line: Outgoing) -> bool:
+        """Whether a line answers the question that is open."""
+        return isinstance(line.moment, AtQuestion) and (not line.to or is_same_agent(self._chain.asker or "", line.to))
+
+    def _count_answers(self) -> None:
+        """Promise to answer the questions for which there are answers, and no others."""
+        wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
+        for agent in wanted - self._answerers.keys():
+            self._answerers[agent] = self._chain.answering(agent)
+        for agent in self._answerers.keys() - wanted:
+            # Another question may open with this, and be answered by the last of its answers.
+            if (answerer := self._answerers.pop(agent, None)) is not None:
+                answerer.close()
 
     async def _send_later(self, line: Outgoing, seconds: float) -> None:
         await trio.sleep(seconds)
@@ -215,12 +254,12 @@ class Sender:
 
     def _send(self, line: Outgoing) -> None:
         passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False, to=line.to)
-        if passes == "now":
-            self._submit(line)
-        elif passes == "stop":
+        if passes == "stop" and line.is_for_all:
             held, self._held, self._held_chars = self._held, deque(), 0
             for overtaken in held:
                 self.report_unsent(overtaken, OVERTAKEN)
+            self._submit(line)
+        elif passes is not None:
             self._submit(line)
         elif len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
             self._held.append(line)
@@ -236,7 +275,7 @@ class Sender:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
         last = self._chain.last_status
-        if self._chain.is_running or last is None or last.startswith(_COMPLETE) or isinstance(line.moment, AtDone):
+        if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.follows_run:
             self._submit(line)
         else:
             self.report_unsent(line, RUN_ENDED)

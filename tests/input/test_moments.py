@@ -11,9 +11,11 @@ from chain.errors import UserError
 from chain.events import Event
 from cli.input.moments import (
     After,
+    AtAgent,
     AtAnswer,
     AtDone,
     AtIteration,
+    AtQuestion,
     AtTool,
     Moment,
     Now,
@@ -45,6 +47,29 @@ def test_a_moment_and_its_text(written: str, moment: Moment, text: str, strict: 
 
 
 @pytest.mark.parametrize(
+    ("written", "moment", "to", "text"),
+    [
+        ("@to explore-1 use B", Now(), "explore-1", "use B"),
+        ("@TO Explore-1   use B", Now(), "Explore-1", "use B"),
+        ("@iteration 2 @to explore-1 use B", AtIteration(2), "explore-1", "use B"),
+        ("@tool read_file  @to main !use B", AtTool("read_file"), "main", "!use B"),
+        ("@answer @to plan-1 and in French?", AtAnswer(), "plan-1", "and in French?"),
+        ("@done @to explore-1 next", AtDone(), "explore-1", "next"),
+        ("@after 3 @to main stop", After(3.0), "main", "stop"),
+        ("@question @to explore-1 y", AtQuestion(), "explore-1", "y"),
+        ("@to explore-1 @home is text", Now(), "explore-1", "@home is text"),
+        ("@done @told is text", AtDone(), "", "@told is text"),
+        (" @to main is text", Now(), "", " @to main is text"),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_address_stands_behind_a_moment_or_alone(
+    written: str, moment: Moment, to: str, text: str, strict: bool
+) -> None:
+    assert parse_moment(written, strict=strict) == ScheduledLine(moment, text, written, to)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("@iterations 2 x", "did you mean @iteration?"),
@@ -67,6 +92,14 @@ def test_a_moment_and_its_text(written: str, moment: Moment, text: str, strict: 
         ("@after -1 x", "write it as @after SECONDS TEXT"),
         ("@after 1e9 x", "write it as @after SECONDS TEXT"),
         ("@after ٣ x", "write it as @after SECONDS TEXT"),
+        ("@ot explore-1 x", "did you mean @to?"),
+        ("@to", "write it as @to AGENT TEXT"),
+        ("@to explore-1", "write it as @to AGENT TEXT"),
+        ("@to explore-1  ", "write it as @to AGENT TEXT"),
+        ("@iteration 2 @to", "write it as @to AGENT TEXT"),
+        ("@question @to explore-1", "write it as @to AGENT TEXT"),
+        ("@to explore-1 @iteration 2 x", "write the moment first"),
+        ("@to explore-1 @to plan-1 x", "@to once"),
     ],
 )
 def test_what_is_no_moment_is_a_mistake_in_a_script_and_text_in_a_pipe(text: str, words: str) -> None:
@@ -77,13 +110,20 @@ def test_what_is_no_moment_is_a_mistake_in_a_script_and_text_in_a_pipe(text: str
     assert parse_moment(text, strict=False) == ScheduledLine(Now(), text, text)
 
 
-@given(st.one_of(st.text(), st.text().map(lambda t: "@" + t), st.text().map(lambda t: "@iteration " + t)))
+@given(
+    st.one_of(
+        st.text(),
+        st.text().map(lambda t: "@" + t),
+        st.text().map(lambda t: "@iteration " + t),
+        st.text().map(lambda t: "@to " + t),
+    )
+)
 def test_a_pipe_never_raises_and_never_loses_a_word(text: str) -> None:
     say = parse_moment(text, strict=False)
 
     assert say.written == text
     assert text.endswith(say.text)
-    assert say.text == text or not isinstance(say.moment, Now)
+    assert say.text == text or say.to or not isinstance(say.moment, Now)
 
 
 def test_a_script_is_a_line_each() -> None:
@@ -148,3 +188,32 @@ def test_iterations_answers_and_results_of_a_child_are_no_moments(moment: Moment
 
 def test_a_tool_that_a_child_starts_is_a_moment() -> None:
     assert fires(AtTool("shell"), replace(TOOL, agent="explore"))
+
+
+ENDED = events.AgentEnded(name="explore-1", kind="explore", parent_id="t2", task="x", status="done")
+STARTED = events.AgentStarted(name="explore-1", kind="explore", parent_id="t2", task="x")
+
+
+@pytest.mark.parametrize(
+    ("moment", "event"),
+    [(AtIteration(2), ITERATION), (AtAnswer(), ANSWER), (AtTool("shell"), TOOL)],
+)
+@pytest.mark.parametrize("to", ["explore-1", "EXPLORE-1"])
+def test_with_an_address_they_are_those_of_that_agent(moment: Moment, event: Event, to: str) -> None:
+    own = replace(event, agent="explore-1")
+    assert fires(moment, own, to)
+    other = replace(event, agent="explore-2")
+    assert fires(moment, other, to) == isinstance(moment, AtTool), "a tool is a moment, whoever calls it"
+
+
+@pytest.mark.parametrize(
+    ("to", "when"),
+    [("", [RESULT]), ("main", [RESULT]), ("explore-1", [ENDED]), ("plan-1", [])],
+)
+def test_done_is_the_end_of_the_run_or_of_the_agent_of_the_address(to: str, when: list[Event]) -> None:
+    assert [event for event in (*ALL, STARTED, ENDED) if fires(AtDone(), event, to)] == when
+
+
+def test_a_call_that_starts_an_agent_is_a_moment_from_when_the_agent_is_there() -> None:
+    result = replace(TOOL_ENDED, id="t2")
+    assert [event for event in (*ALL, STARTED, ENDED, result) if fires(AtAgent("t2"), event)] == [STARTED, result]
