@@ -692,6 +692,7 @@ MALFORMED = {
     '{"type":"line","text":"x","urgent":"yes"}': "urgent and now must be true or false",
     '{"type":"line","text":"x","now":1}': "urgent and now must be true or false",
     '{"type":"line","text":"x","id":5}': "its id must be a string",
+    '{"type":"line","text":"x","to":5}': "its to must be the name of an agent, a string",
     '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
     '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",
 }
