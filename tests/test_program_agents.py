@@ -78,8 +78,9 @@ def test_lines_reach_the_agents_that_they_are_for(home: Path, way: str) -> None:
     args, input = {
         "say": (["-p", "look around", *(part for text in WRITTEN for part in ("--say", text))], []),
         "script": (["-p", "look around", "--script", "script"], []),
-        "pipe": (["look around"], WRITTEN),
-        "json": (["--input-format", "stream-json"], [line("look around"), *map(line, WRITTEN)]),
+        # The query comes last: no moment of its run may have gone by when a line is read.
+        "pipe": ([], [*WRITTEN, "look around"]),
+        "json": (["--input-format", "stream-json"], [line(text) for text in (*WRITTEN, "look around")]),
     }[way]
     code, objects = told(home, *args, input=input)  # type: ignore[arg-type]
     assert code == 0
@@ -91,13 +92,13 @@ def test_lines_reach_the_agents_that_they_are_for(home: Path, way: str) -> None:
 
 def test_json_names_the_agent_beside_the_text(home: Path) -> None:
     lines = [
-        line("look around"),
         line("@iteration 1 look closer", "a", to="explore-1"),
         line("@tool list_files for the first", "b", to="main", urgent=True),
         line("@tool list_files @to explore-1 the text decides", "c", to="main"),
         line("@tool list_files nobody", "d", to="explore-7"),
         line("wrong", "e", to=["main"]),
         line("@iteration 1 never", "f", to="plan-1"),
+        line("look around"),
     ]
     code, objects = told(home, "--input-format", "stream-json", input=lines)
     assert code == 3
