@@ -20,6 +20,7 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.errors import ModelError, UserError
 from chain.events import Origin
+from chain.lines.inbox import find
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
@@ -32,7 +33,7 @@ from chain.tools.tool import delegates
 from chain.version import VERSION
 from chain.wording import counted
 
-__all__ = ["CLOSING_S", "Answerer", "Chain", "Submitted"]
+__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
 CLOSING_S = 5.0
 """Grace period for tools that shield themselves from cancellation."""
@@ -200,6 +201,10 @@ class Chain:
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
         return self._tree.drop(id, reason).line.text
+
+    def find_waiting(self, id: str) -> Accepted:
+        """The waiting line with this id, whose case does not matter. Raises ``UserError`` when there is none."""
+        return find(self.waiting, id)
 
     def last_waiting(self) -> str | None:
         """The id of the latest line that ``drop`` would still remove."""

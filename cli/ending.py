@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+
+EXIT_S = 10.0
+"""How long the process may take to end after its last output; a tool that never ends would keep it for ever."""
 
 _duties: list[Callable[[], object]] = []
 
@@ -30,6 +34,13 @@ def exit_at_once(code: int) -> NoReturn:
         with suppress(OSError):
             duty()
     os._exit(code)
+
+
+def exit_soon(code: int) -> None:
+    """End the process at once if it has not ended by itself within ``EXIT_S``."""
+    last = threading.Timer(EXIT_S, exit_at_once, [code])
+    last.daemon = True
+    last.start()
 
 
 def let_signals_end(*numbers: signal.Signals) -> None:

@@ -21,11 +21,13 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import Urgency, parse_line
+from chain.lines.parse import Urgency, marked_urgent, parse_line
 from chain.threads import Threads
-from cli.ending import exit_at_once, let_signals_end
+from chain.wording import MAIN
+from cli.ending import exit_at_once, exit_soon, let_signals_end
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.recipients import Recipients, split_address, take_back
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.live import LiveRenderer
@@ -47,9 +49,6 @@ DOUBLE_PRESS_S = 2.0
 
 QUIET_S = 0.5
 """How long an exit waits for a cancelled tool before it says that it waits."""
-
-EXIT_S = 10.0
-"""How long the process may take to end after its last output; a tool that never ends would keep it for ever."""
 
 SHOWING_S = 1.0
 """How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
@@ -78,9 +77,9 @@ class Interactive:
         self._toolbar = Toolbar(ascii=ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys)
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
-        self._waiting = 0
+        self._recipients = Recipients(chain)
         self._feed = chain.feed()
-        self._sender = Sender(chain, lambda line, answer: self._report(answer, line.text))
+        self._sender = Sender(chain, lambda line, answer: self._report(answer, line.text, line.to))
         self._run_began = trio.Event()
         self._leaving = trio.Event()
         self._all_shown = trio.Event()
@@ -117,7 +116,7 @@ class Interactive:
             if query is not None and not self._report(self._chain.start(query), query):
                 self._screen.give_back(query)
             for line in scheduled:
-                self._sender.schedule(Outgoing(line.moment, line.text, line.written))
+                self._sender.schedule(Outgoing(line.moment, line.text, line.written, to=line.to))
             self._screen.listen(self)
             if self._tour is None:
                 self._print(WELCOME)
@@ -133,18 +132,21 @@ class Interactive:
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
 
-        One that was begun at a question answers it, but for those that are stronger than an answer.
+        One that was begun at a question answers it, but for those that are stronger than an answer or have an address.
         """
         if self._leaving.is_set():
             return "later"
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
-        had_room = self._chain.has_room(text, urgency=urgency)
-        answer = self._chain.submit(text, urgency=urgency)
-        if self._report(answer, text):
+        to, line = split_address(text)
+        if to and urgency == "urgent":
+            line = marked_urgent(line)
+        had_room = self._chain.has_room(line, urgency=urgency, to=to)
+        answer = self._chain.submit(line, urgency=urgency, to=to)
+        if self._report(answer, text, to):
             return "accepted"
         # A command, or a line that is not well-formed, is not refused for want of room.
-        return "keep" if had_room or answer.what == "local" or parse_line(text).problem else "later"
+        return "keep" if had_room or answer.what == "local" or parse_line(line).problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
         if not text.strip():
@@ -187,7 +189,7 @@ class Interactive:
         text = None
         if id is not None:
             with suppress(UserError):
-                text = self._chain.drop(id, TAKEN_BACK)
+                text = take_back(self._chain, id, TAKEN_BACK)
         self._update_queue()
         return text
 
@@ -202,19 +204,25 @@ class Interactive:
 
     def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
         """The row below the prompt."""
+        to = self._recipients.of(typed)
+        if to.is_addressed:
+            at, others = "", 0  # it answers nothing, and waits behind nothing
         with self._lock:
             return self._toolbar.row(
                 width=width,
                 now=time.time(),
-                waiting=self._waiting,
-                typed=typed,
+                waiting=self._recipients.waiting,
+                typed=to.text,
                 at=at,
+                target=to.agent,
+                is_addressed=to.is_addressed,
+                ahead=to.waiting,
                 others=others,
                 holds_rows=self._renderer.holds_rows,
             )
 
-    def _report(self, answer: Submitted, text: str) -> bool:
-        """Show the chain's answer to a line, unless its events show it. Returns whether the line was accepted."""
+    def _report(self, answer: Submitted, text: str, to: str = "") -> bool:
+        """Show the chain's answer to what was typed for the agent ``to``, unless events do. Whether it was accepted."""
         self._update_queue()
         match answer.what:
             case "refused":
@@ -222,12 +230,13 @@ class Interactive:
             case "local":
                 return self._run_command(text)
             case "stopping":
+                agent = self._chain.target(to=to) if to else MAIN
                 with self._lock:
-                    stopping = self._toolbar.stopping(time.time())
+                    stopping = self._toolbar.stopping_of(agent, time.time())
                 self._print(stopping)
             case "handled":
                 self._answered.add(answer.id)
-                is_status = text.strip().casefold() == "status"
+                is_status = split_address(text)[1].strip().casefold() == "status"
                 status = self._commands.run("/status", width=self._screen.width) if is_status else None
                 self._answer_command(text, answer.message if status is None else status.text)
             case "nothing" | "returned" if answer.message:
@@ -260,7 +269,7 @@ class Interactive:
         self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail)
 
     def _update_queue(self) -> None:
-        self._waiting = len(self._chain.waiting)
+        self._recipients.update()
         self._screen.refresh()
 
     def _exit_with(self, code: int) -> None:
@@ -370,9 +379,7 @@ class Interactive:
         self._leaving.set()
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
-        last = threading.Timer(EXIT_S, exit_at_once, [self._code or 1])
-        last.daemon = True
-        last.start()
+        exit_soon(self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
         let_signals_end(*LEAVING)
         left = [("Came back:", text) for text in self._came_back]

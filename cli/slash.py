@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.version import VERSION
-from chain.wording import MAIN
+from chain.wording import MAIN, counted
+from cli.recipients import names_at_work, take_back
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.table import table
 from cli.show.text import clean, flat
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
+    from chain.chain import AgentView
     from chain.config.settings import ModelSettings
 
 MOST_SHOWN = 200
@@ -58,12 +61,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command; ``argument`` is how ``/help`` writes what may follow its name, empty if nothing may."""
+    """A command; ``argument`` is how ``/help`` writes what may follow its name, empty if nothing may.
+
+    It is one word unless it ``takes_text``.
+    """
 
     about: str
     run: Callable[[str], Answer]
     argument: str = ""
     arguments: Callable[[], Iterable[str]] = tuple
+    takes_text: bool = False
 
 
 class Commands:
@@ -88,6 +95,10 @@ class Commands:
                 "edits a waiting line" if has_keys else "shows a line, dropped", self._edit, "[L3]", self._ids
             ),
             "/todo": _Command("the plan", self._todo),
+            "/to": _Command("a line for one agent", self._to, "AGENT TEXT", self._recipients, takes_text=True),
+            "/agents": _Command(
+                "who is at work", self._agents, "[NAME]", lambda: [view.name for view in self._known_agents()]
+            ),
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
             "/tools": _Command("what the model may use", self._tools),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
@@ -105,7 +116,7 @@ class Commands:
             return _not_understood(self._unknown(name))
         if argument and not command.argument:
             return _not_understood(f"{name.casefold()} has no argument")
-        if len(argument.split()) > 1:
+        if len(argument.split()) > 1 and not command.takes_text:
             return _not_understood(f"write it as {name.casefold()} {command.argument}")
         try:
             answer = command.run(argument)
@@ -169,17 +180,18 @@ class Commands:
         return Answer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> Answer:
-        return self._drop_line(argument, "", lambda _: Answer())  # the line's receipt shows that it was dropped
+        # The line's receipt shows that it was dropped.
+        return self._on_waiting(argument, lambda id: Answer(self._chain.drop(id) and ""))
 
     def _edit(self, argument: str) -> Answer:
-        return self._drop_line(argument, TAKEN_BACK, lambda text: Answer(edit=text))
+        return self._on_waiting(argument, lambda id: Answer(edit=take_back(self._chain, id, TAKEN_BACK)))
 
-    def _drop_line(self, argument: str, reason: str, answer: Callable[[str], Answer]) -> Answer:
+    def _on_waiting(self, argument: str, act: Callable[[str], Answer]) -> Answer:
         id = argument or self._chain.last_waiting()
         if id is None:
             return Answer("Nothing waits.")
         try:
-            return answer(self._chain.drop(id, reason))
+            return act(id)
         except UserError as error:
             return _not_understood(flat(str(error)))
 
@@ -203,6 +215,32 @@ class Commands:
                     continue
             rows.append(f"[+] {_shortened(change)} (waiting, {accepted.id})")
         return rows
+
+    def _to(self, argument: str) -> Answer:
+        """A line with an address is sent as a line, so what comes here is not well-formed."""
+        if argument.partition(" ")[2].startswith("/"):
+            return _not_understood("a command goes to no agent; with one more space before the / it is text")
+        there = ", ".join(names_at_work(self._chain))
+        return _not_understood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
+
+    def _recipients(self) -> list[str]:
+        return [f"{name} " for name in names_at_work(self._chain)]
+
+    def _agents(self, name: str) -> Answer:
+        every = self._known_agents()
+        agents = [view for view in every if not name or view.name.casefold() == name.casefold()]
+        if name and not agents:
+            known = ", ".join(view.name for view in every) or "none"
+            return _not_understood(f"there is no agent {flat(name)[:40]}; there is {flat(known)}")
+        depths: dict[str, int] = {}
+        rows = []
+        for view in agents:
+            depths[view.name] = 0 if view.state == "finished" else depths.get(view.parent, -1) + 1
+            rows.append(_agent_row(view, depths[view.name], is_whole=bool(name)))
+        return Answer("\n".join(table(rows, self._width)) or "No agent is at work.")
+
+    def _known_agents(self) -> list[AgentView]:
+        return [view for view in self._chain.agents if view.name != MAIN or self._chain.is_running]
 
     def _diff(self, id: str) -> Answer:
         asked = self._chain.questions
@@ -296,6 +334,20 @@ class Commands:
 
 def _not_understood(text: str) -> Answer:
     return Answer(text, keeps=True)
+
+
+def _agent_row(view: AgentView, depth: int, *, is_whole: bool) -> tuple[str, ...]:
+    """What an agent is doing, its depth as dashes before its name. Its task is cut unless the row is to be whole."""
+    states = {"executing": f"{max(int(time.time() - view.since), 0)} s", "finished": "can be asked"}
+    waiting = f"{counted(view.waiting, 'line')} {'waits' if view.waiting == 1 else 'wait'}"
+    return (
+        f"{'-' * depth} {view.name}",
+        states.get(view.state, view.state),
+        f"iteration {view.iteration}/{view.max_iterations}",
+        counted(view.tokens, "token"),
+        waiting if view.waiting else "",
+        view.task if is_whole else _shortened(view.task),
+    )
 
 
 def _service(definition: ModelSettings) -> str:

@@ -37,6 +37,8 @@ NAMES = [
     "/drop",
     "/edit",
     "/todo",
+    "/to",
+    "/agents",
     "/diff",
     "/tools",
     "/model",
@@ -120,7 +122,7 @@ LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TE
 KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-J", "Tab", "Ctrl-R", "Ctrl-L")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 40), (80, 20), (120, 20), (200, 20)])
+@pytest.mark.parametrize(("width", "most"), [(40, 40), (80, 21), (120, 21), (200, 21)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)

@@ -50,7 +50,7 @@ def keys(*, has_keys: bool) -> Sequence[tuple[str, str, str]]:
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Commands, lines and keys; on 80 columns at most 20 rows."""
+    """Commands, lines and keys; on 80 columns at most 21 rows, which leaves 24 room for the command and the prompt."""
     groups = {
         "Commands:": commands,
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],

@@ -15,7 +15,7 @@ from math import ceil
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, overtakes, parse_line
+from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
 from chain.wording import MAIN, counted
 from cli.show.lines import is_stop_receipt
 from cli.show.text import columns, flat
@@ -92,6 +92,10 @@ class Toolbar:
     def question(self) -> str | None:
         """The id of the question that is open."""
         return None if self._asked is None else self._asked.id
+
+    def stopping_of(self, agent: str, now: float) -> str:
+        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
+        return self.stopping(now) if agent == MAIN else f"{self._signs.stop}Stopping {self._name(agent)}"
 
     @property
     def is_running(self) -> bool:
@@ -175,22 +179,30 @@ class Toolbar:
         typed: str,
         at: str = "",
         target: str = MAIN,
+        is_addressed: bool = False,
+        ahead: int | None = None,
         others: int = 0,
         holds_rows: bool = False,
     ) -> str:
         """The row, at most ``width`` columns of it.
 
         ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``at`` the question at which that was
-        begun, ``target`` the agent that the next line goes to. ``others`` are lines in the editor that Enter sends
-        before what is typed. ``holds_rows``: rows wait for the end of a block of the reply.
+        begun, ``target`` the agent that the next line goes to; ``is_addressed``: it was named, and the target is empty
+        if that agent is not at work. ``ahead`` lines wait for the target (``None``: all that wait). ``others`` are
+        lines in the editor that Enter sends before what is typed. ``holds_rows``: rows wait for the end of a block of
+        the reply.
         """
         if at and answers_question(typed):
             asker = MAIN if self._asked is None else self._asked.agent
             right = f"{self._signs.enter}answers {at} ({self._name(asker)})"
+        elif is_addressed and not target:
+            right = "no such agent at work"
+        elif is_addressed and target != MAIN and is_stop(typed):
+            right = f"{self._signs.stop}stops {self._name(target)}"
         elif others and not overtakes(typed):
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
-            right = self._right(typed, waiting, target)
+            right = self._right(typed, waiting if ahead is None else ahead, target)
         for parts in self._lefts(now, waiting, holds_rows):
             left = self._signs.dot.join(part for part in parts if part)
             if not right and columns(left) <= width:

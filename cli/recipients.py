@@ -1,0 +1,97 @@
+"""Which agent a typed line goes to: the one of its address, ``/to AGENT TEXT``, or else the one that the chain names.
+
+An address is a part of the line and no command: what follows it after one space is a line like any other, with its own
+marker. A line that is taken back has an address where it would go to another agent without it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chain.wording import MAIN
+
+if TYPE_CHECKING:
+    from chain.chain import AgentView, Chain
+
+_TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """An agent, and what is typed for it; ``waiting`` lines wait for it already.
+
+    ``agent`` is empty if what is typed is addressed to one that is not at work.
+    """
+
+    agent: str
+    text: str
+    waiting: int = 0
+    is_addressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Who a line without an address goes to, and how many lines wait for each agent at work."""
+
+    target: str = MAIN
+    waiting: dict[str, int] = field(default_factory=lambda: {MAIN: 0})
+
+
+class Recipients:
+    """The agents of a chain, as far as the row below the prompt needs them.
+
+    ``update`` is called in trio's thread. The others may be called in any, since what they read is replaced as a whole.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._standing = _Standing()
+
+    def update(self) -> None:
+        """Adapt to the agents that are at work now."""
+        waiting = {view.name: view.waiting for view in _at_work(self._chain)}
+        self._standing = _Standing(self._chain.target(), waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many lines wait, for whichever agent."""
+        return sum(self._standing.waiting.values())
+
+    def of(self, typed: str) -> Recipient:
+        """Who a text would go to. While the name is being typed, and no agent has it yet, it counts as no address."""
+        standing = self._standing
+        name, text = _split(typed)
+        found = next((agent for agent in standing.waiting if agent.casefold() == name.casefold()), "")
+        if not name or not (found or text.strip()):
+            return Recipient(standing.target, typed, standing.waiting.get(standing.target, 0))
+        return Recipient(found, text, standing.waiting.get(found, 0), is_addressed=True)
+
+
+def names_at_work(chain: Chain) -> list[str]:
+    """The agents that a line can be addressed to."""
+    return [view.name for view in _at_work(chain)]
+
+
+def split_address(text: str) -> tuple[str, str]:
+    """The agent that a line is addressed to, and the line; an empty name and the whole text for all that is no such."""
+    name, line = _split(text)
+    return (name, line) if line.strip() else ("", text)
+
+
+def take_back(chain: Chain, id: str, reason: str) -> str:
+    """Drop a waiting line, and return it as one types it for the agent that it waited for. Raises ``UserError``."""
+    accepted = chain.find_waiting(id)
+    text = chain.drop(accepted.id, reason)
+    return text if chain.target(text) == accepted.agent else f"/to {accepted.agent} {text}"
+
+
+def _at_work(chain: Chain) -> list[AgentView]:
+    return [view for view in chain.agents if view.state == "executing" or view.name == MAIN]
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The name behind ``/to`` and what follows it; both empty for another text."""
+    found = _TO.fullmatch(text)
+    return (found[1], found[2] or "") if found else ("", "")
