@@ -30,8 +30,8 @@ from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.recipients import Recipients, split_address, take_back
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.live import LiveRenderer
 from cli.show.markdown import warm
+from cli.show.prompted import PromptRenderer
 from cli.show.text import clean, in_rows
 from cli.show.toolbar import Toolbar, answers_question
 from cli.signals import LEAVING
@@ -62,7 +62,7 @@ class Interactive:
         chain: Chain,
         settings: Settings,
         screen: Screen,
-        renderer: LiveRenderer,
+        renderer: PromptRenderer,
         *,
         model: str,
         ascii: bool,
@@ -251,7 +251,8 @@ class Interactive:
         if self._chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self._chain.prepare)
         self._update_queue()
-        self._answer_command(text, answer.text, self._renderer.preview(answer.preview, whole=True))
+        rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
+        self._answer_command(text, answer.text, rows)
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:

@@ -12,7 +12,7 @@ from chain.config.load import Settings
 from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
 from cli.screen.protocol import Screen
-from cli.show.live import LiveRenderer
+from cli.show.prompted import PromptRenderer
 
 if TYPE_CHECKING:
     from chain import Model, Tool
@@ -48,7 +48,7 @@ async def serve(
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
         name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
-    renderer = LiveRenderer(color=color, ascii=ascii, width=screen.width)
+    renderer = PromptRenderer(color=color, ascii=ascii, width=screen.width)
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
     ) as chain:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.version import VERSION
-from chain.wording import MAIN, counted
+from chain.wording import MAIN
 from cli.recipients import names_at_work, take_back
+from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.table import table
 from cli.show.text import clean, flat
@@ -49,11 +50,12 @@ class Answer:
 
     ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
     understood, so what was typed stays in the editor. ``quit``: the program ends. ``preview`` is what a call would do,
-    to be shown whole.
+    and ``agent`` an agent whose work is to be shown whole.
     """
 
     text: str = ""
     preview: str = ""
+    agent: str = ""
     edit: str | None = None
     keeps: bool = False
     quit: bool = False
@@ -232,12 +234,8 @@ class Commands:
         if name and not agents:
             known = ", ".join(view.name for view in every) or "none"
             return _not_understood(f"there is no agent {flat(name)[:40]}; there is {flat(known)}")
-        depths: dict[str, int] = {}
-        rows = []
-        for view in agents:
-            depths[view.name] = 0 if view.state == "finished" else depths.get(view.parent, -1) + 1
-            rows.append(_agent_row(view, depths[view.name], is_whole=bool(name)))
-        return Answer("\n".join(table(rows, self._width)) or "No agent is at work.")
+        rows = tree_rows(agents, self._width, now=time.time())
+        return Answer("\n".join(rows) or "No agent is at work.", agent=agents[0].name if name else "")
 
     def _known_agents(self) -> list[AgentView]:
         return [view for view in self._chain.agents if view.name != MAIN or self._chain.is_running]
@@ -334,20 +332,6 @@ class Commands:
 
 def _not_understood(text: str) -> Answer:
     return Answer(text, keeps=True)
-
-
-def _agent_row(view: AgentView, depth: int, *, is_whole: bool) -> tuple[str, ...]:
-    """What an agent is doing, its depth as dashes before its name. Its task is cut unless the row is to be whole."""
-    states = {"executing": f"{max(int(time.time() - view.since), 0)} s", "finished": "can be asked"}
-    waiting = f"{counted(view.waiting, 'line')} {'waits' if view.waiting == 1 else 'wait'}"
-    return (
-        f"{'-' * depth} {view.name}",
-        states.get(view.state, view.state),
-        f"iteration {view.iteration}/{view.max_iterations}",
-        counted(view.tokens, "token"),
-        waiting if view.waiting else "",
-        view.task if is_whole else _shortened(view.task),
-    )
 
 
 def _service(definition: ModelSettings) -> str:
