@@ -98,6 +98,8 @@ class Size:
     iterations: int = 50_000
     outputs: int = 3_000
     chains: int = 1_000
+    agents: int = 50
+    agents_lines: int = 500
     commands: int = 200
     growths: int = 3
 
@@ -118,6 +120,8 @@ QUICK = Size(
     iterations=200,
     outputs=100,
     chains=4,
+    agents=3,
+    agents_lines=12,
     commands=3,
     growths=1,
 )
@@ -133,6 +137,7 @@ def main() -> int:
         partial(cpu, size),
         partial(whole, size.processes),
         partial(growth, size),
+        partial(agents, size),
         partial(waiting_line, size.lines),
         partial(reuse, size.interrupted),
         partial(memory, size.memory),
@@ -216,6 +221,34 @@ def growth(size: Size) -> list[Row]:
         told = f"bytes of {what} for run {size.outputs:,}, of run {size.outputs // 10:,}"
         found.append(Row(told, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
     return found
+
+
+def agents(size: Size) -> list[Row]:
+    """Agents at work and lines to them, against one agent that has as much to do."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    seconds: list[float] = []
+    most = 0
+    for _ in range(size.growths):
+        rounds, peak = json.loads(program("agents.py", size.agents, size.agents_lines))
+        together, alone, took = zip(*rounds, strict=True)
+        ours += together
+        theirs += alone
+        seconds += took
+        most = max(most, peak)
+    remark = (
+        f"{statistics.median(ours) * MS:.2f} ms and {statistics.median(theirs) * MS:.2f} ms, "
+        f"{statistics.median(seconds):.2f} s, {most / MIB:.0f} MiB at most"
+    )
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return [
+        Row(
+            f"CPU per iteration, {size.agents} agents with {size.agents_lines} lines, of one alone",
+            1.2,
+            ratios,
+            remark=remark,
+        )
+    ]
 
 
 def waiting_line(iterations: int) -> list[Row]:

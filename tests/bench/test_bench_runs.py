@@ -14,6 +14,7 @@ ROWS = (
     "CPU per iteration of 4 chains at once, of one",
     "bytes of stream-json for run 100, of run 10",
     "bytes of the trace for run 100, of run 10",
+    "CPU per iteration, 3 agents with 12 lines, of one alone",
     "a waiting line, from its safe point to the service",
     "the same, typed so late that the disk is waited for",
     "input read from the cache, of what was sent before",
