@@ -26,7 +26,7 @@ rules:
     tools: [{name: explore, input: {task: choose one}}, {name: plan, input: {task: choose two}}]
   - when: {user: '^choose', step: 1}
     tools: [{name: ask_user_question, input: {question: "Which?", options: [left, right]}}]
-  - {when: {tool: .}, text: "${result}"}
+  - {when: {tool: ask_user_question}, text: "${result}"}
 """
 
 CONFIG = """\

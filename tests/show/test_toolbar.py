@@ -187,6 +187,28 @@ def test_a_full_queue_is_told_where_room_is_needed(typed: str, right: str) -> No
     assert sides(RUN, ITERATION, typed=typed, waiting=10)[1] == right
 
 
+@pytest.mark.parametrize(
+    ("typed", "target", "ahead", "right"),
+    [
+        ("use B", "explore-1", 0, "⏳ explore-1, next safe point"),
+        ("use B", "explore-1", 10, "queue full"),
+        ("", "explore-1", 10, "→ explore-1"),
+        ("!use B", "explore-1", 0, "⚡ explore-1, skips tools"),
+        ("stop", "explore-1", 0, "⏹ stops explore-1"),
+        ("stop", "main", 0, "⏹ stops the run"),
+        ("use B", "", 0, "no such agent at work"),
+    ],
+)
+def test_what_is_addressed_is_about_that_agent(typed: str, target: str, ahead: int, right: str) -> None:
+    assert sides(RUN, ITERATION, typed=typed, target=target, ahead=ahead, waiting=10, is_addressed=True)[1] == right
+
+
+def test_a_stop_of_one_agent_is_told_by_its_name() -> None:
+    bar = toolbar(RUN, ITERATION, call())
+    assert bar.stopping_of("explore-1", 106.0) == "⏹ Stopping explore-1"
+    assert bar.stopping_of("main", 106.0) == bar.stopping(106.0)
+
+
 def test_a_line_typed_after_a_stop_comes_back() -> None:
     assert sides(RUN, ITERATION, STOP, typed="use B")[1] == "comes back after the stop"
     assert sides(RUN, ITERATION, STOP, RESULT, RUN, typed="use B")[1] == "⏳ main, next safe point"

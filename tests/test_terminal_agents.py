@@ -1,0 +1,155 @@
+"""Agents at a real terminal: whom a line goes to, by default and by ``/to``, and what is shown beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.journals import records
+from support.screen import Screen
+from support.terminal import ALT_ENTER, UP, Start, edits, idle, send
+
+pytest_plugins = ["support.terminal"]
+
+RULES = r"""
+rules:
+  - {when: {interruption: '(?P<said>.+)'}, text: "Heard: ${said}", and: continue}
+  - {when: {user: '^look', step: 1}, tools: [{name: explore, input: {task: "walk through"}}]}
+  - {when: {user: '^decide', step: 1}, tools: [{name: explore, input: {task: "choose for me"}}]}
+  - {when: {tool: explore}, text: "It says: ${result}"}
+  - {when: {user: '^walk', step: 1}, tools: [{name: gate, input: {name: one}}]}
+  - {when: {user: '^walk', step: 2}, tools: [{name: gate, input: {name: two}}]}
+  - {when: {user: '^walk', tool: gate}, text: "The walk is over."}
+  - when: {user: '^choose', step: 1}
+    tools: [{name: ask_user_question, input: {question: "Which?", options: [left, right]}}]
+  - {when: {tool: ask_user_question}, text: "Result: ${result}"}
+  - {text: "Done: ${query}"}
+"""
+
+CONFIG = """\
+models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
+chains: {default: {model: test, tools: [todo, agents]}}
+agents: {explore: {tools: [gate, ask]}}
+inbox: {size: 2}
+"""
+
+
+@pytest.fixture
+def screen(start: Start, tmp_path: Path) -> Screen:
+    """The program with a model that starts an agent."""
+    (tmp_path / "test.yaml").write_text(CONFIG)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    return idle(start())
+
+
+def exploring(screen: Screen) -> Screen:
+    """Start a run, and wait until its agent works."""
+    send(screen, "look around")
+    return screen.until(lambda s: s.toolbar.endswith("→ explore-1") and "gate" in s.toolbar)
+
+
+def types(screen: Screen, text: str, shown: str) -> Screen:
+    """Type a text; this is then at the right end of the row below."""
+    screen.type(text)
+    screen.until(lambda s: s.editor == text and s.toolbar.endswith(shown))
+    return screen
+
+
+def goes_on(screen: Screen) -> Screen:
+    """Let the agent work to its end, and wait for that of the run."""
+    for gate in ("one", "two"):
+        screen.open_gate(gate)
+    return idle(screen.until("It says: The walk is over."))
+
+
+def left(screen: Screen) -> list[dict[str, Any]]:
+    """End the program; what became of each line but the query."""
+    send(screen, "/quit")
+    assert screen.wait() == 0, screen.everything
+    return [r for r in records(screen.home) if r["type"] == "receipt" and r["point"] != "start"]
+
+
+def test_a_line_reaches_the_agent_and_with_an_address_main(screen: Screen) -> None:
+    exploring(screen)
+    types(screen, "use B", "⏳ explore-1, next safe point").type("\r")
+    screen.until(lambda s: s.editor == "" and "queue 1/" in s.toolbar)
+    types(screen, "/to main use C", "⏳ main, next safe point").type("\r")
+    screen.until(lambda s: s.editor == "" and "queue 2/" in s.toolbar)
+    types(screen, "todo: add x", "plan, next safe point").type("\r")
+    screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
+    send(screen, "/queue").until("redirect for explore-1")
+    send(screen, "/agents").until(lambda s: any("explore-1" in row and "walk through" in row for row in s.rows))
+    goes_on(screen)
+    assert [(r["id"], r["state"], r["agent"]) for r in left(screen)] == [
+        ("L2", "delivered", "explore-1"),
+        ("L3", "delivered", "main"),
+        ("L4", "delivered", "main"),
+    ]
+
+
+def test_an_agent_that_is_not_there_leaves_the_line_in_the_editor(screen: Screen) -> None:
+    types(screen, "/to explore-1 hello", "no such agent at work").type("\r")
+    screen.until("only main is").until(edits("/to explore-1 hello"))
+    screen.type("\x15")
+    send(screen, "/to main look around")
+    screen.until(lambda s: s.toolbar.endswith("→ explore-1"))
+    types(screen, "/to explore-7 hello", "no such agent at work").type("\r")
+    screen.until("those at work are main, explore-1").until(edits("/to explore-7 hello"))
+    screen.type("\x15")
+    types(screen, "/to explore-1", "→ explore-1").type("\r")
+    screen.until("write it as /to AGENT TEXT").until(edits("/to explore-1"))
+    screen.type("\x15")
+    goes_on(screen)
+    assert left(screen) == []
+
+
+def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(screen: Screen) -> None:
+    exploring(screen)
+    send(screen, "one", "two").until(lambda s: "queue 2/" in s.toolbar)
+    types(screen, "/to main three", "⏳ main, next safe point").type("\r")
+    screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
+    types(screen, "/to explore-1 four", "queue full").type("\r")
+    screen.until("channel full").until(edits("/to explore-1 four"))
+    screen.type("\x15" + UP)
+    screen.until(edits("/to main three"))
+    screen.type(ALT_ENTER)
+    screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
+    screen.type(UP)
+    screen.until(edits("/to main !three"))
+    screen.type("\r")
+    screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
+    goes_on(screen)
+    assert [(r["id"], r["state"], r["agent"]) for r in left(screen)] == [
+        ("L4", "dropped", "main"),
+        ("L5", "dropped", "main"),
+        ("L2", "delivered", "explore-1"),
+        ("L3", "delivered", "explore-1"),
+        ("L6", "delivered", "main"),
+    ]
+
+
+def test_the_question_of_an_agent_is_answered_and_an_address_sends_a_line(screen: Screen) -> None:
+    send(screen, "decide")
+    screen.until(lambda s: s.prompt == "Q1?" and s.toolbar.endswith("answers Q1 (explore-1)"))
+    types(screen, "/to main use C", "⏳ main, next safe point").type("\r")
+    screen.until(lambda s: s.prompt == "Q1?" and s.editor == "" and "queue 1/" in s.toolbar)
+    types(screen, "2", "answers Q1 (explore-1)").type("\r")
+    screen.until("It says: Result: The user answered: right")
+    idle(screen)
+    answers = [(r["agent"], r["text"]) for r in records(screen.home) if r["type"] == "answer"]
+    assert answers == [("explore-1", "right")]
+    assert [(r["state"], r["agent"]) for r in left(screen)] == [("delivered", "main")]
+
+
+def test_a_stop_with_an_address_ends_that_agent_alone(screen: Screen) -> None:
+    exploring(screen)
+    types(screen, "/to explore-1 stop", "⏹ stops explore-1").type("\r")
+    screen.until("⏹ Stopping explore-1")
+    screen.open_gate("one")
+    screen.until("It says: ")
+    idle(screen)
+    ended = [(r["name"], r["status"]) for r in records(screen.home) if r["type"] == "agent_ended"]
+    assert [(name, status.partition("_")[0]) for name, status in ended] == [("explore-1", "cancelled")]
+    assert [r["status"] for r in records(screen.home) if r["type"] == "result"] == ["done"]
+    assert [(r["state"], r["agent"]) for r in left(screen)] == [("handled", "explore-1")]
