@@ -26,7 +26,8 @@ Commands:
   check                   check the configuration, and show what is in it
   demo                    see what an interruption does; needs no key
   explain LINE            what the chain would make of a line
-  help [TOPIC]            the reference: lines, keys, moments, tools and more
+  help [TOPIC]            the reference: lines, keys, moments, tools, agents and
+                          more
   init [DIR]              write config.yaml and prompts/, to change them
 
 One run, without a prompt:
@@ -42,8 +43,8 @@ One run, without a prompt:
   --input-format FORMAT   text (the default) or stream-json: lines as objects
 
 Lines that are typed for you:
-  --say LINE              a line at a moment: '@iteration 2 todo: add x'; may be
-                          repeated
+  --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
+                          an agent: '@to explore-1 look closer'; may be repeated
   --script FILE           a file of such lines
 
 What it works with:

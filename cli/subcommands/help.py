@@ -10,7 +10,7 @@ from chain.errors import UserError
 FOLDER = Path(__file__).parent.parent / "help"
 
 TOPICS = (
-    *("lines", "keys", "terminal", "moments", "tools", "handler-prompts", "configuration", "models"),
+    *("lines", "keys", "terminal", "moments", "tools", "agents", "handler-prompts", "configuration", "models"),
     *("events", "exit-codes", "files", "library", "benchmark"),
 )
 """In the order in which somebody who is new needs them."""
