@@ -19,6 +19,7 @@ from support.documents import REFERENCE, block, rows, run, text_of
 from support.house import ROOT
 
 from chain import events
+from chain.agent.tree import AgentState
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
@@ -27,6 +28,7 @@ from chain.lines import parse as lines
 from chain.toolbox import read_allowances, tool_groups
 from cli.arguments import COMMANDS
 from cli.input import moments
+from cli.recipients import split_address
 from cli.slash import Commands
 from cli.subcommands.help import TOPICS
 
@@ -96,6 +98,22 @@ def test_every_tool_is_listed_in_its_group(tmp_path: Path) -> None:
     for name, tools in groups.items():
         assert {tool.name for tool in tools} <= told[name]
     assert set(told) == set(groups)
+
+
+def test_the_agents_are_those_of_the_program(tmp_path: Path) -> None:
+    settings = load_settings(config=None, environ={}, cwd=tmp_path)
+    told = {cells[0].strip("`") for cells in rows("agents", "tool")}
+    assert told == {tool.name for tool in tool_groups(settings)["agents"]}
+    assert {cells[0] for cells in rows("agents", "state")} == {*get_args(AgentState)}
+    bounds = settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept
+    assert tuple(int(n) for n in re.findall(r"\((\d+)\)", text_of("agents").partition("## Limits")[2])) == bounds
+
+
+def test_every_address_that_it_names_is_read() -> None:
+    for at_prompt in re.findall(r"`(/to [^`]+)`", text_of("agents")):
+        assert split_address(at_prompt)[0], at_prompt
+    for written in re.findall(r"`(@\w+ [^`]+)`", text_of("agents")):
+        assert moments.parse_moment(written, strict=True).to == "explore-1"
 
 
 def test_the_configuration_example_works(tmp_path: Path) -> None:
