@@ -111,6 +111,15 @@ def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(s
     screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
     types(screen, "/to explore-1 four", "queue full").type("\r")
     screen.until("channel full").until(edits("/to explore-1 four"))
+    # What is for another agent does not wait behind it, with whichever key it is sent.
+    screen.type(f"/to plan-1 five{ALT_ENTER}")
+    screen.until("there is no agent 'plan-1'")
+    screen.type("\x15")
+    screen.until(edits("/to explore-1 four\n"))
+    screen.type(f"/to main five{ALT_ENTER}")
+    screen.until(lambda s: "queue 4/" in s.toolbar).until(edits("/to explore-1 four\n"))
+    screen.type("\x15\x7f\x15" + UP)
+    screen.until(edits("/to main !five"))
     screen.type("\x15" + UP)
     screen.until(edits("/to main three"))
     screen.type(ALT_ENTER)
@@ -121,11 +130,10 @@ def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(s
     screen.until(lambda s: s.editor == "" and "queue 3/" in s.toolbar)
     goes_on(screen)
     assert [(r["id"], r["state"], r["agent"]) for r in left(screen)] == [
-        ("L4", "dropped", "main"),
-        ("L5", "dropped", "main"),
+        *((id, "dropped", "main") for id in ("L5", "L4", "L6")),
         ("L2", "delivered", "explore-1"),
         ("L3", "delivered", "explore-1"),
-        ("L6", "delivered", "main"),
+        ("L7", "delivered", "main"),
     ]
 
 

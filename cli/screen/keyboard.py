@@ -93,7 +93,7 @@ class Keyboard:
         """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
         if passing := self._draft.passing(self._buffer.text):
             typed, before = passing
-            if self._offer(typed, urgency="next", at="") == "accepted":
+            if self._offer(typed, urgency=urgency, at="") == "accepted":
                 self._remember(typed)
                 self._buffer.document = Document(before, len(before))
             elif typed.startswith("/"):
