@@ -35,7 +35,8 @@ async def traced(folder: Path, *queries: str) -> Session:
         use, workspace=folder, state=folder, model=model, journal=Journal(file, id="s"), traces=folder / "traces"
     ) as chain:
         session = Session(chain, model, file)
-        chain.listen(session.events.append)
+        model.on_request = session.mark
+        chain.listen(session.hear)
         chain.listen(lambda e: chain.submit("use B") and None if isinstance(e, events.ToolCall) else None)
         for query in queries:
             await session.run(query)

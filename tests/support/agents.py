@@ -22,6 +22,7 @@ from chain.messages import Block, Message, Text, ToolCall, Usage
 from chain.model import Delta, Reply, Request
 from chain.tools.tool import Tool, ToolContext, tool
 
+from .checks import check_invariants, check_silence
 from .sessions import Session, open_session, settings
 
 Call = list[Any]
@@ -137,6 +138,7 @@ class Family:
         """Send a line that is queued; the agent that it went to."""
         answer = self.session.chain.submit(text, to=to)
         assert answer.what == "queued", answer
+        self.session.addressed[answer.id] = to
         return next(a.agent for a in self.session.chain.waiting if a.id == answer.id)
 
     async def finish(self) -> events.Result:
@@ -177,10 +179,12 @@ def _opened() -> trio.Event:
 async def family(
     *, use: Settings | None = None, model: Obedient | None = None, tools: Iterable[Tool] = (), interactive: bool = False
 ) -> AsyncIterator[Family]:
-    """A chain whose model does what tasks say."""
+    """A chain whose model does what tasks say; the invariants hold at its end."""
     waiters = Waiters()
     chosen = use or settings(agents=True)
     async with open_session(
         model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive
     ) as session:
         yield Family(session, waiters)
+    check_invariants(session, max_iterations=chosen.chain().max_iterations)
+    check_silence(session, session.interrupted_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from chain.messages import from_json, to_json
 from chain.model import Request
 
 from .asked import check_questions
+from .disks import FullDisk
 from .sessions import SKIPPED, Mark, Session
 from .users import MARKED
 from .walk import Walk, in_order
@@ -21,16 +23,20 @@ FINAL = {"delivered", "handled", "returned", "dropped"}
 
 
 def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
-    """Everything of SPEC section 2 that can be seen from outside, once the chain is idle."""
+    """Everything of SPEC section 2 that can be seen from outside, in every agent, once the chain is idle.
+
+    ``max_iterations`` is the main agent's limit, and that of all kinds that have none of their own.
+    """
     records = session.records
     _check_conservation(session, records)
-    _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
-    walk = Walk(session)
+    walk = Walk(session, max_iterations)
     for item in in_order(session, records):
         walk.take(item)
-    assert [to_json(from_json(m)) for m in walk.history] == walk.history
+    _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
+    for agent in walk.agents.values():
+        assert [to_json(from_json(m)) for m in agent.history] == agent.history
     assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
-    _check_counts(session, max_iterations)
+    _check_told(session, records, walk)
     _check_order(records)
     check_questions(session, records)
 
@@ -39,7 +45,7 @@ def check_full_disk(session: Session) -> None:
     """What holds also where the disk took some records and not others, once it has room again and a run has ended."""
     records = session.records
     receipts = {r.id: r for r in session.chain.receipts if r.state != "refused"}
-    assert sorted(r["id"] for r in records if r["type"] == "line") == sorted(receipts), "I1: accepted is on record"
+    assert {r["id"] for r in records if r["type"] == "line"} == set(receipts), "I1: accepted is on record"
     assert not session.chain.waiting
     told: dict[str, list[str]] = {id: [] for id in receipts}
     for event in session.of(events.Receipt):
@@ -52,7 +58,9 @@ def check_full_disk(session: Session) -> None:
     counted = [receipt for result in session.of(events.Result) for receipt in result.receipts]
     assert all(receipt.state in FINAL or receipt.state == "refused" for receipt in counted)
     _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
-    ran = {r["id"] for r in records if r["type"] == "tool_started"}
+    began = {e.parent_id for e in session.of(events.AgentStarted)}
+    delegating = {e.id for e in session.of(events.ToolCall) if e.name == "agent_ask" or "task" in e.input} - began
+    ran = {r["id"] for r in records if r["type"] == "tool_started"} - delegating
     for request in session.model.requests:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
         for result in (result for message in request.messages for result in message.results):
@@ -73,7 +81,7 @@ def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> 
             case Mark(what=events.LineQueued(id=id), synced=synced):
                 assert ends[id] <= synced, f"I6: {id} was acknowledged before it was on the disk"
             case {"type": "line", "id": str(id), "end": int(end)}:
-                ends[id] = end
+                ends.setdefault(id, end)  # it may have moved since, with a record that is not on the disk yet
             case _:
                 pass
 
@@ -104,65 +112,89 @@ def check_heard(session: Session) -> None:
 
 def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> None:
     """I1: every accepted line is in one final state, and the events tell the same story."""
-    accepted = [r["id"] for r in records if r["type"] == "line"]
+    agents: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        if record["type"] == "line":
+            agents[record["id"]].append(record["agent"])
     receipts = {r.id: r for r in session.chain.receipts if r.state != "refused"}
-    assert sorted(accepted) == sorted(receipts), "each accepted line has one receipt"
+    assert sorted(agents) == sorted(receipts), "each accepted line has one receipt"
     assert not session.chain.waiting
-    told: dict[str, list[str]] = {id: [] for id in accepted}
-    recorded: dict[str, list[str]] = {id: [] for id in accepted}
+    told: dict[str, list[str]] = {id: [] for id in agents}
+    queued: dict[str, list[str]] = {id: [] for id in agents}
+    recorded: dict[str, list[str]] = {id: [] for id in agents}
     for event in session.of(events.LineQueued, events.Receipt):
         if isinstance(event, events.LineQueued):
             assert not told[event.id], f"what became of {event.id} was told before that it waits"
+            assert event.agent == event.target_agent
+            queued[event.id].append(event.agent)
         elif event.state not in ("refused", "unsent"):
             told[event.id].append(event.state)
     for record in records:
         if record["type"] == "receipt":
             recorded[record["id"]].append(record["state"])
+            assert record["agent"] == agents[record["id"]][-1]
     for id, receipt in receipts.items():
         assert receipt.state in FINAL, f"{id} is {receipt.state}"
+        assert receipt.agent == agents[id][-1]
+        # A line that starts a run, and one that is done at once, never waits.
+        assert queued[id] == agents[id] or (not queued[id] and len(agents[id]) == 1)
         assert told[id][-1] == receipt.state
         assert told[id] == [receipt.state] or told[id] == ["delivered", "returned"], told[id]
         assert recorded[id] == told[id]
 
 
 def _check_requests(requests: Sequence[Request], withdrawals: int) -> None:
-    """I7: each request begins with the one before, but for the withdrawals on record; and its tail is not blank."""
+    """I7: in each conversation each request begins with the one before, but for the withdrawals on record."""
     breaks = 0
+    conversations: dict[int, list[Request]] = defaultdict(list)
     for request in requests:
         assert all(text.strip() for text in request.tail)
-    for before, after in pairwise(requests):
-        assert (before.system, before.tools) == (after.system, after.tools)
-        breaks += tuple(after.messages[: len(before.messages)]) != tuple(before.messages)
+        conversations[id(request.memory)].append(request)
+    for conversation in conversations.values():
+        for before, after in pairwise(conversation):
+            assert (before.system, before.tools) == (after.system, after.tools)
+            breaks += tuple(after.messages[: len(before.messages)]) != tuple(before.messages)
     assert breaks <= withdrawals
 
 
-def _check_counts(session: Session, max_iterations: int) -> None:
-    """I5: in each run the iterations count 1, 2, 3, ... and never pass the limit."""
-    count = 0
-    for event in session.events:
-        match event:
-            case events.RunStarted():
-                count = 0
-            case events.IterationStarted():
-                count += 1
-                assert event.iteration == count <= max_iterations
-            case events.UserInterruption():
-                assert event.iteration == count
-                is_asked_again = event.point == "N" and event.remaining == session.chain.max_iterations - count + 1
-                assert is_asked_again or event.remaining == session.chain.max_iterations - count > 0
-            case events.Result():
-                assert event.iterations == count
-            case _:
-                pass
+def _check_told(session: Session, records: Sequence[dict[str, Any]], walk: Walk) -> None:
+    """The events say of lines, agents and runs what the journal says."""
+    for event in session.of(events.UserInterruption):
+        agent, parent_id, iteration, left = walk.deliveries.pop(event.ids)
+        assert (event.agent, event.parent_id, event.iteration) == (agent, parent_id, iteration)
+        assert event.target_agent == agent
+        is_asked_again = event.point == "N" and event.remaining == left + 1
+        assert is_asked_again or event.remaining == left > 0
+    assert all(point == "start" for ids in walk.deliveries for point in [_point(records, ids)]), "all are told"
+    rows = [r for r in records if r["type"] in ("agent_started", "agent_ended")]
+    told = [(e.name, e.agent, e.parent_id) for e in session.of(events.AgentStarted, events.AgentEnded)]
+    assert told == [(r["name"], r["agent"], r["parent_id"]) for r in rows]
+    assert [e.status for e in session.of(events.AgentEnded)] == [r["status"] for r in rows if "status" in r]
+    if not isinstance(session.file, FullDisk):
+        results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
+        assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
     assert len(session.of(events.RunStarted)) == len(session.of(events.Result))
 
 
+def _point(records: Sequence[dict[str, Any]], ids: Sequence[str]) -> object:
+    return next(r["point"] for r in records if r["type"] == "message" and tuple(r["line_ids"]) == tuple(ids))
+
+
 def _check_order(records: Sequence[dict[str, Any]]) -> None:
-    """I9: lines are delivered in the order of acceptance, follow-ups among themselves."""
-    order = {r["id"]: n for n, r in enumerate(records) if r["type"] == "line"}
-    kinds = {r["id"]: r["kind"] for r in records if r["type"] == "line"}
-    delivered = [id for r in records if r["type"] == "message" for id in r["line_ids"]]
-    for is_follow_up in (True, False):
-        group = [id for id in delivered if (kinds[id] == "follow-up") == is_follow_up]
+    """I9: an agent's lines are delivered in the order of acceptance, follow-ups among themselves.
+
+    That holds for those that came from an agent below too: while one works, the agent above delivers nothing.
+    """
+    lines = [r for r in records if r["type"] == "line"]
+    order = {r["id"]: n for n, r in reversed(list(enumerate(lines)))}
+    kinds = {r["id"]: r["kind"] for r in lines}
+    delivered: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    every = []
+    for record in records:
+        if record["type"] == "message":
+            every += record["line_ids"]
+            for id in record["line_ids"]:
+                delivered[record["agent"], kinds[id] == "follow-up"].append(id)
+    for group in delivered.values():
         assert group == sorted(group, key=order.__getitem__)
-    assert len(delivered) == len(set(delivered))
+    assert len(every) == len(set(every))

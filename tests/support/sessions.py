@@ -80,6 +80,9 @@ class OneConversation:
         return await self.model.reply(replace(request, memory=self.memory), on_delta)
 
 
+_MARKED = events.LineQueued | events.IterationStarted | events.ToolCall | events.ToolProgress | events.UsageReport
+
+
 @dataclass
 class Session:
     """An open chain and everything that can be known of it."""
@@ -95,6 +98,10 @@ class Session:
     """How many events there were at each interrupt."""
     models: list[Recorder] = field(default_factory=list)
     """The models that ``ask`` changed to."""
+    use: Settings | None = None
+    """What it was opened with."""
+    addressed: dict[str, str] = field(default_factory=dict)
+    """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
 
     def mark(self, what: Request | events.Event | None) -> None:
         """Note that this happens now."""
@@ -103,7 +110,7 @@ class Session:
     def hear(self, event: events.Event) -> None:
         """Keep an event."""
         self.events.append(event)
-        if isinstance(event, events.LineQueued | events.IterationStarted | events.ToolCall | events.ToolProgress):
+        if isinstance(event, _MARKED):
             self.mark(event)
 
     def interrupt(self) -> None:
@@ -256,7 +263,7 @@ async def open_session(
         interactive=interactive,
         traces=traces,
     ) as chain:
-        session = Session(chain, recorder, file, interactive)
+        session = Session(chain, recorder, file, interactive, use=chosen)
         recorder.on_request = session.mark
         chain.listen(session.hear)
         try:

@@ -1,0 +1,380 @@
+"""The conversation of one agent, its lines and its tools, read in order by the rules of SPEC sections 2 to 5."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from double import check_messages
+
+from chain.messages import Overrides, to_json
+from chain.model import Request
+
+from .accepted import AcceptedLine, Lines
+from .sessions import INTERRUPTED, SKIPPED
+from .users import MARKED
+
+ANSWERS = ("done", "max_iterations", "truncated")
+"""The endings of an agent that give an answer."""
+
+_CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
+
+
+class AgentWalk:
+    """What is known of one agent at each moment: what waits for it, its conversation, and whether anything may start.
+
+    ``beside`` are the names of the tools that may run beside their neighbours, and ``ends`` is how the agents ended
+    that a call started, by calls.
+    """
+
+    def __init__(self, name: str, kind: str, limit: int, lines: Lines, beside: set[str], ends: dict[str, str]) -> None:
+        self.name = name
+        self.kind = kind
+        self.limit = limit
+        self.is_asked = False
+        self.parent: AgentWalk | None = None
+        self.parent_id = "root"
+        self.below: list[AgentWalk] = []
+        self.history: list[dict[str, Any]] = []
+        self.waiting: list[AcceptedLine] = []
+        self.iteration = 0
+        self.usage = [0, 0]
+        self.calls: list[dict[str, Any]] = []
+        self.started: list[str] = []
+        self.finished: set[str] = set()
+        self.memory: object = None
+        """What the requests of its conversation have in common."""
+        self.ended: str | None = None
+        """``stop`` or ``interrupt`` since the run was told to end."""
+        self.giving_back: int | None = None
+        """Where the run began to settle its lines: what comes after it begins another."""
+        self._lines, self._beside, self._ends = lines, beside, ends
+        self._same: list[object] = []
+        self._last_message = 0
+        self._ids: list[list[str]] = []
+        """The lines of each message of the history."""
+        self._unsent: list[str] = []
+        self._withdrawn: set[str] = set()
+        self._went_on = False
+        """Whether more than the lines of that very step came after it was told to end."""
+        self._begun: list[str] = []
+        self._late: list[tuple[str, frozenset[str]]] = []
+        self._held_since: int | None = None
+        """How many tools had begun when the first urgent line, or the order to end, came."""
+        self._was_held = False
+        """Whether that came since the reply."""
+        self._was_cut = self._is_refusing = False
+        self._has_now = False
+        """Whether a now line came since the reply, which cuts its tools; it may have been dropped in the same step."""
+        self._may_have_tail = False
+        self._plan_changed = self._plan_is_news = False
+        self._plan_is_due = self._is_first_try = False
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def is_for_a_question(self) -> bool:
+        return self.is_asked or (self.parent is not None and self.parent.is_for_a_question)
+
+    def all(self) -> list[AgentWalk]:
+        """Itself and all below it."""
+        return [self, *(each for child in self.below for each in child.all())]
+
+    # ---- how its runs begin and end
+
+    def begin(self, parent: AgentWalk, parent_id: str) -> None:
+        """It begins to work for an agent, in the call ``parent_id``."""
+        assert self.parent is None, f"{self.name} is at work already"
+        call = next((c for c in parent.calls if c["id"] == parent_id), None)
+        assert call is not None, f"{self.name} works for no call of {parent.name}"
+        assert parent_id in parent.started
+        assert parent_id not in parent.finished
+        self.is_asked = bool(self.history)
+        assert call["name"] == ("agent_ask" if self.is_asked else self.kind)
+        assert parent.ended is None, f"I4: {self.name} starts after {parent.ended}"
+        self.parent, self.parent_id = parent, parent_id
+        parent.below.append(self)
+        if not self.is_asked:
+            self._plan_changed = self._plan_is_news = True
+
+    def end(self, status: str, iterations: int, usage: dict[str, Any]) -> None:
+        """It has ended what it was started for."""
+        assert self.parent is not None
+        assert not self.below, f"{self.name} ends before {[each.name for each in self.below]}"
+        assert not self.waiting, f"I1: {self.name} ends, and {[each.id for each in self.waiting]} wait for it"
+        self.parent.below.remove(self)
+        self._ends[self.parent_id] = status
+        self._check_end(status, iterations, usage)
+        self.parent = None
+
+    def result(self, record: dict[str, Any], *, interactive: bool) -> None:
+        """The run of the main agent has its result."""
+        assert not self.below, f"the run ends before {[each.name for each in self.below]}"
+        status, settled = record["status"], self.giving_back or record["end"]
+        waiting = [line for line in self.waiting if line.end < settled]
+        follow_ups = [line for line in waiting if line.is_follow_up]
+        if status == "done":
+            assert waiting == follow_ups
+        elif status == "max_iterations":
+            assert not waiting or interactive or follow_ups
+        else:
+            assert not waiting, f"{[line.id for line in waiting]} still wait after {status}"
+        self._check_end(status, record["iterations"], record["usage"])
+
+    def _check_end(self, status: str, iterations: int, usage: dict[str, Any]) -> None:
+        assert set(self.started) == self.finished
+        assert self._is_refusing == (status == "refused")
+        assert not self._withdrawn, "I1: a line left the conversation and did not come back"
+        assert not self._was_cut or self.ended == "stop" or status in ("interrupted", "limit_reached", "error")
+        assert self.ended is None or status not in ("done", "max_iterations"), f"{self.name} is {status} all the same"
+        assert iterations == self.iteration
+        assert [usage["input_tokens"], usage["output_tokens"]] == self.usage, "the usage of the agents below counts too"
+        self.iteration, self.usage = 0, [0, 0]
+        self.ended = self._held_since = self.giving_back = None
+        self._went_on = self._was_cut = self._is_refusing = self._may_have_tail = False
+
+    def tell_to_end(self, how: str) -> None:
+        """A stop or an interrupt reaches it."""
+        if self.giving_back is None:
+            self.ended = "interrupt" if how == "interrupt" else self.ended or how
+            self._hold()
+
+    def goes_on(self) -> None:
+        """Something else happens: what belongs to the step of a stop does not come any more."""
+        self._went_on = self._went_on or self.ended is not None
+
+    # ---- lines
+
+    def line(self, line: AcceptedLine) -> None:
+        """A line waits for it."""
+        self.waiting.append(line)
+        self.waiting.sort(key=lambda each: each.number)
+        if self.giving_back is None:
+            self._has_now = self._has_now or line.urgency == "now"
+            if line.is_urgent:
+                self._hold()
+
+    def receipt(self, record: dict[str, Any]) -> None:
+        line, state = self._lines[record["id"]], record["state"]
+        if state == "delivered":
+            assert line.entered == record["point"], f"I1: {line.id} is not in the conversation"
+            return
+        if line in self.waiting:
+            self.waiting.remove(line)
+        else:
+            assert state == "returned", f"I1: {line.id} does not wait"
+            self._withdrawn.remove(line.id)
+        was_heard = state == "handled" and line.kind == "guidance"
+        if (state == "returned" or was_heard) and self.giving_back is None:
+            self.giving_back = record["end"]
+        if self._held_since is not None and not self._must_hold():
+            self._held_since = None  # what was urgent is gone
+        if state == "handled":
+            assert line.kind in ("stop", "todo", "guidance", "question")
+
+    # ---- the conversation
+
+    def message(self, record: dict[str, Any]) -> None:
+        self.giving_back = None
+        message, point, ids = record["message"], record["point"], record["line_ids"]
+        assert record["parent_id"] == self.parent_id
+        texts = [b["text"] for b in message["content"] if b["type"] == "text"]
+        lines = [self._lines[id] for id in ids]
+        if ids:
+            assert message["role"] == "user"
+            self._check_point(point, lines)
+            assert point == "start" or not self._went_on, "I3: lines came in after the run was told to end"
+            for line in lines:
+                self.waiting.remove(line)
+                line.entered = point
+                assert line.is_in(texts)
+            self._unsent += ids
+            self._may_have_tail = self._may_have_tail or point != "start"
+            self._held_since = 0 if self._must_hold() else None
+        else:
+            assert point is None
+        assert record["is_interjection"] == (point not in (None, "start"))
+        if point == "C":
+            self._was_cut = False  # by a line that its key or a rule made urgent, which the journal does not show
+        self._check_marks(lines, texts)
+        if message["role"] == "assistant":
+            self._reply(message)
+        self._check_results(message)
+        self._last_message = record["end"]
+        self.history.append(message)
+        self._ids.append(ids)
+
+    def _check_point(self, point: str, lines: list[AcceptedLine]) -> None:
+        before = self.history[-1] if self.history else None
+        kinds = {b["type"] for b in before["content"]} if before else set()
+        # A line that a listener sends on hearing that the handler prompt is broken comes just too late.
+        waiting = [line for line in self.waiting if not line.is_follow_up]
+        late = [line for line in waiting if line not in lines and line.end > self._last_message]
+        waiting = waiting[: len(waiting) - len(late)]
+        match point:
+            case "start":
+                assert self.parent_id == "root"
+                same = [line for line in self.waiting if line.is_follow_up == lines[0].is_follow_up]
+                assert lines == same[:1], "I9: a query that is not the oldest"
+            case "A":
+                assert lines == waiting
+            case "B":
+                assert before is not None
+                assert before["role"] == "assistant"
+                assert "tool_use" not in kinds
+                assert lines == waiting
+            case "C" | "D":
+                assert kinds == {"tool_result"}
+                assert lines == waiting, "I9: not all that waits, or in another order"
+                stubs = [b for b in before["content"] if b["content"] == SKIPPED] if before else []
+                assert (point == "C") == bool(stubs)
+            case "N":
+                assert lines == waiting, "I9: not all that waits, or in another order"
+                assert "tool_use" not in kinds
+            case _:
+                raise AssertionError(f"I3: lines came in at {point}")
+
+    def _check_marks(self, lines: list[AcceptedLine], texts: list[str]) -> None:
+        said = {mark for line in lines for mark in line.marks}
+        found = {mark for text in texts for mark in MARKED.findall(text)}
+        if any(line.kind == "todo" for line in lines):
+            # What was done with a task of the plan is told with the task's text.
+            found -= self._lines.of_the_plan - said
+        assert found == said, "I3: a line's text is elsewhere"
+
+    def _reply(self, message: dict[str, Any]) -> None:
+        self._has_now = False
+        self.calls = [b for b in message["content"] if b["type"] == "tool_use"]
+        self.started, self._begun, self._late, self.finished = [], [], [], set()
+        self._held_since = 0 if self._must_hold() else None
+        self._was_held = self._held_since is not None
+        self._may_have_tail, self._plan_is_news = False, self._plan_changed
+        self._plan_is_due = self._plan_is_due and self._plan_changed
+
+    def _check_results(self, message: dict[str, Any]) -> None:
+        """A call that never started says so, and none that did; an agent that has no answer gives an error."""
+        results = [b for b in message["content"] if b["type"] == "tool_result"]
+        if not results:
+            return
+        self._check_late()
+        assert [b["tool_use_id"] for b in results] == [c["id"] for c in self.calls]
+        for block in results:
+            id, text, is_error = block["tool_use_id"], block["content"], block.get("is_error", False)
+            has_begun = id in self._ends
+            # A call for which no agent could begin any more has had no effect either.
+            has_run = id in self.started and (has_begun or not (self._starts_agents(id) and text == SKIPPED))
+            assert has_run <= (text != SKIPPED), "what has started says that it was skipped"
+            assert (id in self.started) >= (text == INTERRUPTED)
+            assert has_run or is_error
+            assert (id in self.started) == (id in self.finished)
+            if has_begun:
+                assert is_error != (self._ends[id] in ANSWERS), f"an agent that was {self._ends[id]} gives {text:.80}"
+            self._was_cut |= text == INTERRUPTED and not self._has_now
+            self._was_cut |= text == SKIPPED and not self._was_held
+
+    def _starts_agents(self, id: str) -> bool:
+        call = next(c for c in self.calls if c["id"] == id)
+        return call["name"] == "agent_ask" or "task" in call["input"]
+
+    def withdraw(self, record: dict[str, Any]) -> None:
+        keep = len(self.history) - record["messages"]
+        assert keep >= 0
+        gone = self.history[keep:]
+        if record["reason"] == "new":
+            assert keep == 0
+            self.memory = None
+            self.iteration, self.usage = 0, [0, 0]  # the disk may have been too full for the result of the run before
+        else:
+            self._is_refusing = True
+            assert not any(_is_answer(m) for m in gone)
+            assert not keep or _is_answer(self.history[keep - 1])
+            # What code has carried out stays delivered: sent again, it would be done twice.
+            self._withdrawn = {
+                id
+                for message, ids in zip(gone, self._ids[keep:], strict=True)
+                for id in ids
+                if self._lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
+            }
+        del self.history[keep:], self._ids[keep:], self._same[keep:]
+        self._plan_is_news, self._plan_is_due = True, False
+
+    # ---- what starts
+
+    def _must_hold(self) -> bool:
+        return self.ended is not None or any(line.is_urgent for line in self.waiting)
+
+    def _hold(self) -> None:
+        self._was_held = True
+        if self._held_since is None:
+            self._held_since = len(self._begun)
+
+    def start(self, id: str) -> None:
+        self.giving_back = None
+        assert id in [c["id"] for c in self.calls]
+        assert id not in self.started
+        assert self.ended != "interrupt", "I4: a tool starts after an interrupt"
+        self.started.append(id)
+        if self._held_since is not None:
+            self._late.append((id, frozenset(self._begun[: self._held_since])))
+        self.call(id)
+
+    def finish(self, id: str) -> None:
+        assert id in self.started
+        assert id not in self.finished
+        self.finished.add(id)
+
+    def call(self, id: str) -> None:
+        """Take note of a call that has begun: it has started, or the user was told of it."""
+        if id not in self._begun:
+            self._begun.append(id)
+
+    def progress(self, id: str) -> None:
+        assert id in self.started
+        assert id not in self.finished
+
+    def _check_late(self) -> None:
+        """What started although an urgent line or a stop waited stands in a batch that had begun by then."""
+        order = [c["id"] for c in self.calls]
+        alone = {c["id"] for c in self.calls if c["name"] not in self._beside and c["id"] in self.started}
+        for id, begun in self._late:
+            last = first = order.index(id)
+            while first > 0 and not alone.intersection(order[first - 1 : first + 1]):
+                first -= 1
+            assert begun.intersection(order[first:last]), f"{id} starts although an urgent line or a stop waits"
+
+    def iterate(self, iteration: int) -> None:
+        """I5: the iterations of a run count 1, 2, 3, ... and never pass the limit."""
+        assert self.ended is None, f"an iteration of {self.name} begins after {self.ended}"
+        self.iteration += 1
+        assert iteration == self.iteration <= self.limit, "I5"
+        self._is_first_try = True
+
+    def plan(self, by: str) -> None:
+        """The plan has changed. What the model changed itself is told by the tools; all else is news until sent."""
+        self._plan_changed = self._plan_is_news = by != self.name
+        self._plan_is_due = self._plan_is_news and bool(self.history)
+
+    def request(self, request: Request, synced: int) -> None:
+        assert self.ended is None, f"I4: a model call of {self.name} after {self.ended}"
+        assert not self.below, f"{self.name} asks its model while {[each.name for each in self.below]} work for it"
+        assert len(request.messages) == len(self.history), "I8: the conversation is not what the journal says"
+        for n, (sent, recorded) in enumerate(zip(request.messages, self.history, strict=True)):
+            if n >= len(self._same) or self._same[n] is not sent:
+                assert to_json(sent) == recorded
+                self._same[n:] = [sent]
+        assert check_messages(self.history) is None
+        for id in self._unsent:
+            assert self._lines[id].end <= synced, f"I6: {id} was sent before it was on the disk"
+        self._unsent.clear()
+        if not self._may_have_tail:
+            assert request.overrides == Overrides()
+            assert not request.tail or self._plan_is_news, "I7: a tail on an ordinary call"
+        assert self._may_have_tail or len(request.tail) <= 1
+        assert request.tail or not (self._plan_is_due and self._is_first_try), "the plan changed by other hands"
+        self._plan_changed = self._is_first_try = False
+
+
+def _is_answer(message: dict[str, Any]) -> bool:
+    return message["role"] == "assistant" and all(b["type"] != "tool_use" for b in message["content"])
