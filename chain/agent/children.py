@@ -53,11 +53,16 @@ class Bounds:
 
 @dataclass(eq=False)
 class _Agent:
-    """An agent, at work or finished; ``latest`` is its last run as people are shown it."""
+    """An agent, at work or finished; ``latest`` is its last run as people are shown it.
+
+    The executor is kept with it, since it knows more than the conversation: what of the plan the model has read, which
+    lines a refusal would give back, which calls are still open.
+    """
 
     spec: AgentSpec
     kind: str
-    conversation: Conversation = field(default_factory=Conversation)
+    inbox: Inbox
+    executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
     latest: AgentView | None = None
 
@@ -95,7 +100,7 @@ class Children:
             raise ToolError(f"No {kind} can be started: {error}") from None
         self._numbers[kind] += 1
         # Without a wait, which would let another agent take the room.
-        agent = _Agent(spec, kind)
+        agent = self._new_agent(spec, kind)
         agent.in_use.acquire_nowait()
         return await self._work(agent, parent, task, call_id, is_asked=False)
 
@@ -114,6 +119,11 @@ class Children:
 
     # --------------------------------------------------------------------------------------------------- inside
 
+    def _new_agent(self, spec: AgentSpec, kind: str) -> _Agent:
+        main, shared = self._tree.main.inbox, self._shared
+        inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+        return _Agent(spec, kind, inbox, Executor(spec, shared, Conversation(), inbox))
+
     async def _work(self, agent: _Agent, parent: Node, task: str, call_id: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. From here to its run there is no await."""
         try:
@@ -123,16 +133,14 @@ class Children:
             if above.stop_asked or above.interrupted:
                 raise ToolError(SKIPPED)
             spec = replace(agent.spec, parent_id=call_id)
-            main, shared = self._tree.main.inbox, self._shared
-            inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+            agent.executor.use(spec)
             run = Run(task=task, above=above)
-            node = Node(spec, inbox, agent.kind, task, parent, is_asked, run)
+            node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
             run.delegating = Delegation(self, node)
-            executor = Executor(spec, shared, agent.conversation, inbox)
             self._begin(node)
             outcome: Outcome | None = None
             try:
-                outcome = await executor.run(run)
+                outcome = await agent.executor.run(run)
             finally:
                 self._end(agent, node, run, outcome)
             return _answer(spec.name, run, outcome)

@@ -38,6 +38,10 @@ class Delivery:
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
 
+    def use(self, spec: AgentSpec) -> None:
+        """Deliver to this spec's agent from now on."""
+        self._spec = spec
+
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
         self._history.append(user_text(query.line.message), lines=[query], point="start")

@@ -69,9 +69,10 @@ class Executor:
         """The run whose tool calls are still open since their results could not be written."""
 
     def use(self, spec: AgentSpec) -> None:
-        """Use another model and its limits from now on; for the time between two runs."""
+        """Use another model and its limits, or work for another call, from now on; for the time between two runs."""
         self._limits = spec.limits
-        self._model.use(spec)
+        for each in (self._history, self._model, self._tools, self._delivery):
+            each.use(spec)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.

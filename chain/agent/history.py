@@ -23,6 +23,10 @@ class History:
         self._spec = spec
         self._journal = journal
 
+    def use(self, spec: AgentSpec) -> None:
+        """What comes from now on is that of this spec."""
+        self._spec = spec
+
     def append(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
         """Validates, journals and appends a message; ``lines`` are those that it delivers, at ``point``.
 

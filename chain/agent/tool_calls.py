@@ -74,6 +74,10 @@ class ToolCalls:
         self._history = history
         self._inbox = inbox
 
+    def use(self, spec: AgentSpec) -> None:
+        """Run the calls of this spec's agent from now on."""
+        self._spec = spec
+
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
         planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]

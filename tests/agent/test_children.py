@@ -7,7 +7,8 @@ import json
 import pytest
 import trio
 from support.agents import WAIT, Family, asks, family, starts, work
-from support.sessions import settings
+from support.disks import FullDisk
+from support.sessions import INTERRUPTED, at, settings
 
 from chain import events
 from chain.errors import ConfigError
@@ -144,6 +145,42 @@ async def test_an_agent_that_was_stopped_can_be_asked_too() -> None:
         await agents.begin([asks("explore-1", answer="I was at it.")])
         await agents.finish()
         assert agents.results("main")[-1] == ("I was at it.", False)
+
+
+async def test_an_agent_that_is_asked_again_hears_how_the_plan_has_changed_meanwhile() -> None:
+    async with family() as agents:
+        add = ["plan_add_task", {"task": "check the SKU"}]
+        await agents.begin([starts("explore")], [add], [asks("explore-1")])
+        await agents.finish()
+        asked = agents.session.model.requests[4]
+        assert "check the SKU" in "".join(asked.tail)
+
+
+async def test_a_refusal_gives_back_lines_of_the_run_before_too() -> None:
+    """What is withdrawn goes back to the last answer, and an agent that was interrupted has given none."""
+    async with family() as agents:
+        at(agents.session, events.UserInterruption, agents.session.interrupt)
+        await agents.begin([starts("explore", [WAIT])])
+        agents.send("use B")
+        await agents.finish()
+        assert agents.session.state("L2") == "delivered"
+        await agents.begin([asks("explore-1", answer="No.", stop_reason="refusal")])
+        await agents.finish()
+        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["interrupted", "refused"]
+        assert agents.session.state("L2") == "returned"
+
+
+async def test_calls_that_a_full_disk_left_open_are_answered_with_what_became_of_them() -> None:
+    disk = FullDisk()
+    async with family(file=disk) as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        disk.full = True
+        agents.session.interrupt()
+        await agents.session.chain.wait_idle()
+        disk.full = False
+        await agents.begin([asks("explore-1", answer="I was at it.")])
+        await agents.finish()
+        assert agents.results("explore-1") == [(INTERRUPTED, True)]
 
 
 async def test_two_questions_to_one_agent_wait_for_each_other() -> None:

@@ -19,28 +19,29 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.config.load import Settings
 from chain.messages import Block, Message, Text, ToolCall, Usage
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Reply, Request, StopReason
 from chain.tools.tool import Tool, ToolContext, tool
 
-from .checks import check_invariants, check_silence
+from .checks import check_full_disk, check_invariants, check_silence
+from .disks import FullDisk, MemoryFile
 from .sessions import Session, open_session, settings
 
 Call = list[Any]
 
 
-def work(*steps: list[Call], answer: str = "The answer.") -> str:
-    """A task: these steps, then this answer."""
-    return json.dumps({"steps": steps, "answer": answer})
+def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
+    """A task: these steps, then this answer; ``stop_reason`` is that of the answer."""
+    return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
-def starts(kind: str, *steps: list[Call], answer: str = "The answer.") -> Call:
+def starts(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """A call that starts an agent with a task."""
-    return [kind, {"task": work(*steps, answer=answer)}]
+    return [kind, {"task": work(*steps, answer=answer, **ends)}]
 
 
-def asks(agent: str, *steps: list[Call], answer: str = "The answer.") -> Call:
+def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """A call that asks a finished agent."""
-    return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer)}]
+    return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
 
 
 WAIT: Call = ["wait", {}]
@@ -66,7 +67,7 @@ class Obedient:
         steps = task["steps"]
         if done >= len(steps):
             on_delta(Delta("text", task["answer"]))
-            return Reply(Message("assistant", (Text(task["answer"]),)), "end_turn", self.usage)
+            return Reply(Message("assistant", (Text(task["answer"]),)), task.get("stop_reason", "end_turn"), self.usage)
         blocks: list[Block] = [Text(f"Step {done + 1}.")]
         on_delta(Delta("text", f"Step {done + 1}."))
         for name, input in steps[done]:
@@ -177,14 +178,22 @@ def _opened() -> trio.Event:
 
 @asynccontextmanager
 async def family(
-    *, use: Settings | None = None, model: Obedient | None = None, tools: Iterable[Tool] = (), interactive: bool = False
+    *,
+    use: Settings | None = None,
+    model: Obedient | None = None,
+    tools: Iterable[Tool] = (),
+    interactive: bool = False,
+    file: MemoryFile | None = None,
 ) -> AsyncIterator[Family]:
     """A chain whose model does what tasks say; the invariants hold at its end."""
     waiters = Waiters()
     chosen = use or settings(agents=True)
     async with open_session(
-        model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive
+        model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive, file=file
     ) as session:
         yield Family(session, waiters)
-    check_invariants(session, max_iterations=chosen.chain().max_iterations)
+    if isinstance(session.file, FullDisk):
+        check_full_disk(session)
+    else:
+        check_invariants(session, max_iterations=chosen.chain().max_iterations)
     check_silence(session, session.interrupted_at)
