@@ -32,6 +32,7 @@ from support import (
     Acts,
     FullDisk,
     MemoryFile,
+    Replies,
     Session,
     check_full_disk,
     check_heard,
@@ -194,29 +195,6 @@ def test_the_invariants_hold_whatever_model_tools_and_user_do(
 
 
 # ------------------------------------------------------------------------------------------------------- questions
-
-
-@dataclass
-class Replies:
-    """What the user answers, each question after a time; ``None`` is never. Some answers come too late."""
-
-    session: Session
-    drawn: list[tuple[float, str | None]]
-    nursery: trio.Nursery
-    may_fail: bool = False
-    """Whether an answer may be refused though its question is open: the disk may be full."""
-
-    def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.Question) and event.id == self.session.chain.open_question and self.drawn:
-            after_s, text = self.drawn.pop(0)
-            if text is not None:
-                self.nursery.start_soon(self.reply, event.id, after_s, text)
-
-    async def reply(self, id: str, after_s: float, text: str) -> None:
-        await trio.sleep(after_s)
-        was_open = self.session.chain.open_question == id
-        answer = self.session.chain.answer(id, text)
-        assert answer.what == ("answered" if was_open else "refused") or (was_open and self.may_fail)
 
 
 replies = st.sampled_from(["y", "a", "n", "rather not", "y", "a", "2", "somewhere else", None])

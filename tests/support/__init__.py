@@ -8,7 +8,21 @@ from .checks import check_full_disk, check_heard, check_invariants, check_silenc
 from .disks import SMALL, FullDisk, MemoryFile
 from .examples import sharded, trying
 from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
-from .users import ANOTHER_MODEL, DROP, DROP_FIRST, EDIT, FULL, INTERRUPT, LINES, MARKED, NEARLY_FULL, NEW, ROOM, Acts
+from .users import (
+    ANOTHER_MODEL,
+    DROP,
+    DROP_FIRST,
+    EDIT,
+    FULL,
+    INTERRUPT,
+    LINES,
+    MARKED,
+    NEARLY_FULL,
+    NEW,
+    ROOM,
+    Acts,
+    Replies,
+)
 
 __all__ = [
     "ANOTHER_MODEL",
@@ -30,6 +44,7 @@ __all__ = [
     "MemoryFile",
     "OneConversation",
     "Recorder",
+    "Replies",
     "Session",
     "at",
     "check_full_disk",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from double import check_messages
@@ -14,10 +15,19 @@ from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED
 from .users import MARKED
 
-ANSWERS = ("done", "max_iterations", "truncated")
-"""The endings of an agent that give an answer."""
-
 _CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an agent ended that a call started, and what it had found until then."""
+
+    status: str
+    found: list[str]
+
+    @property
+    def is_answer(self) -> bool:
+        return self.status in ("done", "max_iterations", "truncated")
 
 
 class AgentWalk:
@@ -27,11 +37,14 @@ class AgentWalk:
     that a call started, by calls.
     """
 
-    def __init__(self, name: str, kind: str, limit: int, lines: Lines, beside: set[str], ends: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, kind: str, limit: int, lines: Lines, beside: set[str], ends: dict[str, Ending]
+    ) -> None:
         self.name = name
         self.kind = kind
         self.limit = limit
         self.is_asked = False
+        self._has_begun = False
         self.parent: AgentWalk | None = None
         self.parent_id = "root"
         self.below: list[AgentWalk] = []
@@ -39,6 +52,8 @@ class AgentWalk:
         self.waiting: list[AcceptedLine] = []
         self.iteration = 0
         self.usage = [0, 0]
+        self.found: list[str] = []
+        """The results of the run that are no errors, with those of agents that ended without an answer."""
         self.calls: list[dict[str, Any]] = []
         self.started: list[str] = []
         self.finished: set[str] = set()
@@ -78,6 +93,11 @@ class AgentWalk:
     def is_for_a_question(self) -> bool:
         return self.is_asked or (self.parent is not None and self.parent.is_for_a_question)
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether every call of its conversation has a result."""
+        return all(block["type"] != "tool_use" for block in self.history[-1]["content"])
+
     def all(self) -> list[AgentWalk]:
         """Itself and all below it."""
         return [self, *(each for child in self.below for each in child.all())]
@@ -91,7 +111,7 @@ class AgentWalk:
         assert call is not None, f"{self.name} works for no call of {parent.name}"
         assert parent_id in parent.started
         assert parent_id not in parent.finished
-        self.is_asked = bool(self.history)
+        self.is_asked, self._has_begun = self._has_begun, True
         assert call["name"] == ("agent_ask" if self.is_asked else self.kind)
         assert parent.ended is None, f"I4: {self.name} starts after {parent.ended}"
         self.parent, self.parent_id = parent, parent_id
@@ -105,7 +125,7 @@ class AgentWalk:
         assert not self.below, f"{self.name} ends before {[each.name for each in self.below]}"
         assert not self.waiting, f"I1: {self.name} ends, and {[each.id for each in self.waiting]} wait for it"
         self.parent.below.remove(self)
-        self._ends[self.parent_id] = status
+        self._ends[self.parent_id] = Ending(status, self.found)
         self._check_end(status, iterations, usage)
         self.parent = None
 
@@ -131,7 +151,8 @@ class AgentWalk:
         assert self.ended is None or status not in ("done", "max_iterations"), f"{self.name} is {status} all the same"
         assert iterations == self.iteration
         assert [usage["input_tokens"], usage["output_tokens"]] == self.usage, "the usage of the agents below counts too"
-        self.iteration, self.usage = 0, [0, 0]
+        assert not self.history or self.is_answered, "I2: calls are left open"
+        self.iteration, self.usage, self.found = 0, [0, 0], []
         self.ended = self._held_since = self.giving_back = None
         self._went_on = self._was_cut = self._is_refusing = self._may_have_tail = False
 
@@ -270,7 +291,8 @@ class AgentWalk:
             assert has_run or is_error
             assert (id in self.started) == (id in self.finished)
             if has_begun:
-                assert is_error != (self._ends[id] in ANSWERS), f"an agent that was {self._ends[id]} gives {text:.80}"
+                assert is_error != self._ends[id].is_answer, f"an agent that was {self._ends[id].status}: {text:.80}"
+            self.found += [text] if not is_error else self._ends[id].found if has_begun else []
             self._was_cut |= text == INTERRUPTED and not self._has_now
             self._was_cut |= text == SKIPPED and not self._was_held
 

@@ -173,6 +173,8 @@ def _check_told(session: Session, records: Sequence[dict[str, Any]], walk: Walk)
     if not isinstance(session.file, FullDisk):
         results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
         assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
+        for event, found in zip(session.of(events.Result), walk.found, strict=True):
+            assert list(event.partial_results) == (found if event.partial else [])
     assert len(session.of(events.RunStarted)) == len(session.of(events.Result))
 
 

@@ -56,7 +56,8 @@ MARKED = re.compile("‹[0-9]+›")
 class Acts:
     """Does things in the very step of numbered events: sends lines, presses keys, gives commands.
 
-    Nothing is sent while no run is active unless ``also_idle``.
+    Nothing is sent while no run is active unless ``also_idle``. A line may have an address before it: ``@NAME``, or
+    ``@N`` for the Nth of the agents that are at work then.
     """
 
     session: Session
@@ -122,10 +123,44 @@ class Acts:
             case _ if what in (NEW, ANOTHER_MODEL):
                 pass
             case _ if chain.is_running or self.also_idle:
-                chain.submit(what.replace("‹›", self._number()))
+                self._send(what.replace("‹›", self._number()))
             case _:
                 pass
+
+    def _send(self, text: str) -> None:
+        to = ""
+        if text.startswith("@"):
+            to, _, text = text[1:].partition(" ")
+        if to.isdecimal():
+            there = [view.name for view in self.session.chain.agents if view.state == "executing"]
+            to = there[int(to) % len(there)] if there else ""
+        answer = self.session.chain.submit(text, to=to)
+        if answer.id:
+            self.session.addressed[answer.id] = to
 
     def _number(self) -> str:
         self.sent += 1
         return f"‹{self.sent}›"
+
+
+@dataclass
+class Replies:
+    """What the user answers, each question after a time; ``None`` is never. Some answers come too late."""
+
+    session: Session
+    drawn: list[tuple[float, str | None]]
+    nursery: trio.Nursery
+    may_fail: bool = False
+    """Whether an answer may be refused though its question is open: the disk may be full."""
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.Question) and event.id == self.session.chain.open_question and self.drawn:
+            after_s, text = self.drawn.pop(0)
+            if text is not None:
+                self.nursery.start_soon(self.reply, event.id, after_s, text)
+
+    async def reply(self, id: str, after_s: float, text: str) -> None:
+        await trio.sleep(after_s)
+        was_open = self.session.chain.open_question == id
+        answer = self.session.chain.answer(id, text)
+        assert answer.what == ("answered" if was_open else "refused") or (was_open and self.may_fail)

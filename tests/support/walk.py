@@ -11,7 +11,7 @@ from chain.model import Request
 from chain.tools.tool import goes_along
 
 from .accepted import AcceptedLine, Lines
-from .agent_walk import AgentWalk
+from .agent_walk import AgentWalk, Ending
 from .sessions import Mark, Session
 
 _FIRST = ("explore", "plan")
@@ -47,7 +47,7 @@ class Walk:
         self._bounds = AgentsSettings() if session.use is None else session.use.agents
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
         self._beside = {t.name for t in session.chain.tools if goes_along(t)}
-        self._ends: dict[str, str] = {}
+        self._ends: dict[str, Ending] = {}
         self._lines = Lines()
         self.main = self._agent("main", "main")
         self.agents = {"main": self.main}
@@ -56,6 +56,8 @@ class Walk:
         """Whose conversation it is, by the identity of what its requests have in common."""
         self.deliveries: dict[tuple[str, ...], tuple[str, str, int, int]] = {}
         """Of messages with lines, by their ids: the agent, its ``parent_id``, its iteration and how many are left."""
+        self.found: list[list[str]] = []
+        """The results of each run that are no errors, in the order of the calls."""
         self._iterating = ""
         """Whose iteration has just begun."""
         self._asks: dict[str, str] = {}
@@ -103,6 +105,7 @@ class Walk:
                 assert item["parent_id"] == self.agents[item["name"]].parent_id
                 self.agents[item["name"]].end(item["status"], item["iterations"], item["usage"])
             case "result":
+                self.found.append(self.main.found)
                 self.main.result(item, interactive=self._session.interactive)
             case _:
                 pass

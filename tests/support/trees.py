@@ -1,0 +1,213 @@
+"""Random trees of agents: what each of them does, what its model does instead, and the model that plays it.
+
+A tree is drawn flat: agents that each belong to one before them, and calls, questions to finished agents and faults of
+the model that each belong to one of the agents. What fails so shrinks to few agents that do little. A task is a name,
+which the model looks up, so no task has others in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from chain.messages import Block, Text, ToolCall
+from chain.model import Delta, Reply, Request
+
+from .models import ASKING_TOOLS, TOOLS, RandomModel, Step
+from .sessions import settings
+
+MOST_BELOW = 11
+"""Agents below the main one that a run starts; those that are asked again are no new ones."""
+
+FIRST, SECOND = "task main", "task again"
+"""The queries of the two runs of an example."""
+
+KINDS = ["agent", "explore", "agent", "worker", "plan"]
+NAMES = ["explore-1", "agent-1", "agent-2", "worker-1", "plan-1", "agent-3", "main", "nobody-7"]
+"""Who is asked: some of these have finished, some are at work, and some there never were."""
+
+_STARTS_OTHERS = ("main", "agent", "worker")
+
+Leaf = tuple[str, dict[str, Any]]
+
+LEAVES: list[Leaf] = [
+    ("watch", {}),
+    ("slow", {}),
+    ("watch", {}),
+    ("watch", {"seconds": 0.5}),
+    ("look", {}),
+    ("watch", {"seconds": 2.5}),
+    ("plan_add_task", {"task": "from an agent"}),
+    ("plan_list", {}),
+    ("dig", {"hosts": 1}),
+    ("steered", {}),
+    ("ask_user_question", {"question": "Which?", "options": ["left", "right"]}),
+    ("peek", {}),
+    ("change_file", {"path": "a"}),
+    ("wait", {}),
+    ("fail", {}),
+    ("fail_reading", {}),
+    ("cling", {}),
+    ("hang", {}),
+    ("dig", {}),
+    ("danger", {}),
+    ("plan_mark_done", {"task_number": 1}),
+    ("nothing", {}),
+    ("slow", {"bad": True}),
+    ("explore", {"task": " "}),
+]
+
+FAULTS: list[dict[str, Any]] = [
+    {"delay_s": 1.0},
+    {"failures": 1},
+    {"failures": 1, "breaks_at": 1, "delay_s": 0.5},
+    {"failures": 9},
+    {"failures": 1, "retryable": False},
+    {"stop_reason": "refusal"},
+    {"stop_reason": "max_tokens"},
+    {"stop_reason": "model_context_window_exceeded"},
+    {"stop_reason": "pause_turn"},
+    {"is_empty": True},
+    {"has_text": True, "delay_s": 0.5},
+]
+
+
+@dataclass
+class _Drawn:
+    """An agent of a tree: its calls and its model's faults, by steps."""
+
+    task: str
+    kind: str
+    depth: int = 0
+    calls: dict[int, list[Leaf]] = field(default_factory=lambda: defaultdict(list))
+    faults: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def steps(self) -> list[Step]:
+        numbers = sorted({*self.calls, *self.faults})
+        return [*(self._step(n) for n in numbers), Step((Text(f"The answer to {self.task}."),))]
+
+    def _step(self, n: int) -> Step:
+        options = dict(self.faults.get(n, {}))
+        texts: list[Block] = [Text("Some text.")] if options.pop("has_text", False) or n not in self.calls else []
+        calls = [ToolCall(f"c{i}", name, input) for i, (name, input) in enumerate(self.calls.get(n, []))]
+        return Step(() if options.pop("is_empty", False) else (*texts, *calls), **options)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What the agents of a session do, by their tasks."""
+
+    tasks: dict[str, list[Step]]
+
+
+def grow(
+    agents: Iterable[tuple[int, str, int, Leaf]],
+    leaves: Iterable[tuple[int, int, Leaf]],
+    asks: Iterable[tuple[int, int, str, Leaf]],
+    faults: Iterable[tuple[int, int, dict[str, Any]]],
+) -> Tree:
+    """A tree; each part names its agent by a number that is taken as far as there are agents."""
+    every = [_Drawn(FIRST, "main"), _Drawn(SECOND, "main")]
+    able = every[:1]
+    for number, kind, step, leaf in agents:
+        above = able[number % len(able)]
+        child = _Drawn(f"task {len(every) - 1}", kind, above.depth + 1)
+        child.calls[0].append(leaf)
+        above.calls[step].append((kind, {"task": child.task}))
+        every.append(child)
+        # One more level than the settings allow, so that some is refused.
+        if kind in _STARTS_OTHERS and child.depth < 4:
+            able.append(child)
+    for number, step, leaf in leaves:
+        every[number % len(every)].calls[step].append(leaf)
+    for n, (number, step, name, leaf) in enumerate(asks):
+        question = _Drawn(f"question {n}", "")
+        question.calls[0].append(leaf)
+        every[number % len(every)].calls[step].append(("agent_ask", {"agent": name, "question": question.task}))
+        every.append(question)
+    for number, step, fault in faults:
+        every[number % len(every)].faults[step] = fault
+    return Tree({each.task: each.steps() for each in every})
+
+
+numbers = st.integers(0, MOST_BELOW + 1)
+step_numbers = st.sampled_from([0, 0, 1, 2])
+leaf_calls = st.sampled_from(LEAVES)
+
+trees = st.builds(
+    grow,
+    st.lists(st.tuples(numbers, st.sampled_from(KINDS), step_numbers, leaf_calls), min_size=1, max_size=MOST_BELOW),
+    st.lists(st.tuples(numbers, step_numbers, leaf_calls), max_size=8),
+    st.lists(st.tuples(numbers, step_numbers, st.sampled_from(NAMES), leaf_calls), max_size=5),
+    st.lists(st.tuples(numbers, step_numbers, st.sampled_from(FAULTS)), max_size=4),
+)
+
+
+@dataclass
+class TreeModel:
+    """Does the steps of the latest task in each conversation, then answers."""
+
+    tree: Tree
+    name: str = "tree"
+    conversations: int = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if self not in request.memory:
+            self.conversations += 1
+            request.memory[self] = _Dialogue(RandomModel([], f"{self.name}{self.conversations}"))
+        dialogue: _Dialogue = request.memory[self]
+        dialogue.read(request, self.tree)
+        return await dialogue.model.reply(request, on_delta)
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+    __hash__ = object.__hash__
+
+
+@dataclass
+class _Dialogue:
+    """One conversation: what is left to do in it, and which message told it."""
+
+    model: RandomModel
+    told: int = -1
+
+    def read(self, request: Request, tree: Tree) -> None:
+        texts = [message.text if message.role == "user" else "" for message in request.messages]
+        at = max((n for n, text in enumerate(texts) if text in tree.tasks), default=-1)
+        if at != self.told:
+            self.told = at
+            self.model.steps[:] = tree.tasks[texts[at]] if at >= 0 else []
+            self.model.failed = 0
+
+
+WORKER = {
+    "worker.yaml": """
+messages: [{role: system, content: You work.}]
+interruption_prompt: worker_lines.yaml
+""",
+    "worker_lines.yaml": """
+messages: [{role: user, content: "FOR THE WORKER (${agent}): ${message}"}]
+rules: [{match: ^enough, action: stop}, {match: ^wait, action: urgent}, {match: ^note, resume: false}]
+""",
+}
+
+
+def tree_settings(*, worker: int | None = 3, explore: int | None = None, **more: Any) -> Any:
+    """Settings with a kind of the user's own, ``worker``, that has rules for lines; with iterations of two kinds."""
+    kinds = {
+        "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},
+        "explore": {"max_iterations": explore},
+    }
+    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), **more)
+
+
+TREE_TOOLS = [*TOOLS, *ASKING_TOOLS]

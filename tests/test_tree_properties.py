@@ -1,0 +1,207 @@
+"""The invariants of SPEC section 2 in every agent of random trees: up to four levels and twelve agents, whose models
+fail, refuse and ask each other, and a user who sends lines to any of them, answers, stops and interrupts.
+
+``CHAIN_TEST_PROFILE=long`` tries ten times as many.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+from hypothesis import strategies as st
+from support import (
+    ANOTHER_MODEL,
+    DROP,
+    DROP_FIRST,
+    EDIT,
+    FULL,
+    INTERRUPT,
+    LINES,
+    NEARLY_FULL,
+    NEW,
+    ROOM,
+    Acts,
+    FullDisk,
+    MemoryFile,
+    Replies,
+    Session,
+    check_full_disk,
+    check_heard,
+    check_invariants,
+    check_silence,
+    open_session,
+    sharded,
+    wait_quiet,
+)
+from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
+from trio.testing import MockClock
+
+from chain import events
+
+HANDLER = """
+config: {max_tokens: 500, effort: low}
+messages:
+  - {role: user, content: "USER INTERRUPTION of ${agent}: ${message}"}
+  - {role: system, content: "Deal with ${count} lines at ${point}, ${remaining} calls left."}
+rules: [{match: ^enough, action: stop}, {match: ^wait, action: urgent}]
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a session is opened with; ``answers_s``: how long somebody is there to answer, ``None`` for always."""
+
+    max_iterations: int = 6
+    interactive: bool = False
+    sync_s: float = 0.0
+    answers_s: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+SETTINGS = [
+    Setting(),
+    Setting(interactive=True, more={"handler": HANDLER}),
+    Setting(max_iterations=2, interactive=True, more={"worker": 1}),
+    Setting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),
+    Setting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),
+    Setting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
+    Setting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),
+    Setting(answers_s=0.0, more={"max_depth": 1}),
+    Setting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),
+    Setting(more={"timeout_s": 4.0, "handler": HANDLER}),
+    Setting(interactive=True, more={"budget_tokens": 14}),
+    Setting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
+]
+
+DOES = [INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]
+SAYS = [*LINES, *LINES, "enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?", "stop"]
+TO = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
+
+whats = st.one_of(
+    st.builds(lambda to, line: to + line, st.sampled_from(TO), st.sampled_from(SAYS)),
+    st.builds(lambda to, line: to + line, st.sampled_from(TO), st.sampled_from(SAYS)),
+    st.sampled_from(DOES),
+)
+moments = st.one_of(st.integers(3, 40), st.integers(0, 120))
+at_events = st.lists(st.tuples(moments, whats), max_size=12)
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
+at_times = st.lists(st.tuples(seconds, whats), max_size=6)
+between = st.lists(st.sampled_from(["todo: add one ‹›", NEW, "todo: clear", ANOTHER_MODEL, "@1 use B ‹›"]), max_size=2)
+texts = st.sampled_from(["y", "a", "n", "rather not", "2", "somewhere else", None])
+answers = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 2.0]), texts), max_size=6)
+settings = st.sampled_from(SETTINGS)
+
+Timed = list[tuple[float, str]]
+Numbered = list[tuple[int, str]]
+Answering = list[tuple[float, str | None]]
+
+
+@dataclass
+class Example:
+    """Two runs of a tree, and what the user does meanwhile and between them."""
+
+    tree: Tree
+    setting: Setting
+    at: Numbered = field(default_factory=list)
+    in_time: Timed = field(default_factory=list)
+    answers: Answering = field(default_factory=list)
+    then: list[str] = field(default_factory=list)
+    closes_after_s: float | None = None
+    models: int = 0
+
+    def another(self) -> TreeModel:
+        self.models += 1
+        return TreeModel(self.tree, f"other{self.models}")
+
+    async def play(self, file: MemoryFile) -> None:
+        use = tree_settings(max_iterations=self.setting.max_iterations, **self.setting.more)
+        async with open_session(
+            TreeModel(self.tree), tools=TREE_TOOLS, use=use, interactive=self.setting.interactive, file=file
+        ) as session:
+            acts = Acts(session, self.at, another=self.another)
+            session.chain.listen(acts)
+            await self.first_run(session, acts)
+            self.check(session)
+            acts.also_idle = True
+            for what in self.then:
+                acts.do(what)
+                await wait_quiet(session)
+            if isinstance(file, FullDisk):
+                file.room = math.inf
+            # The next run works, whatever the last one went through.
+            session.chain.submit(SECOND)
+            if self.closes_after_s is None:
+                await wait_quiet(session)
+                self.check(session)
+            else:
+                await trio.sleep(self.closes_after_s)
+        self.check(session)
+
+    async def first_run(self, session: Session, acts: Acts) -> None:
+        chain = session.chain
+        async with trio.open_nursery() as nursery:
+            chain.listen(Replies(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
+            with chain.answering() as answerer:
+                chain.submit(FIRST)
+                acts.at_once()
+                nursery.start_soon(acts.in_time, self.in_time)
+                if self.setting.answers_s is None:
+                    # A question that nobody ever answers stands as long as somebody could; nobody else waits for ever.
+                    with trio.move_on_after(1e6) as waited:
+                        await wait_quiet(session)
+                    assert waited.cancelled_caught <= (chain.open_question is not None)
+                else:
+                    await trio.sleep(self.setting.answers_s)
+                answerer.close()
+                if isinstance(session.file, FullDisk):
+                    session.file.room = math.inf
+            with trio.fail_after(1e6):
+                await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+
+    def check(self, session: Session) -> None:
+        if not isinstance(session.file, FullDisk):
+            check_invariants(session, max_iterations=self.setting.max_iterations)
+        elif session.file.room == math.inf and session.of(events.Result)[-1].status != "error":
+            check_full_disk(session)
+        check_silence(session, session.interrupted_at)
+        check_heard(session)
+
+    def run(self, file: MemoryFile) -> None:
+        random.seed(0)  # the jitter of the retries
+        trio.run(self.play, file, clock=MockClock(autojump_threshold=0))
+
+
+@sharded(2_400, trees, settings, at_events, at_times, answers, between, st.sampled_from([None, None, 0.0, 1.0]))
+def test_the_invariants_hold_in_every_agent_of_a_tree(
+    tree: Tree,
+    setting: Setting,
+    at: Numbered,
+    in_time: Timed,
+    answers: Answering,
+    then: list[str],
+    closes_after_s: float | None,
+) -> None:
+    Example(tree, setting, at, in_time, answers, then, closes_after_s).run(MemoryFile(setting.sync_s))
+
+
+disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+
+
+@sharded(
+    500,
+    trees,
+    settings,
+    st.lists(st.tuples(moments, st.one_of(disk_acts, whats)), max_size=12),
+    st.lists(st.tuples(seconds, st.one_of(disk_acts, whats)), max_size=6),
+    answers,
+    st.lists(st.one_of(disk_acts, st.sampled_from(["todo: add one ‹›", NEW, "Do something else"])), max_size=4),
+)
+def test_what_is_promised_holds_in_a_tree_though_the_disk_is_full(
+    tree: Tree, setting: Setting, at: Numbered, in_time: Timed, answers: Answering, then: list[str]
+) -> None:
+    Example(tree, setting, at, in_time, answers, then).run(FullDisk(setting.sync_s))
