@@ -7,7 +7,7 @@ A line of input walks down through the packages, and events come back up::
     feed, listen <──────── events <───────────┴──────────────── deltas <────────────────┘
 
 ``app`` opens a ``Chain``. Below it, each above the next: ``session`` (the journal, the runs, the feeds), ``agent``
-(the loop, the conversation, the calls), ``tools`` and ``interruption`` (the handler prompt), ``lines`` (what a line
+(the loop, the conversation, the calls, the tree of agents), ``tools`` and ``interruption`` (the handler prompt), ``lines`` (what a line
 says, its receipt, its channel), ``records``, ``events``, ``messages``. Models live in ``providers`` and keep to
 ``model``; ``config`` stands aside. Importing this package imports nothing else of it: each name is fetched when it is
 first asked for, so that a program has its configuration, and its prompt on the screen, before it pays for the rest.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from chain.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from chain.agent.tree import AgentView
     from chain.app import open_chain
     from chain.chain import Chain, Submitted
     from chain.config.load import Settings, load_settings
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
 __all__ = [
+    "AgentView",
     "Chain",
     "ChainError",
     "ConfigError",
@@ -55,6 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "agent.tree": ("AgentView",),
     "app": ("open_chain",),
     "chain": ("Chain", "Submitted"),
     "config.load": ("Settings", "load_settings"),
