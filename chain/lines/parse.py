@@ -128,6 +128,7 @@ class Line:
 
 _URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
 
+_MARKS = re.compile(r"\A[!\s]+")
 _TODO = re.compile(r"(?:todo|plan):\s*(.*)", re.I | re.S)
 _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
@@ -158,7 +159,7 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
     if is_stop(text):
         return Line(text, "stop", text.strip())
     marker: Urgency = "now" if text.startswith("!!") else "urgent" if text.startswith("!") else "next"
-    inner = text if marker == "next" else text.lstrip("! \t\r\n")
+    inner = text if marker == "next" else _MARKS.sub("", text)
     if not inner:
         mark = "!!" if marker == "now" else "!"
         problem = f"write the message after the {mark}, for example: {mark}use the other file"

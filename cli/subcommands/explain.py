@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chain.app import explain_line
 from chain.wording import counted
+from cli.recipients import split_address
 from cli.show.text import flat
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ _LOCAL = "a command: answered at once, if there is one of that name, and never s
 
 def explain(settings: Settings, text: str) -> list[str]:
     """The rows that explain a line. Raises ``ConfigError``."""
-    found = explain_line(settings, text)
+    to, line = split_address(text)
+    found = explain_line(settings, line)
     rows = [
         f"line: {_shortened(text) or '(blank)'}",
+        *([f"to: {flat(to)}, if it is at work (a handler prompt of its kind may rule otherwise)"] if to else []),
         f"kind: {_kind(found)}",
         f"while a run is active: {_while_active(found)}",
         f"with no run active: {_while_idle(found)}",

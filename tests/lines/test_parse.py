@@ -147,7 +147,7 @@ def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) ->
     assert usage in line.problem
 
 
-@pytest.mark.parametrize("text", ["!", "!!", "! !", "then:", "then: ", "context:", "!context: "])
+@pytest.mark.parametrize("text", ["!", "!!", "! !", "!\u2000", "then:", "then: ", "context:", "!context: "])
 def test_a_marker_without_a_text_says_what_is_missing(text: str) -> None:
     assert parse_line(text).problem
 

@@ -88,6 +88,14 @@ def test_each_kind_says_what_it_does(
     assert idle in told["with no run active"]
 
 
+def test_a_line_with_an_address_is_explained_without_it(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = explained(capfd, ["/to", "explore-1", "!use B"])
+    assert rows["line"] == "/to explore-1 !use B"
+    assert rows["kind"] == "urgent redirect"
+    assert rows["to"].startswith("explore-1,")
+    assert explained(capfd, ["/to", "explore-1"])["kind"] == "local command"
+
+
 def test_the_rule_is_named_with_its_place(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told = explained(capfd, ["deploy it"])
     assert told["rule"] == f"1 of 1 in {place / 'handler.yaml'}:3, action stop: ^deploy"
