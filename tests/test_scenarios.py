@@ -836,7 +836,7 @@ WIRE_MOMENTS = 8
 async def over_the_wire(at: Bench, play: Scenario, moment: int, *, settled: bool) -> None:
     script = Script(list(play.steps), play.answers)
 
-    def answer() -> Step:
+    def answer(body: object) -> Step:
         return script.next([to_json(m) for m in at.session.model.requests[-1].messages])
 
     async with at.open(answer, **opened(play)) as session:

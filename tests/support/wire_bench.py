@@ -22,6 +22,21 @@ FINAL = text("The final answer.", text_chunk=4)
 THINKING = {"type": "adaptive"}
 
 
+BenchScript = list[Step] | Callable[[Mapping[str, Any]], Step]
+
+
+def _may_be(request: Request, body: Mapping[str, Any]) -> bool:
+    """Whether this may be the body of a request: it begins and ends with the same, and has as many blocks."""
+    blocks = [block for message in body["messages"] for block in _blocks(message["content"])]
+    count = sum(len(message.blocks) for message in request.messages) + len(request.tail)
+    ends = [block.get("text") for block in blocks[len(blocks) - len(request.tail) :]]
+    return (blocks[0].get("text"), len(blocks), ends) == (request.messages[0].text, count, list(request.tail))
+
+
+def _blocks(content: Any) -> Any:
+    return [{"text": content}] if isinstance(content, str) else content
+
+
 @dataclass
 class Kept:
     """The adapter, whose client outlives the sessions: building one takes longer than a whole scenario."""
@@ -49,7 +64,7 @@ class Bench:
         self.double = double
         self.model = Kept(model)
         self._session: Session | None = None
-        self._script: list[Step] | Callable[[], Step] = []
+        self._script: BenchScript = []
 
     @property
     def session(self) -> Session:
@@ -57,18 +72,24 @@ class Bench:
         assert self._session is not None
         return self._session
 
-    def answer(self) -> Step:
+    def answer(self, body: Mapping[str, Any]) -> Step:
         """The next step of the script; a list that is at its end goes on with final answers."""
         if callable(self._script):
-            return self._script()
+            return self._script(body)
         return self._script.pop(0) if self._script else FINAL
 
     def tail(self, body: Mapping[str, Any]) -> int | None:
-        """How many blocks of the request that is under way are its tail."""
-        return len(self.session.model.requests[-1].tail) if self._session is not None else None
+        """How many blocks of the request that is under way are its tail.
+
+        Agents ask at the same time, so it is the latest request that this may be the body of.
+        """
+        if self._session is None:
+            return None
+        made = (r for r in reversed(self.session.model.requests) if _may_be(r, body))
+        return next((len(request.tail) for request in made), None)
 
     @asynccontextmanager
-    async def open(self, script: list[Step] | Callable[[], Step], **options: Any) -> AsyncIterator[Session]:
+    async def open(self, script: BenchScript, **options: Any) -> AsyncIterator[Session]:
         """A session with this script; ``options`` are those of ``open_session``."""
         self.double.forget()
         self._script = list(script) if isinstance(script, list) else script
@@ -86,10 +107,11 @@ messages:
 
 
 @asynccontextmanager
-async def bench(clock: MockClock, **parameters: Any) -> AsyncIterator[Bench]:
+async def bench(clock: MockClock, *, at_once: int = 1, **parameters: Any) -> AsyncIterator[Bench]:
+    """A bench whose sessions make so many requests at the same time, and keep no more connections."""
     found: list[Bench] = []
     async with serve(
-        lambda body, n: found[0].answer() if found else FINAL,
+        lambda body, n: found[0].answer(body) if found else FINAL,
         tail=lambda body: found[0].tail(body) if found else None,
     ) as double:
         adapter = model_at(double.url, thinking=THINKING, **parameters)
@@ -97,5 +119,5 @@ async def bench(clock: MockClock, **parameters: Any) -> AsyncIterator[Bench]:
         found.append(Bench(double, adapter))
         clock.autojump_threshold = 0
         yield found[0]
-        assert double.open_connections <= 1
+        assert double.open_connections <= at_once
         await adapter.aclose()
