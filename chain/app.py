@@ -36,7 +36,7 @@ from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_al
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
-from chain.tools.tool import Tool
+from chain.tools.tool import Tool, delegates
 from chain.version import VERSION
 from chain.wording import MAIN, ROOT
 
@@ -66,8 +66,9 @@ async def open_chain(
     guard = Guard()
     groups = tool_groups(settings, guard)
     tools = tuple(tools)
-    for kind in settings.kind_names:
-        check_kind_name(settings, kind, groups, tools)
+    if any(delegates(tool) for tool in configured_tools(settings, settings.chain(), tools, groups)):
+        for kind in settings.kind_names:
+            check_kind_name(settings, kind, groups, tools)
     spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
     kinds = Kinds(settings, spec, groups, tools, partial(build_model, interactive=interactive))
     allowed = read_allowances(settings, spec.registry, groups)
@@ -85,7 +86,8 @@ async def open_chain(
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=trace)
-        bounds = Bounds(settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept)
+        agents = settings.agents
+        bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
         chain = Chain(session, shared, journal, audience)

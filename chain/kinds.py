@@ -66,8 +66,8 @@ class Kinds:
         """The models that were opened."""
         return tuple(self._models.values())
 
-    def make(self, kind: str, name: str, parent: AgentSpec) -> AgentSpec:
-        """An agent of a kind. Its time is that of the run above it. Raises ``UserError``."""
+    def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
+        """An agent of a kind, for a call. Its time is that of the run above it. Raises ``UserError``."""
         made = self._kinds[kind]
         model, limits = parent.model, replace(parent.limits, timeout_s=math.inf)
         if made.settings.model is not None:
@@ -76,7 +76,7 @@ class Kinds:
         most = made.settings.max_iterations or self._main.limits.max_iterations
         return AgentSpec(
             name=name,
-            parent_id="",
+            parent_id=call_id,
             system=made.system,
             model=model,
             registry=made.registry,

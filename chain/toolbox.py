@@ -51,7 +51,7 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
     """Raise ``ConfigError`` for a kind of agents named as a group of tools, or as a tool that starts no such agent."""
     others = {tool.name for group, tools in groups.items() if group != "agents" for tool in tools}
     if name in {ASK, *others, *groups, *(tool.name for tool in own)}:
-        taken = f"{name} is the name of a tool or of a group of tools already; give the kind another name"
+        taken = f"{name} is the name of a tool or of a group of tools already; give one of the two another name"
         raise settings.error(f"agents.{name}", taken)
 
 

@@ -10,10 +10,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chain.lines.parse import parse_line
 from chain.wording import MAIN
 
 if TYPE_CHECKING:
     from chain.chain import AgentView, Chain
+
+LONGEST_PARSED = 200
+"""Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
 
 _TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
@@ -65,7 +69,8 @@ class Recipients:
         name, text = _split(typed)
         found = next((agent for agent in standing.waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
-            return Recipient(standing.target, typed, standing.waiting.get(standing.target, 0))
+            target = MAIN if _is_for_main(typed) else standing.target
+            return Recipient(target, typed, standing.waiting.get(target, 0))
         return Recipient(found, text, standing.waiting.get(found, 0), is_addressed=True)
 
 
@@ -80,11 +85,21 @@ def split_address(text: str) -> tuple[str, str]:
     return (name, line) if line.strip() else ("", text)
 
 
+def is_command(text: str) -> bool:
+    """Whether a text is a command, and no line with an address."""
+    return text.startswith("/") and not split_address(text)[0]
+
+
 def take_back(chain: Chain, id: str, reason: str) -> str:
     """Drop a waiting line, and return it as one types it for the agent that it waited for. Raises ``UserError``."""
     accepted = chain.find_waiting(id)
     text = chain.drop(accepted.id, reason)
     return text if chain.target(text) == accepted.agent else f"/to {accepted.agent} {text}"
+
+
+def _is_for_main(typed: str) -> bool:
+    """Whether a line goes to the main agent whoever is at work. Its beginning decides, and a paste may be long."""
+    return parse_line(typed[:LONGEST_PARSED]).kind in ("todo", "follow-up")
 
 
 def _at_work(chain: Chain) -> list[AgentView]:

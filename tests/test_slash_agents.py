@@ -237,3 +237,15 @@ async def test_a_line_that_does_not_wait_cannot_be_taken_back() -> None:
     async with working(PAIR) as (agents, _):
         with pytest.raises(UserError):
             take_back(agents.session.chain, "L1", TAKEN_BACK)
+
+
+async def test_plan_commands_and_follow_ups_are_for_main_before_they_are_sent() -> None:
+    async with working(PAIR) as (agents, _):
+        recipients = Recipients(agents.session.chain)
+        agents.send("one", to="explore-1")
+        recipients.update()
+        assert (recipients.of("use B").agent, recipients.of("use B").waiting) == ("explore-1", 1)
+        for typed in ("todo: add x", "then: more"):
+            assert (recipients.of(typed).agent, recipients.of(typed).waiting) == ("main", 0)
+            assert recipients.of(typed).agent == agents.session.chain.target(typed)
+        assert recipients.of("/to plan-1 todo: add x").agent == "plan-1"

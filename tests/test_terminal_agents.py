@@ -96,6 +96,9 @@ def test_an_agent_that_is_not_there_leaves_the_line_in_the_editor(screen: Screen
     screen.until(lambda s: s.toolbar.endswith("→ explore-1"))
     types(screen, "/to explore-7 hello", "no such agent at work").type("\r")
     screen.until("those at work are main, explore-1").until(edits("/to explore-7 hello"))
+    # It is a line and no command, so the next key does not replace it.
+    screen.type(" again")
+    screen.until(edits("/to explore-7 hello again"))
     screen.type("\x15")
     types(screen, "/to explore-1", "→ explore-1").type("\r")
     screen.until("write it as /to AGENT TEXT").until(edits("/to explore-1"))
@@ -161,3 +164,19 @@ def test_a_stop_with_an_address_ends_that_agent_alone(screen: Screen) -> None:
     assert [(name, status.partition("_")[0]) for name, status in ended] == [("explore-1", "cancelled")]
     assert [r["status"] for r in records(screen.home) if r["type"] == "result"] == ["done"]
     assert [(r["state"], r["agent"]) for r in left(screen)] == [("handled", "explore-1")]
+
+
+def test_a_stop_ends_the_agent_too_and_shows_what_it_had_found(screen: Screen) -> None:
+    exploring(screen)
+    send(screen, "stop").until("Stopping")
+    screen.open_gate("one")
+    screen.until("explore-1: cancelled with partial").until("[1 done, 0 skipped]")
+    idle(screen)
+    assert [(r["state"], r["agent"]) for r in left(screen)] == [("handled", "main")]
+
+
+def test_esc_ends_all_agents_and_the_prompt_is_back(screen: Screen) -> None:
+    exploring(screen)
+    screen.type("\x1b")
+    idle(screen.until("explore-1: interrupted").until("Tell the chain what to do instead"))
+    assert left(screen) == []

@@ -1,8 +1,8 @@
 """Agents that agents start: how one begins, what its end means to the agent above, and who is kept to be asked again.
 
 A child runs in the tool call of the agent above it, so whatever ends that call ends the child. Its end is one step
-without an ``await``: what it leaves in its inbox goes to the agent above, what it found counts among what that one
-found, and it is out of the tree before anybody hears of it.
+without an ``await``: it is completing, so that no line goes to it, while what it leaves in its inbox goes to the agent
+above and what it found is added to what that one found; then it leaves the tree, and its call has its answer.
 
 An agent that is asked again has a run of its own, as a new one has. Those who ask the same one wait for each other. An
 agent that works for an ``agent_ask`` itself does not wait, or two agents that ask each other would wait for ever.
@@ -28,7 +28,8 @@ from chain.agent.tree import AgentTree, AgentView, Node
 from chain.errors import JournalError, ToolError, UserError
 from chain.events import Status
 from chain.lines.inbox import Inbox
-from chain.wording import SKIPPED, counted
+from chain.lines.receipts import Accepted
+from chain.wording import counted
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
@@ -37,8 +38,8 @@ _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 class MakeSpec(Protocol):
     """Makes the specification of a child."""
 
-    def __call__(self, kind: str, name: str, parent: AgentSpec) -> AgentSpec:
-        """An agent of this kind, with the parent's model if the kind has none. Raises ``UserError``."""
+    def __call__(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
+        """An agent of this kind, with the parent's model if the kind has none, for a call. Raises ``UserError``."""
         ...
 
 
@@ -59,7 +60,7 @@ class _Agent:
     lines a refusal would give back, which calls are still open.
     """
 
-    spec: AgentSpec
+    name: str
     kind: str
     inbox: Inbox
     executor: Executor
@@ -82,7 +83,8 @@ class Children:
     @property
     def finished(self) -> tuple[AgentView, ...]:
         """Those that can be asked again, and are not at work."""
-        return tuple(a.latest for a in self._kept.values() if a.latest is not None and not a.in_use.locked())
+        at_work = {node.name for node in self._tree.main.all()}
+        return tuple(a.latest for a in self._kept.values() if a.latest is not None and a.name not in at_work)
 
     def forget(self) -> None:
         """Keep none of those that have finished: the conversation that knew of them is gone."""
@@ -94,15 +96,15 @@ class Children:
             raise ToolError("The task is empty; say what the agent is to do.")
         self._check_room(parent)
         name = f"{kind}-{self._numbers[kind] + 1}"
-        try:
-            spec = self._make_spec(kind, name, parent.spec)
-        except UserError as error:
-            raise ToolError(f"No {kind} can be started: {error}") from None
+        spec = self._spec(kind, name, parent, call_id)
         self._numbers[kind] += 1
         # Without a wait, which would let another agent take the room.
         agent = self._new_agent(spec, kind)
         agent.in_use.acquire_nowait()
-        return await self._work(agent, parent, task, call_id, is_asked=False)
+        try:
+            return await self._work(agent, spec, parent, task, is_asked=False)
+        finally:
+            agent.in_use.release()
 
     async def ask(self, parent: Node, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
@@ -114,38 +116,49 @@ class Children:
             raise ToolError(self._cannot_be_asked(name))
         if agent.in_use.locked() and parent.is_for_a_question:
             raise ToolError(f"{name} answers another question just now; ask again later.")
-        await agent.in_use.acquire()
-        return await self._work(agent, parent, question, call_id, is_asked=True)
+        async with agent.in_use:
+            self._check_room(parent)
+            spec = self._spec(agent.kind, name, parent, call_id)
+            return await self._work(agent, spec, parent, question, is_asked=True)
 
     # --------------------------------------------------------------------------------------------------- inside
+
+    def _spec(self, kind: str, name: str, parent: Node, call_id: str) -> AgentSpec:
+        try:
+            return self._make_spec(kind, name, parent.spec, call_id)
+        except UserError as error:
+            raise ToolError(f"No {kind} can be started: {error}") from None
 
     def _new_agent(self, spec: AgentSpec, kind: str) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
-        return _Agent(spec, kind, inbox, Executor(spec, shared, Conversation(), inbox))
+        return _Agent(spec.name, kind, inbox, Executor(spec, shared, Conversation(), inbox))
 
-    async def _work(self, agent: _Agent, parent: Node, task: str, call_id: str, *, is_asked: bool) -> str:
+    async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. From here to its run there is no await."""
+        above = parent.run
+        assert above is not None
+        if _is_ending(above):
+            raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
+        agent.executor.use(spec)
+        run = Run(task=task, above=above)
+        node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
+        run.delegating = Delegation(self, node)
+        self._begin(node)
+        status: Status = "error"
         try:
-            self._check_room(parent)
-            above = parent.run
-            assert above is not None
-            if above.stop_asked or above.interrupted:
-                raise ToolError(SKIPPED)
-            spec = replace(agent.spec, parent_id=call_id)
-            agent.executor.use(spec)
-            run = Run(task=task, above=above)
-            node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
-            run.delegating = Delegation(self, node)
-            self._begin(node)
-            outcome: Outcome | None = None
-            try:
-                outcome = await agent.executor.run(run)
-            finally:
-                self._end(agent, node, run, outcome)
-            return _answer(spec.name, run, outcome)
+            outcome = await agent.executor.run(run)
+            status = outcome.status
+        except (trio.Cancelled, BaseExceptionGroup):
+            status = _ended_from_above(run)
+            raise
         finally:
-            agent.in_use.release()
+            # No await from here on.
+            moved = self._complete(node, run, parent, above, status)
+            self._end(agent, node, parent, status)
+            if not _is_ending(above):
+                self._tree.make_way(parent, moved, self._shared.questions)
+        return _answer(agent.name, run, outcome)
 
     def _begin(self, node: Node) -> None:
         assert node.parent is not None
@@ -153,66 +166,61 @@ class Children:
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
         self._shared.journal.record(record)
         parent.below.append(node)
-        self._shared.emit(
-            events.AgentStarted(
-                agent=parent.name,
-                iteration=parent.iteration,
-                name=spec.name,
-                kind=node.kind,
-                parent_id=spec.parent_id,
-                task=node.task,
-            )
+        started = events.AgentStarted(
+            agent=parent.name,
+            iteration=parent.iteration,
+            name=spec.name,
+            kind=node.kind,
+            parent_id=spec.parent_id,
+            task=node.task,
         )
+        self._shared.journal.in_order(lambda: self._shared.emit(started))
         if spec.prompts.is_configured:
             # A fault of its file is reported at once, not at the first interruption.
             current_prompt(spec, self._shared.emit, node.iteration)
         node.inbox.room.wake()
 
-    def _end(self, agent: _Agent, node: Node, run: Run, outcome: Outcome | None) -> None:
-        """Take an agent out of the tree; what it leaves is the parent's. One step, without an await."""
-        parent, above = node.parent, run.above
-        assert parent is not None
-        assert above is not None
-        status: Status = _ended_from_above(run) if outcome is None else outcome.status
+    def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
+        """What an agent leaves is the parent's from now on; returns the lines.
+
+        What code has carried out of the lines that it did not deliver is done.
+        """
         node.is_completing = True
-        parent.below.remove(node)
-        node.inbox.room.wake()  # what waits for room here waits for nothing now
         if status not in _ANSWERS:
             above.step.beneath[node.spec.parent_id] = run.found
             above.skipped += run.skipped
-        self._hand_lines_over(node, run, parent, above)
-        agent.latest = replace(node.view(), state="finished")
-        self._keep(agent)
-        ended = records.AgentEnded(node.name, node.spec.parent_id, status, run.iteration, parent.name, run.usage)
-        with suppress(JournalError):  # a full disk must not keep an agent from ending
-            self._shared.journal.record(ended)
-        self._shared.emit(
-            events.AgentEnded(
-                agent=parent.name,
-                iteration=parent.iteration,
-                name=node.name,
-                kind=node.kind,
-                parent_id=node.spec.parent_id,
-                task=node.task,
-                status=status,
-            )
-        )
-
-    def _hand_lines_over(self, node: Node, run: Run, parent: Node, above: Run) -> None:
-        """The lines that the agent has not delivered go to the one above. What code has carried out is done."""
-        done = [accepted for accepted in run.stranded if accepted.id in run.carried_out]
-        for accepted in done:
-            self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
+        for accepted in run.stranded:
+            if accepted.id in run.carried_out:
+                self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
         stranded = [accepted for accepted in run.stranded if accepted.id not in run.carried_out]
         moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
-        is_ending = above.stop_asked or above.interrupted
-        if any(accepted.line.urgency == "now" for accepted in moved) and not is_ending:
-            self._tree.cut(parent)
+        node.inbox.room.wake()  # what waits for room here waits for nothing now
+        return moved
+
+    def _end(self, agent: _Agent, node: Node, parent: Node, status: Status) -> None:
+        """Take an agent out of the tree, and keep it to be asked again."""
+        assert node.run is not None
+        parent.below.remove(node)
+        agent.latest = replace(node.view(), state="finished")
+        self._keep(agent)
+        ended = records.AgentEnded(node.name, node.spec.parent_id, status, node.iteration, parent.name, node.run.usage)
+        with suppress(JournalError):  # a full disk must not keep an agent from ending
+            self._shared.journal.record(ended)
+        told = events.AgentEnded(
+            agent=parent.name,
+            iteration=parent.iteration,
+            name=node.name,
+            kind=node.kind,
+            parent_id=node.spec.parent_id,
+            task=node.task,
+            status=status,
+        )
+        self._shared.journal.in_order(lambda: self._shared.emit(told))
 
     def _keep(self, agent: _Agent) -> None:
         """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""
-        self._kept.pop(agent.spec.name, None)
-        self._kept[agent.spec.name] = agent
+        self._kept.pop(agent.name, None)
+        self._kept[agent.name] = agent
         unused = [name for name, each in self._kept.items() if each is agent or not each.in_use.locked()]
         for name in unused[: max(len(self._kept) - self._bounds.max_kept, 0)]:
             del self._kept[name]
@@ -251,6 +259,10 @@ class Delegation:
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
+
+
+def _is_ending(run: Run) -> bool:
+    return run.stop_asked or run.interrupted
 
 
 def _ended_from_above(run: Run) -> Status:

@@ -46,7 +46,7 @@ from chain.messages import Message, Text, ToolCall, assistant, user_text
 from chain.model import Reply
 from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE, counted
 
-_GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached"})
+_GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
 
 

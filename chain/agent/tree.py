@@ -15,11 +15,12 @@ no agent above it takes that for an answer and goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
+from chain.agent.questions import Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec
 from chain.errors import UserError
@@ -157,6 +158,15 @@ class AgentTree:
         if node.run is not None:
             node.run.cut()
 
+    def make_way(self, node: Node, lines: Sequence[Accepted], questions: Questions) -> None:
+        """What the urgent and the now lines among those that have come to an agent do at once."""
+        urgencies = {accepted.line.urgency for accepted in lines}
+        if "now" in urgencies:
+            questions.withdraw({each.name for each in node.all()})
+            self.cut(node)
+        elif "urgent" in urgencies:
+            questions.withdraw({node.name})
+
     # ------------------------------------------------------------------------------------------- waiting lines
 
     @property
@@ -168,17 +178,17 @@ class AgentTree:
     @property
     def last_waiting(self) -> str | None:
         """The id of the latest line that ``drop`` would still remove."""
-        usable = (a for a in reversed(self.waiting) if not self._inbox_of(a).was_used(a))
+        usable = (a for a in reversed(self.waiting) if not self._node_of(a).inbox.was_used(a))
         return next((accepted.id for accepted in usable), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
         accepted = find(self.waiting, id)
-        node = next(node for node in self.main.all() if node.name == accepted.agent)
+        node = self._node_of(accepted)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
 
-    def _inbox_of(self, accepted: Accepted) -> Inbox:
-        return next(node.inbox for node in self.main.all() if node.name == accepted.agent)
+    def _node_of(self, accepted: Accepted) -> Node:
+        return next(node for node in self.main.all() if node.name == accepted.agent)
 
 
 def _rank(node: Node) -> int:

@@ -137,11 +137,7 @@ class Intake:
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
-        if line.urgency == "now":
-            self._shared.questions.withdraw({each.name for each in node.all()})
-            self._tree.cut(node)
-        elif line.skips_tools:
-            self._shared.questions.withdraw({node.name})
+        self._tree.make_way(node, [put], self._shared.questions)
         return Submitted("queued", put.id)
 
     def by_rule(self, sent: Sent) -> Line:

@@ -6,6 +6,7 @@ either a run is active or the next line starts one. Between two runs the executo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -240,4 +241,5 @@ class Session:
         return Executor(self.spec, self._shared, Conversation(), self._inbox)
 
     def _new_run(self, query: Accepted | None) -> Run:
+        self.tree.main.since = time.time()
         return Run(query, delegating=Delegation(self.children, self.tree.main))

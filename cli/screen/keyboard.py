@@ -19,6 +19,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.lines.parse import Urgency, marked_urgent
+from cli.recipients import is_command
 from cli.screen import tty, wrapping
 from cli.screen.draft import Draft
 from cli.screen.page import Page
@@ -96,7 +97,7 @@ class Keyboard:
             if self._offer(typed, urgency=urgency, at="") == "accepted":
                 self._remember(typed)
                 self._buffer.document = Document(before, len(before))
-            elif typed.startswith("/"):
+            elif is_command(typed):
                 self._select_from(len(before))
             return True
         lines, at = self._draft.offered(self._buffer.text), self._draft.at
@@ -121,7 +122,7 @@ class Keyboard:
     def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
         """Show the lines that were not accepted."""
         self._set_lines(lines, len(lines[-1]))
-        if answer == "keep" and self._buffer.text.startswith("/"):
+        if answer == "keep" and is_command(self._buffer.text):
             # The next key replaces a command that was not understood, so that two are never joined.
             self._remember(self._buffer.text)
             self._select_from(0)

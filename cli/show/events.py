@@ -90,9 +90,13 @@ class Renderer:
             return self._nested(event, self._children.depth(event.agent) + 1)
         if event.agent == MAIN:
             return [*self._finish_thinking(event), *self._release_held(event), *self._rows(event)]
-        if isinstance(event, self.left_out):
+        if self._is_left_out(event):
             return []
         return self._nested(event, self._children.depth(event.agent), f"{self._name(event.agent)}: ")
+
+    def _is_left_out(self, event: Event) -> bool:
+        """Whether an event of a child is no row."""
+        return isinstance(event, self.left_out)
 
     def _nested(self, event: Event, depth: int, who: str = "") -> list[str]:
         """The rows of an event in the place of an agent so far below the main one."""

@@ -44,6 +44,8 @@ class LiveRenderer(Renderer):
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         super().__init__(color=color, ascii=ascii, width=width)
         self._flow: MarkdownFlow | PlainFlow | None = None
+        self._owe_reply = set[str]()
+        """The children that have read a line and not replied yet."""
         self._aside: list[str] = []
         """Rows that wait for the end of the block that the main agent is writing."""
 
@@ -52,6 +54,15 @@ class LiveRenderer(Renderer):
         rows = super().lines(event)
         is_of_reply = event.agent == MAIN and isinstance(event, events.TextDelta | events.Reply)
         return rows if is_of_reply else self.aside(rows)
+
+    def _is_left_out(self, event: Event) -> bool:
+        # Whoever writes to a child wants to read what it says to that, though the rest of its replies is not shown.
+        if isinstance(event, events.UserInterruption):
+            self._owe_reply.add(event.agent)
+        elif isinstance(event, events.Reply) and event.text.strip() and event.agent in self._owe_reply:
+            self._owe_reply.remove(event.agent)
+            return False
+        return super()._is_left_out(event)
 
     def aside(self, rows: Sequence[str]) -> list[str]:
         """These rows, or none of them yet if they have to wait for the end of a block."""

@@ -295,12 +295,12 @@ class Toolbar:
         if line.kind == "follow-up":
             return "after this run"
         is_todo = line.kind == "todo"
-        goes_to = "plan" if is_todo else agent
+        goes_to = "plan" if is_todo and target == MAIN else agent
         if line.urgency == "now":
             return f"{signs.urgent}{goes_to}, at once"
         if line.urgency == "urgent":
             return f"{signs.urgent}{goes_to}, skips tools"
-        return f"{'' if is_todo else signs.wait}{goes_to}, next safe point"
+        return f"{'' if goes_to == 'plan' else signs.wait}{goes_to}, next safe point"
 
     def _name(self, name: str) -> str:
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))

@@ -27,6 +27,10 @@ _URGENCY = {
     "urgent": "the running tool finishes, the tools that have not started are skipped, then the model gets it",
     "now": "the reply that streams is cut, or the tools that run are, and the model gets it at once",
 }
+_ADDRESSED = (
+    "if it is at work, else refused; a stop ends it alone, with the agents that it started, and a handler prompt of "
+    "its kind may rule otherwise"
+)
 _LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
 
 
@@ -36,7 +40,7 @@ def explain(settings: Settings, text: str) -> list[str]:
     found = explain_line(settings, line)
     rows = [
         f"line: {_shortened(text) or '(blank)'}",
-        *([f"to: {flat(to)}, if it is at work (a handler prompt of its kind may rule otherwise)"] if to else []),
+        *([f"to: {flat(to)}, {_ADDRESSED}"] if to else []),
         f"kind: {_kind(found)}",
         f"while a run is active: {_while_active(found)}",
         f"with no run active: {_while_idle(found)}",

@@ -222,7 +222,7 @@ async def test_no_child_begins_after_a_stop() -> None:
         await agents.begin([starts("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.of(events.AgentStarted) == []
-        assert agents.results("main") == [(SKIPPED, True)]
+        assert agents.results("main") == [("explore-1 did not begin: the user stopped the run.", True)]
 
 
 async def test_a_stop_while_an_agent_is_asked() -> None:
@@ -324,3 +324,11 @@ async def test_a_model_that_fails_in_a_child_is_an_error_result_and_the_parent_g
         assert is_error
         assert "explore-1 ended: error" in text
         assert "the service is gone" in text
+
+
+async def test_what_children_skipped_counts_among_what_was_skipped() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
+        agents.session.chain.submit("stop")
+        result = await agents.finish()
+        assert "[1 done, 1 skipped]" in result.result

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import trio
-from support.agents import WAIT, Family, asks, family, starts, work
+from support.agents import WAIT, Family, Obedient, asks, family, starts, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, at, settings
 
@@ -328,3 +328,39 @@ async def test_usage_of_an_agent_counts_for_the_session() -> None:
         await agents.begin([starts("explore")])
         await agents.finish()
         assert agents.session.chain.usage == Usage(30, 3)
+
+
+async def test_an_agent_that_is_asked_has_the_model_of_who_asks() -> None:
+    async with family() as agents:
+        await agents.begin([starts("explore")])
+        await agents.session.chain.wait_idle()
+        other = Obedient(name="other")
+        agents.session.ask(other)
+        asked = [len(agents.session.model.requests)]
+        await agents.begin([asks("explore-1")])
+        await agents.finish()
+        assert agents.session.chain.model_name == "other"
+        assert agents.session.models[0].requests[asked[0] :] == agents.session.model.requests[asked[0] :]
+        assert other.calls == 1
+        assert len(agents.session.model.requests) == asked[0] + 3
+
+
+async def test_a_tool_of_the_program_may_be_named_as_a_kind_that_is_not_offered() -> None:
+    @tool(read_only=True)
+    async def plan(ctx: ToolContext) -> str:
+        """Plan something."""
+        return "planned"
+
+    async with family(tools=[plan], use=settings()) as agents:
+        await agents.begin([["plan", {}]])
+        await agents.finish()
+        assert agents.results("main") == [("planned", False)]
+
+
+async def test_the_age_of_main_is_that_of_its_run() -> None:
+    async with family() as agents:
+        await agents.begin()
+        first = agents.session.chain.agents[0].since
+        await agents.begin([WAIT])
+        assert agents.session.chain.agents[0].since > first
+        assert agents.session.chain.agents[0].since >= agents.session.of(events.RunStarted)[-1].time - 1

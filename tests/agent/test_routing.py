@@ -6,7 +6,7 @@ import json
 
 import pytest
 from support.agents import WAIT, Family, asks, family, starts, work
-from support.sessions import at, settings
+from support.sessions import SKIPPED, at, settings
 
 from chain import events
 from chain.config.load import Settings
@@ -232,17 +232,41 @@ async def test_lines_of_an_agent_that_ends_go_to_its_parent_in_the_order_of_acce
 async def test_an_urgent_line_keeps_its_urgency_when_it_moves() -> None:
     use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], [WAIT])
+        await agents.begin([starts("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
         agents.send("!use B")
         agents.waiters.let_go("explore-1")
-        await agents.quiet()
-        assert agents.at_work == ["main", "plan-1"]
-        agents.waiters.let_go("plan-1")
-        await agents.quiet()
-        # It skipped nothing: all calls of the reply had started. It is delivered after them.
-        (delivered,) = agents.interruptions("main")
-        assert delivered.ids == ("L2",)
         await agents.finish()
+        assert agents.results("main")[1] == (SKIPPED, True)
+        (delivered,) = agents.interruptions("main")
+        assert (delivered.ids, delivered.point) == (("L2",), "C")
+
+
+@pytest.mark.parametrize("line", ["!use B", "!!use B"])
+async def test_a_line_that_moves_withdraws_what_its_new_agent_asks(line: str) -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    async with family(use=use) as agents:
+        with agents.session.chain.answering():
+            await agents.begin([starts("explore", [WAIT]), ask])
+            agents.send(line, to="explore-1")
+            agents.waiters.let_go("explore-1")
+            await agents.quiet()
+            assert agents.session.chain.open_question is None
+            await agents.finish()
+
+
+async def test_a_line_that_moves_and_was_acted_on_cannot_be_dropped() -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    async with family(use=use) as agents:
+        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        agents.send("focus on tests", to="explore-1")
+        agents.waiters.let_go("explore-1")
+        await agents.quiet()
+        assert agents.waiters.heard["explore-1"] == ["tests"]
+        assert agents.session.chain.last_waiting() is None
+        agents.session.interrupt()
+        await agents.session.chain.wait_idle()
+        assert agents.session.state("L2") == "handled"
 
 
 async def test_a_now_line_that_moves_cuts_the_parents_work_and_keeps_the_answer_of_the_child() -> None:

@@ -113,6 +113,12 @@ def test_the_end_of_a_child_says_how_it_went(status: events.Status, row: str) ->
     assert headless(ONE.started(), ONE.ended(status), width=120)[1:] == [row]
 
 
+def test_what_a_child_says_to_a_line_is_shown_and_no_other_reply() -> None:
+    said = [ONE.reply("I look.", 1), ONE.queued(), ONE.interruption(), ONE.iteration(2), ONE.reply("Heard: B.", 1)]
+    rows, _ = live(RUN, ITERATION, *ONE.around(*said, ONE.reply("I go on.", 1), ONE.reply("5 tests")))
+    assert [row for row in rows if row.startswith("  explore-1: ")] == ["  explore-1: Heard: B."]
+
+
 def test_the_tokens_of_a_child_are_with_those_of_its_own_children() -> None:
     rows, _ = live(
         ONE.started(), usage("explore-1", 1), BELOW.started(), usage("agent-1", 10), TWO.started(),

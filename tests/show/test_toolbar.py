@@ -217,7 +217,8 @@ def test_a_line_typed_after_a_stop_comes_back() -> None:
 def test_the_next_line_may_go_to_a_child() -> None:
     assert sides(RUN, ITERATION, target="explore")[1] == "→ explore"
     assert sides(RUN, ITERATION, target="explore", typed="use B")[1] == "⏳ explore, next safe point"
-    assert sides(RUN, ITERATION, target="explore", typed="todo: add x")[1] == "plan, next safe point"
+    assert sides(RUN, ITERATION, target="explore", typed="todo: add x")[1] == "⏳ explore, next safe point"
+    assert sides(RUN, ITERATION, target="main", typed="todo: add x")[1] == "plan, next safe point"
 
 
 def test_an_answer_goes_to_the_agent_that_asked() -> None:
