@@ -44,7 +44,8 @@ One run, without a prompt:
 
 Lines that are typed for you:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
-                          an agent: '@to explore-1 look closer'; may be repeated
+                          an agent: '@tool explore @to explore-1 look closer';
+                          may be repeated
   --script FILE           a file of such lines
 
 What it works with:

@@ -203,7 +203,7 @@ class Toolbar:
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(typed, waiting if ahead is None else ahead, target)
-        for parts in self._lefts(now, waiting, holds_rows):
+        for parts in self._lefts(now, self._queue(waiting, ahead), holds_rows):
             left = self._signs.dot.join(part for part in parts if part)
             if not right and columns(left) <= width:
                 return left
@@ -212,10 +212,15 @@ class Toolbar:
                 return f"{left}{' ' * room}{right}"
         return self._cut(right, width)
 
-    def _lefts(self, now: float, waiting: int, holds_rows: bool) -> Iterator[tuple[str, ...]]:
+    def _queue(self, waiting: int, ahead: int | None) -> str:
+        """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
+        own = waiting if ahead is None else ahead
+        others = f" +{waiting - own}" if waiting > own else ""
+        return f"queue {own}/{self._inbox_size}{others}" if self._is_running or waiting else ""
+
+    def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
         """The possible left sides, the longest first."""
         tokens = counted(self._tokens, "token") if self._tokens else ""
-        queue = f"queue {waiting}/{self._inbox_size}" if self._is_running or waiting else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         if not self._is_running:

@@ -214,6 +214,11 @@ def test_a_line_typed_after_a_stop_comes_back() -> None:
     assert sides(RUN, ITERATION, STOP, RESULT, RUN, typed="use B")[1] == "⏳ main, next safe point"
 
 
+def test_the_queue_is_that_of_the_agent_the_next_line_goes_to_and_others_are_added() -> None:
+    assert "queue 2/10 +3" in sides(RUN, ITERATION, target="explore", ahead=2, waiting=5)[0]
+    assert "queue 2/10 " not in sides(RUN, ITERATION, target="explore", ahead=2, waiting=2)[0] + "."
+
+
 def test_the_next_line_may_go_to_a_child() -> None:
     assert sides(RUN, ITERATION, target="explore")[1] == "→ explore"
     assert sides(RUN, ITERATION, target="explore", typed="use B")[1] == "⏳ explore, next safe point"
