@@ -110,7 +110,8 @@ async def play(name: str, moment: int, line: str) -> list[events.Event]:
             with session.chain.answering():
                 session.chain.submit(FIRST)
                 acts.at_once()
-                await wait_quiet(session)
+                with trio.fail_after(1e6):
+                    await wait_quiet(session)
             first = list(session.events)
             # The next run works, whatever the last one went through.
             assert (await session.run(SECOND)).result == "Fine."
@@ -121,7 +122,6 @@ async def play(name: str, moment: int, line: str) -> list[events.Event]:
 def check(session: Session) -> None:
     check_invariants(session, max_iterations=4)
     check_silence(session, session.interrupted_at)
-    assert {view.state for view in session.chain.agents} == {"finished"}
     assert session.of(events.Result)[0].status != "error"
 
 
@@ -135,6 +135,5 @@ async def test_how_the_agents_of_a_scenario_end(name: str, autojump_clock: MockC
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_a_tree(name: str, line: str, autojump_clock: MockClock) -> None:
-    with trio.fail_after(1e9):
-        for moment in range(len(await play(name, -1, line)) + 1):
-            await play(name, moment, line)
+    for moment in range(len(await play(name, -1, line)) + 1):
+        await play(name, moment, line)

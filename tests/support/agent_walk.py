@@ -10,6 +10,7 @@ from double import check_messages
 
 from chain.messages import Overrides, to_json
 from chain.model import Request
+from chain.wording import INTERRUPT_NOTE, STOP_NOTE
 
 from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED
@@ -152,6 +153,9 @@ class AgentWalk:
         assert iterations == self.iteration
         assert [usage["input_tokens"], usage["output_tokens"]] == self.usage, "the usage of the agents below counts too"
         assert not self.history or self.is_answered, "I2: calls are left open"
+        if status == "interrupted" or status.startswith("cancelled"):
+            note = INTERRUPT_NOTE if status == "interrupted" else STOP_NOTE
+            assert self.history[-1]["content"] == [{"type": "text", "text": note}], "the model is to know"
         self.iteration, self.usage, self.found = 0, [0, 0], []
         self.ended = self._held_since = self.giving_back = None
         self._went_on = self._was_cut = self._is_refusing = self._may_have_tail = False
@@ -190,7 +194,7 @@ class AgentWalk:
         was_heard = state == "handled" and line.kind == "guidance"
         if (state == "returned" or was_heard) and self.giving_back is None:
             self.giving_back = record["end"]
-        if self._held_since is not None and not self._must_hold():
+        if self._held_since is not None and not self.is_held_up:
             self._held_since = None  # what was urgent is gone
         if state == "handled":
             assert line.kind in ("stop", "todo", "guidance", "question")
@@ -213,7 +217,7 @@ class AgentWalk:
                 assert line.is_in(texts)
             self._unsent += ids
             self._may_have_tail = self._may_have_tail or point != "start"
-            self._held_since = 0 if self._must_hold() else None
+            self._held_since = 0 if self.is_held_up else None
         else:
             assert point is None
         assert record["is_interjection"] == (point not in (None, "start"))
@@ -269,7 +273,7 @@ class AgentWalk:
         self._has_now = False
         self.calls = [b for b in message["content"] if b["type"] == "tool_use"]
         self.started, self._begun, self._late, self.finished = [], [], [], set()
-        self._held_since = 0 if self._must_hold() else None
+        self._held_since = 0 if self.is_held_up else None
         self._was_held = self._held_since is not None
         self._may_have_tail, self._plan_is_news = False, self._plan_changed
         self._plan_is_due = self._plan_is_due and self._plan_changed
@@ -324,7 +328,9 @@ class AgentWalk:
 
     # ---- what starts
 
-    def _must_hold(self) -> bool:
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing more may start."""
         return self.ended is not None or any(line.is_urgent for line in self.waiting)
 
     def _hold(self) -> None:

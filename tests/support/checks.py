@@ -39,6 +39,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     _check_told(session, records, walk)
     _check_order(records)
     check_questions(session, records)
+    assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
 
 
 def check_full_disk(session: Session) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from chain.config.load import Settings
 from chain.messages import Block, Text, ToolCall
 from chain.model import Delta, Reply, Request
 
@@ -201,13 +202,18 @@ rules: [{match: ^enough, action: stop}, {match: ^wait, action: urgent}, {match: 
 }
 
 
-def tree_settings(*, worker: int | None = 3, explore: int | None = None, **more: Any) -> Any:
-    """Settings with a kind of the user's own, ``worker``, that has rules for lines; with iterations of two kinds."""
+def tree_settings(
+    *, worker: int | None = 3, explore: int | None = None, timeout_s: float = 1e7, **more: Any
+) -> Settings:
+    """Settings with a kind of the user's own, ``worker``, that has rules for lines; with iterations of two kinds.
+
+    Without a time limit of its own a run that waits for ever does so long enough to be noticed.
+    """
     kinds = {
         "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},
         "explore": {"max_iterations": explore},
     }
-    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), **more)
+    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), timeout_s=timeout_s, **more)
 
 
 TREE_TOOLS = [*TOOLS, *ASKING_TOOLS]

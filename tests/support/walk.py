@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class Walk:
         self._session = session
         self._max_iterations = max_iterations
         self._bounds = AgentsSettings() if session.use is None else session.use.agents
+        self._budget = (session.use and session.use.chain().budget.max_tokens) or math.inf
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
         self._beside = {t.name for t in session.chain.tools if goes_along(t)}
         self._ends: dict[str, Ending] = {}
@@ -98,6 +100,8 @@ class Walk:
                 self._asks[item["id"]] = item["agent"]
             case "answer":
                 assert self._asks.pop(item["id"]) == item["agent"]
+                is_withdrawn = item["decision"] == "withdrawn" or item["by"] == "config"
+                assert is_withdrawn or not self.agents[item["agent"]].is_held_up, "a question outlives what ends it"
             case "agent_started":
                 self._begin(item)
             case "agent_ended":
@@ -156,6 +160,7 @@ class Walk:
         agent = self._at_work(name)
         assert agent.memory is request.memory or agent.memory is None, f"{name} has two conversations"
         agent.memory = request.memory
+        assert sum(self.main.usage) < self._budget, "a call starts though the budget of the tree is spent"
         agent.request(request, synced)
 
     # ---- which agent a line goes to
