@@ -283,6 +283,20 @@ async def test_a_now_line_that_moves_cuts_the_parents_work_and_keeps_the_answer_
         assert results[1] == ("[Interrupted: stopped while running, it may have had effects]", True)
 
 
+async def test_an_urgent_line_that_moves_withdraws_the_question_of_the_agent_that_it_goes_to() -> None:
+    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    async with family(use=use) as agents:
+        with agents.session.chain.answering():
+            await agents.begin([ask, starts("explore", [WAIT])])
+            agents.send("!use B", to="explore-1")
+            assert agents.session.chain.open_question == "Q1"
+            agents.waiters.let_go("explore-1")
+            await agents.quiet()
+            assert agents.session.chain.open_question is None
+            await agents.finish()
+
+
 async def test_only_what_moves_may_exceed_the_inbox() -> None:
     use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use) as agents:
