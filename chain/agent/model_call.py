@@ -49,6 +49,9 @@ class ModelCalls:
         overrides, attempt = run.asked.overrides, 1
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
+                # The agents beside this one go on during a pause.
+                if spent := self._spec.limits.spent(run.used):
+                    raise BudgetSpent(spent)
                 messages, memory = self._conversation.request(), self._conversation.memory
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()

@@ -269,6 +269,26 @@ async def test_a_budget_is_of_the_whole_tree() -> None:
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"]
 
 
+async def test_no_call_is_repeated_once_the_budget_of_the_tree_is_spent(autojump_clock: trio.testing.MockClock) -> None:
+    """An agent pauses before its next attempt, and another uses up the budget meanwhile."""
+    broken, failed = work(answer="Broken."), False
+
+    async def fail(request: Request) -> None:
+        nonlocal failed
+        if request.messages[0].text == broken and not failed:
+            failed = True
+            raise ModelError("the service is unwell", retryable=True, retry_after=5)
+
+    async with family(model=Obedient(on_reply=fail), use=settings(agents=True, budget_tokens=30)) as agents:
+        both = [["explore", {"task": broken}], starts("plan", [["plan_list", {}]])]
+        assert agents.session.chain.submit(work(both)).what == "started"
+        await agents.session.chain.wait_idle()
+        assert agents.session.result.usage.total_tokens == 33
+        ended = {e.name: e.status for e in agents.session.of(events.AgentEnded)}
+        assert ended == {"explore-1": "limit_reached", "plan-1": "done"}
+        assert agents.session.result.status == "limit_reached"
+
+
 async def test_usage_is_that_of_the_whole_tree() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [starts("explore", answer="x")])], answer="All.")
