@@ -135,7 +135,9 @@ class Children:
         return _Agent(spec.name, kind, inbox, Executor(spec, shared, Conversation(), inbox))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
-        """Let an agent that nobody else uses work on a task. From here to its run there is no await."""
+        """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
+        # A now line may have cut the call while it waited for the agent, which then does not begin.
+        await trio.lowlevel.checkpoint_if_cancelled()
         above = parent.run
         assert above is not None
         if _is_ending(above):
