@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.agents import WAIT, Family, asks, family, starts, work
+from support.disks import FullDisk
 from support.sessions import SKIPPED, at, settings
 
 from chain import events
@@ -311,6 +312,20 @@ async def test_only_what_moves_may_exceed_the_inbox() -> None:
         assert agents.send("f", to="plan-1") == "plan-1"
         await agents.finish()
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
+
+
+async def test_what_an_agent_has_carried_out_is_not_done_again_by_its_parent() -> None:
+    """The disk took the change of the plan, but not the message that tells of it, which has the text twice."""
+    disk = FullDisk()
+    async with family(file=disk) as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        agents.send(f"todo: add {'x' * 400}", to="explore-1")
+        disk.room = 700
+        await agents.finish()
+        assert agents.session.state("L2") == "handled"
+        assert len(agents.session.chain.plan.tasks) == 1
+        assert agents.interruptions("main") == []
+        assert agents.session.result.status == "done"
 
 
 PROMPTS = {
