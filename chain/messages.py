@@ -151,6 +151,18 @@ def from_json(raw: Mapping[str, Any]) -> Message:
             raise ValueError("not a message: it needs a role and a list of content blocks")
 
 
+StopReason: TypeAlias = Literal[
+    "end_turn",
+    "stop_sequence",
+    "tool_use",
+    "max_tokens",
+    "refusal",
+    "model_context_window_exceeded",
+    "pause_turn",
+]
+"""Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.

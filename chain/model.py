@@ -10,22 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from chain.messages import Message, Overrides, Usage
+from chain.messages import Message, Overrides, StopReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-StopReason: TypeAlias = Literal[
-    "end_turn",
-    "stop_sequence",
-    "tool_use",
-    "max_tokens",
-    "refusal",
-    "model_context_window_exceeded",
-    "pause_turn",
-]
-"""Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
-
 
 Memory: TypeAlias = dict[object, Any]
 """What models keep about one conversation between its requests, each under a key of its own, such as itself. It lives

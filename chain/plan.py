@@ -59,6 +59,7 @@ class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
     ``watcher`` hears of each change before it is made. ``revision`` counts the changes, and ``last_by`` made the last.
+    ``line_id`` is the line that asks for a change, if one does.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
@@ -81,15 +82,17 @@ class Plan:
         """Put back a plan that was saved, without announcing it as a change."""
         self._tasks = tuple(tasks)
 
-    def add(self, text: str, by: Author) -> str:
+    def add(self, text: str, by: Author, *, line_id: str = "") -> str:
         """Append a task."""
         task = _one_line(text, "a task")
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
-        self._change(TaskAdded(task, by))
+        self._change(TaskAdded(task, by, line_id))
         return f"task {len(self._tasks)} added: {task}"
 
-    def close(self, n: int, state: Literal["DONE", "FAILED"], by: Author, reason: str = "") -> str:
+    def close(
+        self, n: int, state: Literal["DONE", "FAILED"], by: Author, reason: str = "", *, line_id: str = ""
+    ) -> str:
         """Mark task ``n`` as done or failed."""
         if not 1 <= n <= len(self._tasks):
             held = f"the plan has {len(self._tasks)}" if self._tasks else "the plan is empty"
@@ -98,7 +101,7 @@ class Plan:
         if task.state != "PENDING":
             raise PlanError(f"task {n} is already {task.state}, which is final: {task.text}")
         why = _one_line(reason, "a reason") if reason.strip() else ""
-        self._change(TaskClosed(n, state, why, by))
+        self._change(TaskClosed(n, state, why, by, line_id))
         verb = "completed" if state == "DONE" else "failed"
         return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
@@ -110,25 +113,25 @@ class Plan:
         self._change(PlanReplaced(tasks, by))
         return f"the plan now has {_counted(len(tasks))}"
 
-    def clear(self, by: Author) -> str:
+    def clear(self, by: Author, *, line_id: str = "") -> str:
         """Take all tasks away."""
         count = len(self._tasks)
-        self._change(PlanReplaced((), by))
+        self._change(PlanReplaced((), by, line_id))
         return f"the plan is cleared, {_counted(count)} removed"
 
-    def carry_out(self, command: PlanCommand, by: Author = "user") -> str:
-        """Carry out a plan command; returns what was done."""
+    def carry_out(self, command: PlanCommand, by: Author = "user", *, line_id: str = "") -> str:
+        """Carry out a plan command, that of a line if it has an id; returns what was done."""
         match command:
             case AddTask(text):
-                return self.add(text, by)
+                return self.add(text, by, line_id=line_id)
             case CompleteTask(n):
-                return self.close(n, "DONE", by)
+                return self.close(n, "DONE", by, line_id=line_id)
             case FailTask(n, reason):
-                return self.close(n, "FAILED", by, reason)
+                return self.close(n, "FAILED", by, reason, line_id=line_id)
             case ListTasks():
                 return "the plan:\n" + self.render() if self._tasks else "the plan is empty"
             case ClearTasks():
-                return self.clear(by)
+                return self.clear(by, line_id=line_id)
 
     def render(self) -> str:
         """The plan for people and models: a row a task, then the counts."""

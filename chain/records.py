@@ -10,29 +10,34 @@ Earlier forms are still read: a ``plan`` record without ``change`` holds all tas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from chain import messages
-from chain.events import AnsweredBy, Author, Decision, Point, QuestionKind, State, Status, TaskView
-from chain.messages import JsonObject, Usage
+from chain.events import AnsweredBy, Author, Decision, Phase, Point, QuestionKind, State, Status, TaskView
+from chain.messages import JsonObject, Overrides, StopReason, Usage
 
 MAX_TIME = 1e12
 """Seconds since the epoch: thirty thousand years, and far from where a float ends."""
 
+_BRIEF = {"brief": True}
+"""Marks a field that the JSON leaves out while it has its default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The first record: which program opened the session, where, and with which model."""
+    """The first record: which program opened the session, where, with which model and tools. More: it was resumed."""
 
     type: ClassVar[str] = "session"
     id: str
     version: str
     model: str
     workspace: str
+    tools: tuple[str, ...] = field(default=(), metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,11 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers."""
+    """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
+
+    For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
+    ``skipped`` names the tools that an urgent line kept from starting.
+    """
 
     type: ClassVar[str] = "message"
     message: messages.Message
@@ -73,6 +82,9 @@ class Message:
     is_interjection: bool = False
     line_ids: tuple[str, ...] = ()
     point: Point | None = None
+    source: str = field(default="", metadata=_BRIEF)
+    remaining: int = field(default=0, metadata=_BRIEF)
+    skipped: tuple[str, ...] = field(default=(), metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +109,17 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A tool that had started has a result."""
+    """A tool that had started has a result: ``text``, where other calls of the reply have none yet.
+
+    All results of a reply are in the message that comes when the last one is there.
+    """
 
     type: ClassVar[str] = "tool_finished"
     id: str
     agent: str
     is_error: bool
     seconds: float
+    text: str = field(default="", metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,8 @@ class Question:
     options: tuple[str, ...] = ()
     preview: str = ""
     protections: tuple[str, ...] = ()
+    subject: str = field(default="", metadata=_BRIEF)
+    """What a pattern of an allowance is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +154,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class TaskAdded:
-    """A task came to the end of the plan."""
+    """A task came to the end of the plan; ``line_id``, here and below, is the line that asked for the change."""
 
     type: ClassVar[str] = "plan"
     change: ClassVar[str] = "added"
     text: str
     by: Author
+    line_id: str = field(default="", metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,7 @@ class TaskClosed:
     state: Literal["DONE", "FAILED"]
     reason: str
     by: Author
+    line_id: str = field(default="", metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +184,18 @@ class PlanReplaced:
     change: ClassVar[str] = "replaced"
     texts: tuple[str, ...]
     by: Author
+    line_id: str = field(default="", metadata=_BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRestored:
-    """The plan is these tasks now, each in its state: how every change was recorded once."""
+    """The plan is these tasks now, each in its state: one that was copied, and how every change was recorded once."""
 
     type: ClassVar[str] = "plan"
     change: ClassVar[str] = "restored"
     tasks: tuple[TaskView, ...]
     by: Author
+    line_id: str = field(default="", metadata=_BRIEF)
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
@@ -214,6 +236,67 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestSent:
+    """A model call begins: what it carries beside the conversation.
+
+    ``system`` and ``tools`` are digests (``digest``) of the system prompt and the tools; ``attempt`` counts from 1.
+    """
+
+    type: ClassVar[str] = "request"
+    phase: ClassVar[str] = "sent"
+    agent: str
+    iteration: int
+    system: str
+    tools: str
+    attempt: int = field(default=1, metadata=_BRIEF)
+    tail: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+    overrides: Overrides = field(default_factory=Overrides, metadata=_BRIEF)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """A model call came to its end; one that was cut has no such record.
+
+    ``message`` is the reply if it was not appended, and ``cut_calls`` are those of its calls whose input was cut off. A
+    call that failed has an ``error`` (with what the service said of asking again, and the ``parameters`` that it
+    refused) instead of a ``stop_reason``; ``was_shown``: some of its reply had been shown.
+    """
+
+    type: ClassVar[str] = "request"
+    phase: ClassVar[str] = "ended"
+    agent: str
+    iteration: int
+    stop_reason: StopReason | None = None
+    usage: Usage = field(default_factory=Usage, metadata=_BRIEF)
+    message: messages.Message | None = field(default=None, metadata=_BRIEF)
+    cut_calls: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+    error: str = field(default="", metadata=_BRIEF)
+    retryable: bool = field(default=False, metadata=_BRIEF)
+    retry_after: float | None = field(default=None, metadata=_BRIEF)
+    parameters: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+    was_shown: bool = field(default=False, metadata=_BRIEF)
+
+
+Request: TypeAlias = RequestSent | RequestEnded
+"""The two records of a model call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
+
+    ``user``: by an interrupt, which is for all agents below it too. ``line``: by a now line or a stop. ``time``: by the
+    time limit.
+    """
+
+    type: ClassVar[str] = "interrupted"
+    agent: str
+    iteration: int
+    what: Phase
+    by: Literal["user", "line", "time"]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A run ended."""
 
@@ -246,6 +329,8 @@ Record: TypeAlias = (
     | AgentStarted
     | AgentEnded
     | Model
+    | Request
+    | Interrupted
     | Result
 )
 """What this version writes."""
@@ -260,15 +345,20 @@ class Entry:
     record: Record | Unknown
 
 
+def digest(text: str) -> str:
+    """What stands for a long text that is not recorded again and again."""
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
 def to_json(record: Record | Unknown) -> JsonObject:
     """The fields of a record as JSON, ``type`` apart."""
     match record:
-        case Message(message=message):
-            return {"message": messages.to_json(message), **_fields(record)}
-        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
-            return {"change": record.change, **_fields(record)}
         case Unknown(raw=raw):
             return dict(raw)
+        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
+            return {"change": record.change, **_fields(record)}
+        case RequestSent() | RequestEnded():
+            return {"phase": record.phase, **_fields(record)}
         case _:
             return _fields(record)
 
@@ -281,92 +371,139 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
         raise ValueError("a record needs a type, a seq and a time")
     if not 0 <= time < MAX_TIME:
         raise ValueError("the time of a record is in seconds since the epoch")
-    if type not in _KINDS or (type == "plan" and raw.get("change", "restored") not in list(_CHANGES)):
+    kind = _kind_of(type, raw)
+    if kind is None:
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
         return Entry(seq, float(time), Unknown(type, rest))
     try:
-        match type:
-            case "message":
-                record: Record = _read_message(raw)
-            case "plan":
-                record = _read_plan(raw)
-            case "line" if "urgency" not in raw:
-                record = _read_old_line(raw)
-            case _:
-                record = _read_fields(_KINDS[type], raw)
-        return Entry(seq, float(time), record)
+        if kind is Line and "urgency" not in raw:
+            raw = _as_new_line(raw)
+        return Entry(seq, float(time), _read_fields(kind, raw))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 
 
 # ----------------------------------------------------------------------------------------------------------- the fields
 
-_KINDS: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Record)}
+_VARIANTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "plan": ("change", "restored", {kind.change: kind for kind in get_args(PlanChange)}),
+    "request": ("phase", "", {kind.phase: kind for kind in get_args(Request)}),
+}
+"""The types that have several forms: the key that names the form, the form where it is missing, and the forms."""
+
+_KINDS: dict[str, Any] = {kind.type: kind for kind in get_args(Record) if kind.type not in _VARIANTS}
 
 
-_CHANGES: dict[str, type[Any]] = {kind.change: kind for kind in get_args(PlanChange)}
+def _kind_of(type: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
+    """The dataclass of a record; ``None`` for what this version does not know."""
+    if type not in _VARIANTS:
+        return _KINDS.get(type)
+    key, default, forms = _VARIANTS[type]
+    form = raw.get(key, default)
+    return forms.get(form) if isinstance(form, str) else None
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in fields(kind)}
+def _written(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
+    """The fields of a kind, each with the value for which the JSON leaves it out."""
+    return tuple((f.name, _default(f) if f.metadata.get("brief") else _ALWAYS) for f in fields(kind))
+
+
+_ALWAYS = object()
+"""The default of a field that is always written."""
+
+
+def _default(f: Any) -> Any:  # noqa: ANN401 - a field
+    return f.default if f.default_factory is MISSING else f.default_factory()
 
 
 def _fields(record: object) -> JsonObject:
-    """The fields as JSON, but for a message, which has a form of its own."""
+    found: JsonObject = {}
     kind: Any = type(record)
-    return {name: _plain(getattr(record, name)) for name in _hints(kind) if name != "message"}
+    for name, default in _written(kind):
+        value = getattr(record, name)
+        if default is _ALWAYS or value != default:
+            found[name] = _plain(value)
+    return found
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+    if isinstance(value, messages.Message):
+        return messages.to_json(value)
     if is_dataclass(value):
         return _fields(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _read_fields(kind: Any, raw: Mapping[str, Any], **given: Any) -> Any:  # noqa: ANN401 - an object of the kind
-    """An object of a type from its JSON; what the JSON leaves out has its default, and ``given`` are read already."""
-    found = {name: _read(hint, raw[name], name) for name, hint in _hints(kind).items() if name in raw.keys() - given}
-    return kind(**found, **given)
+_Read: TypeAlias = Callable[[Any], Any]
+"""Reads a value from its JSON. Raises ``_WrongForm``."""
 
 
-def _read(hint: Any, value: Any, name: str) -> Any:  # noqa: ANN401 - the JSON edge
+def _read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
+    """An object of a type from its JSON; what the JSON leaves out has its default."""
+    found = {}
+    for name, read in _readers(kind):
+        if name in raw:
+            value = raw[name]
+            try:
+                found[name] = read(value)
+            except _WrongForm:
+                raise ValueError(f"{name} is {value!r:.40}") from None
+    return kind(**found)
+
+
+class _WrongForm(Exception):
+    """The JSON of a field is not of the type of the field."""
+
+
+@cache
+def _readers(kind: Any) -> tuple[tuple[str, _Read], ...]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    return tuple((f.name, _reader(hints[f.name])) for f in fields(kind))
+
+
+def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        if value is None:
-            return None
-        (hint,) = (each for each in inside if each is not type(None))
-        return _read(hint, value, name)
+        (other,) = (each for each in inside if each is not type(None))
+        read = _reader(other)
+        return lambda value: None if value is None else read(value)
+    if origin is tuple:
+        each = _reader(inside[0])
+        return lambda value: tuple(map(each, _checked(value, list)))
+    if hint is messages.Message:
+        return messages.from_json
+    if is_dataclass(hint):
+        return lambda value: _read_fields(hint, _checked(value, dict))
     if origin is Literal:
-        if value in inside:
-            return value
-    elif origin is tuple:
-        if isinstance(value, list):
-            return tuple(_read(inside[0], each, name) for each in value)
-    elif is_dataclass(hint) and isinstance(hint, type):
-        if isinstance(value, dict):
-            return _read_fields(hint, value)
-    elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    elif isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
-        return value
-    raise ValueError(f"{name} is {value!r:.40}")
+        return lambda value: _one_of(inside, value)
+    if hint is float:
+        return _number
+    return lambda value: _checked(value, hint)
 
 
-def _read_message(raw: Mapping[str, Any]) -> Message:
-    message: Message = _read_fields(Message, raw, message=messages.from_json(raw["message"]))
-    return message
+def _checked(value: Any, kind: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
+    # Not isinstance: to Python a bool is an int.
+    if type(value) is not kind:
+        raise _WrongForm
+    return value
 
 
-def _read_old_line(raw: Mapping[str, Any]) -> Line:
-    is_urgent = _read(bool, raw["urgent"], "urgent")
+def _number(value: Any) -> float:  # noqa: ANN401 - the JSON edge
+    if type(value) is not float and type(value) is not int:
+        raise _WrongForm
+    return float(value)
+
+
+def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+    if type(value) is not str or value not in allowed:
+        raise _WrongForm
+    return value
+
+
+def _as_new_line(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON of a line of version 0.1.0 in the form of today."""
+    if type(raw["urgent"]) is not bool:
+        raise ValueError(f"urgent is {raw['urgent']!r:.40}")
     kind = "redirect" if raw["kind"] == "urgent" else raw["kind"]
-    line: Line = _read_fields(Line, {**raw, "kind": kind, "urgency": "urgent" if is_urgent else "next"})
-    return line
-
-
-def _read_plan(raw: Mapping[str, Any]) -> PlanChange:
-    change: PlanChange = _read_fields(_CHANGES[raw.get("change", "restored")], raw)
-    return change
+    return {**raw, "kind": kind, "urgency": "urgent" if raw["urgent"] else "next"}

@@ -16,6 +16,7 @@ from chain.records import Entry, Unknown, from_json, to_json
 WORDS = st.text(max_size=20)
 COUNTS = st.integers(0, 10**9)
 SECONDS = st.floats(0, 1e9)
+TEXTS = st.lists(WORDS, max_size=3).map(tuple)
 JSON = st.recursive(
     st.none() | st.booleans() | COUNTS | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
@@ -33,22 +34,23 @@ POINTS = st.none() | st.sampled_from(get_args(events.Point))
 TASKS = st.builds(events.TaskView, st.integers(1, 200), WORDS, st.sampled_from(get_args(events.TaskState)), WORDS)
 AUTHORS = st.sampled_from(["user", "main", "explore-1"])
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
+OVERRIDES = st.builds(messages.Overrides, st.none() | COUNTS, st.none() | SECONDS, st.none() | WORDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
-    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS),
+    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS),
     records.Line: st.builds(records.Line, *[WORDS] * 6),
     records.Receipt: st.builds(
         *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
         *(st.none() | SECONDS, WORDS),
     ),
     records.Message: st.builds(
-        records.Message, MESSAGES, WORDS, WORDS, st.booleans(), st.lists(WORDS, max_size=3).map(tuple), POINTS
+        *(records.Message, MESSAGES, WORDS, WORDS, st.booleans(), TEXTS, POINTS, WORDS, COUNTS, TEXTS),
     ),
     records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
-    records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS),
+    records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS),
     records.Question: st.builds(
         *(records.Question, WORDS, st.sampled_from(get_args(events.QuestionKind)), WORDS, WORDS, WORDS, WORDS),
-        *(st.lists(WORDS, max_size=3).map(tuple), WORDS, st.lists(WORDS, max_size=3).map(tuple)),
+        *(TEXTS, WORDS, TEXTS, WORDS),
     ),
     records.Answer: st.builds(
         *(records.Answer, WORDS, WORDS, st.sampled_from(get_args(events.Decision))),
@@ -58,13 +60,22 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.AgentEnded: st.builds(
         *(records.AgentEnded, WORDS, WORDS, st.sampled_from(get_args(events.Status)), COUNTS, WORDS, USAGE)
     ),
-    records.TaskAdded: st.builds(records.TaskAdded, WORDS, AUTHORS),
+    records.TaskAdded: st.builds(records.TaskAdded, WORDS, AUTHORS, WORDS),
     records.TaskClosed: st.builds(
-        records.TaskClosed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS, AUTHORS
+        records.TaskClosed, st.integers(1, 200), st.sampled_from(["DONE", "FAILED"]), WORDS, AUTHORS, WORDS
     ),
-    records.PlanReplaced: st.builds(records.PlanReplaced, st.lists(WORDS, max_size=4).map(tuple), AUTHORS),
-    records.PlanRestored: st.builds(records.PlanRestored, st.lists(TASKS, max_size=4).map(tuple), AUTHORS),
+    records.PlanReplaced: st.builds(records.PlanReplaced, TEXTS, AUTHORS, WORDS),
+    records.PlanRestored: st.builds(records.PlanRestored, st.lists(TASKS, max_size=4).map(tuple), AUTHORS, WORDS),
     records.Model: st.builds(records.Model, WORDS),
+    records.RequestSent: st.builds(records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, TEXTS, OVERRIDES),
+    records.RequestEnded: st.builds(
+        *(records.RequestEnded, WORDS, COUNTS, st.none() | st.sampled_from(get_args(messages.StopReason)), USAGE),
+        *(st.none() | MESSAGES, TEXTS, WORDS, st.booleans(), st.none() | SECONDS, TEXTS, st.booleans()),
+    ),
+    records.Interrupted: st.builds(
+        *(records.Interrupted, WORDS, COUNTS, st.sampled_from(get_args(events.Phase))),
+        st.sampled_from(["user", "line", "time"]),
+    ),
     records.Result: st.builds(records.Result, st.sampled_from(get_args(events.Status)), WORDS, COUNTS, USAGE),
 }
 
@@ -89,7 +100,21 @@ def test_a_record_of_another_version_is_kept_whole(fields: dict[str, Any]) -> No
 
 @given(st.sampled_from(sorted(kind.type for kind in RECORDS)), st.dictionaries(WORDS, JSON, max_size=4), st.data())
 def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.DataObject) -> None:
-    names = ["id", "text", "kind", "agent", "message", "tasks", "by", "change", "status", "n", "usage", "state"]
+    names = [
+        "id",
+        "text",
+        "kind",
+        "agent",
+        "message",
+        "tasks",
+        "by",
+        "change",
+        "status",
+        "n",
+        "usage",
+        "state",
+        "phase",
+    ]
     fields |= {name: data.draw(JSON) for name in data.draw(st.sets(st.sampled_from(names)))}
     why = ""
     try:
@@ -142,6 +167,7 @@ def test_a_journal_of_version_0_1_0_is_read() -> None:
     assert [entry.seq for entry in entries] == list(range(1, 12))
     newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced, records.Question, records.Answer}
     newer |= {records.AgentStarted, records.AgentEnded}
+    newer |= {records.RequestSent, records.RequestEnded, records.Interrupted}
     assert {type(entry.record) for entry in entries} == set(RECORDS) - newer
     tasks = (events.TaskView(1, "a", "DONE"), events.TaskView(2, "b", "FAILED", "no"))
     assert entries[7].record == records.PlanRestored(tasks, "user")

@@ -12,7 +12,7 @@ import trio
 
 from chain import events
 from chain.agent.handler import current_prompt
-from chain.agent.history import History
+from chain.agent.history import History, Met
 from chain.agent.run import Asked, Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import PlanError
@@ -44,7 +44,7 @@ class Delivery:
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        self._history.append(user_text(query.line.message), lines=[query], point="start")
+        self._history.append(user_text(query.line.message), lines=[query], met=Met("start"))
         run.stranded.remove(query)
         self._entered(run, [query], "start")
 
@@ -66,7 +66,8 @@ class Delivery:
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             current_prompt(self._spec, self._shared.emit, run.iteration)
-        self._history.append(user_text(composed.text), lines=lines, point=point)
+        met = Met(point, prompt.source, remaining, skipped)
+        self._history.append(user_text(composed.text), lines=lines, met=met)
         run.stranded.clear()
         run.asked = _wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)
         entered = events.UserInterruption(
@@ -116,7 +117,7 @@ class Delivery:
         if accepted.line.command is None:
             return ""
         try:
-            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command)})"
+            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.id)})"
         except PlanError as error:
             said = accepted.line.text.strip()
             why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"

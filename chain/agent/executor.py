@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Literal
 
 import trio
 
-from chain import events
+from chain import events, records
 from chain.agent import endings
 from chain.agent.conversation import Conversation
 from chain.agent.delivery import Delivery
@@ -100,6 +101,8 @@ class Executor:
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
         if outcome is None:
+            if not run.interrupted:
+                self._record_cut(run, run.step.phase, "time")
             outcome = self._cut_short(run)
         elif outcome.status in _GIVE_WAY and (run.interrupted or run.stop_asked):
             # The user's word came in the very step of another ending: nothing is to follow now.
@@ -178,6 +181,7 @@ class Executor:
 
         What was shown of the reply is kept as the assistant's, and is no answer.
         """
+        self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._stopped(run)
         shown = "".join(run.step.shown)
@@ -185,6 +189,11 @@ class Executor:
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
         run.asked = run.asked.after_reply()
         return self._deliver_midway(run, "N")
+
+    def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
+        # A full disk must not keep anybody from cutting.
+        with suppress(JournalError):
+            self._journal.record(records.Interrupted(self.agent, run.iteration, what, by))
 
     def _finds_now(self, run: Run) -> bool:
         return self.inbox.has_now and not run.stop_asked
@@ -247,6 +256,8 @@ class Executor:
 
     def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
         """Point D, reported as C when an urgent line skipped tools, and as N when a now line cut some."""
+        if run.step.was_cut:
+            self._record_cut(run, "tools", "line")
         if run.stop_asked:
             return self._stopped(run)
         run.asked = run.asked.after_reply()

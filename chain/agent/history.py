@@ -6,6 +6,7 @@ The journal comes before the append, so that the conversation never holds what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from chain import records
 from chain.agent.conversation import Conversation
@@ -13,6 +14,19 @@ from chain.agent.spec import AgentSpec
 from chain.events import Point
 from chain.lines.receipts import Accepted, Journal
 from chain.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """How lines met the conversation: where, by which handler prompt, and what the run had left and left out."""
+
+    point: Point | None
+    source: str = ""
+    remaining: int = 0
+    skipped: tuple[str, ...] = ()
+
+
+_NOT_MET = Met(None)
 
 
 class History:
@@ -27,20 +41,24 @@ class History:
         """What comes from now on is that of this spec."""
         self._spec = spec
 
-    def append(self, message: Message, *, lines: Sequence[Accepted] = (), point: Point | None = None) -> None:
-        """Validates, journals and appends a message; ``lines`` are those that it delivers, at ``point``.
+    def append(self, message: Message, *, lines: Sequence[Accepted] = (), met: Met | None = None) -> None:
+        """Validates, journals and appends a message; ``lines`` are those that it delivers, and ``met`` is how.
 
         Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
+        met = met or _NOT_MET
         after = self.conversation.check(message)
         self._journal.record(
             records.Message(
                 message,
                 agent=self._spec.name,
                 parent_id=self._spec.parent_id,
-                is_interjection=point not in (None, "start"),
+                is_interjection=met.point not in (None, "start"),
                 line_ids=tuple(accepted.id for accepted in lines),
-                point=point,
+                point=met.point,
+                source=met.source,
+                remaining=met.remaining,
+                skipped=met.skipped,
             )
         )
         self.conversation.append_checked(message, after)

@@ -6,16 +6,18 @@ These retries are the only ones; a model says whether and when another attempt m
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 
 import trio
 
-from chain import events
+from chain import events, records
 from chain.agent.conversation import Conversation
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
-from chain.errors import ConversationError, ModelError, ParameterRefused
+from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 
@@ -23,6 +25,10 @@ FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 """Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
 half so that many chains do not come back in step."""
+
+
+_NOT_KEPT = frozenset({"refusal", "pause_turn", "model_context_window_exceeded"})
+"""The stop reasons of replies that are not appended as they came."""
 
 
 class ModelCalls:
@@ -34,9 +40,13 @@ class ModelCalls:
         self._conversation = conversation
         self._model = _traced(spec, shared)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
+        self._system_digest = records.digest(spec.system)
+        self._tools_digest = records.digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
 
     def use(self, spec: AgentSpec) -> None:
         """Ask the model of this spec from the next call on."""
+        if spec.system is not self._spec.system:
+            self._system_digest = records.digest(spec.system)
         self._spec = spec
         self._model = _traced(spec, self._shared)
 
@@ -46,7 +56,7 @@ class ModelCalls:
         Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
         reply: Reply | None = None
-        overrides, attempt = run.asked.overrides, 1
+        overrides, attempt, calls = run.asked.overrides, 1, 0
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
                 # The agents beside this one go on during a pause.
@@ -55,20 +65,15 @@ class ModelCalls:
                 messages, memory = self._conversation.request(), self._conversation.memory
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
+                calls += 1
                 try:
-                    reply = await self._model.reply(request, lambda delta: self._show(run, delta))
-                    self._account(run, reply.usage)
-                    if reply.stop_reason == "max_tokens" and overrides.max_tokens is not None:
-                        raise _HandlerLimit(f"the handler's max_tokens ({overrides.max_tokens}) cut the reply off")
-                    reply = self._sound(reply)
+                    reply = await self._ask(run, request, calls)
                 except (ParameterRefused, _HandlerLimit) as error:
-                    reply = None
                     if _is_cut(run):
                         break  # whatever is wrong with the reply, the user wants no other
                     overrides = self._without(run, overrides, error)
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
-                    reply = None
                     if error.usage is not None and any(error.usage[:4]):
                         self._account(run, Usage(*error.usage))
                     if _is_cut(run):
@@ -84,11 +89,38 @@ class ModelCalls:
         run.call_scope = None
         return reply
 
+    async def _ask(self, run: Run, request: Request, call: int) -> Reply:
+        """Make one call, and record how it begins and ends.
+
+        Raises ``ModelError``, also for a reply that cannot be used, and ``_HandlerLimit``.
+        """
+        agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
+        journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
+        journal.record(records.RequestSent(agent, n, system, tools, call, request.tail, request.overrides))
+        try:
+            reply = await self._model.reply(request, lambda delta: self._show(run, delta))
+        except ModelError as error:
+            # What the service says is what the user has to know, also when the disk is full.
+            with suppress(JournalError):
+                journal.record(_failed(agent, run, error))
+            raise
+        self._account(run, reply.usage)
+        kept = False
+        try:
+            if reply.stop_reason == "max_tokens" and limit is not None:
+                raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
+            reply = self._sound(reply)
+            kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
+        finally:
+            message, cut = None if kept else reply.message, tuple(sorted(reply.cut_calls))
+            journal.record(records.RequestEnded(agent, n, reply.stop_reason, reply.usage, message, cut))
+        return reply
+
     def _sound(self, reply: Reply) -> Reply:
         """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
         if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
             reply = replace(reply, message=assistant(reply.message.blocks))
-        if reply.stop_reason in ("refusal", "pause_turn") or not reply.message.blocks:
+        if reply.stop_reason in _NOT_KEPT or not reply.message.blocks:
             return reply  # it will not be appended
         try:
             message = self._shared.call_ids.claimed(reply.message)
@@ -155,6 +187,19 @@ class BudgetSpent(Exception):
 
 class _HandlerLimit(Exception):
     """The handler's own max_tokens cut the reply off."""
+
+
+def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
+    return records.RequestEnded(
+        agent,
+        run.iteration,
+        usage=Usage() if error.usage is None else Usage(*error.usage),
+        error=str(error),
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        parameters=error.parameters if isinstance(error, ParameterRefused) else (),
+        was_shown=bool(run.step.shown),
+    )
 
 
 def _traced(spec: AgentSpec, shared: Shared) -> Model:

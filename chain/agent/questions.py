@@ -313,7 +313,7 @@ class Questions:
     def _record_question(self, asked: _Asked) -> None:
         asked.id = f"Q{self._asked + 1}"
         try:
-            self._journal.record(_record_of(asked.question()))
+            self._journal.record(_record_of(asked.question(), asked.preview.subject))
         except JournalError:
             asked.id = ""
             raise
@@ -358,7 +358,7 @@ def _shown(subject: str) -> str:
     return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
 
 
-def _record_of(question: events.Question) -> records.Question:
+def _record_of(question: events.Question, subject: str) -> records.Question:
     return records.Question(
         question.id,
         question.kind,
@@ -369,4 +369,5 @@ def _record_of(question: events.Question) -> records.Question:
         question.options,
         question.preview,
         question.protections,
+        subject,
     )

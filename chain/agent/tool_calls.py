@@ -202,8 +202,7 @@ class ToolCalls:
         run.step.answered[call.id] = result
         try:
             if call.id in run.step.started:
-                finished = records.ToolFinished(call.id, self._spec.name, result.is_error, seconds)
-                self._shared.journal.record(finished)
+                self._record_finished(run, result, seconds)
         finally:
             self._shared.emit(
                 events.ToolResult(
@@ -216,6 +215,17 @@ class ToolCalls:
                     seconds=seconds,
                 )
             )
+
+    def _record_finished(self, run: Run, result: ToolResult, seconds: float) -> None:
+        finished = records.ToolFinished(result.id, self._spec.name, result.is_error, seconds)
+        # The results of a reply are appended together. Until then this one would be lost with the program.
+        is_last = all(call.id in run.step.answered for call in self._history.conversation.open_calls)
+        try:
+            self._shared.journal.record(finished if is_last else replace(finished, text=result.text))
+        except JournalError:
+            if is_last:
+                raise
+            self._shared.journal.record(finished)  # the disk may still have room for that
 
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""

@@ -112,7 +112,7 @@ class Intake:
             return self.refuse(sent, str(error))
         reason, command = "", sent.line.command
         try:
-            message = status if command is None else self._shared.plan.carry_out(command)
+            message = status if command is None else self._shared.plan.carry_out(command, line_id=accepted.id)
         except PlanError as error:
             message = reason = str(error)
         except JournalError as error:

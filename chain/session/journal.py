@@ -179,14 +179,15 @@ class Journal:
         """Append one record. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        raw = {"type": record.type, "seq": self._seq + 1, "time": time.time(), **records.to_json(record)}
+        self._seq += 1
+        raw = {"type": record.type, "seq": self._seq, "time": time.time(), **records.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
             self._file.append(data)
         except OSError as error:
+            self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
-        self._seq += 1
 
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""

@@ -88,8 +88,13 @@ class Session:
     def interrupt(self) -> bool:
         """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
         self._shared.questions.withdraw()
-        if self.active is None:
+        run = self.active
+        if run is None:
             return False
+        if not run.interrupted:
+            # A full disk must not keep anybody from interrupting.
+            with suppress(JournalError):
+                self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, "user"))
         self.tree.interrupt(self.tree.main)
         return True
 

@@ -18,8 +18,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings
-from chain.messages import Block, Message, Text, ToolCall, Usage
-from chain.model import Delta, Reply, Request, StopReason
+from chain.messages import Block, Message, StopReason, Text, ToolCall, Usage
+from chain.model import Delta, Reply, Request
 from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_full_disk, check_invariants, check_silence

@@ -14,8 +14,8 @@ import trio
 from hypothesis import strategies as st
 
 from chain.errors import ModelError, ParameterRefused, ToolError
-from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
-from chain.model import Delta, Reply, Request, StopReason
+from chain.messages import Block, Message, StopReason, Text, Thinking, ToolCall, Usage
+from chain.model import Delta, Reply, Request
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, tool
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from chain.errors import ModelError
-from chain.messages import Block, Opaque, Text, Thinking, ToolCall, Usage, assistant
-from chain.model import Delta, Reply, StopReason
+from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, Usage, assistant
+from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event: far more than any real one has. A stream without line ends must not fill the memory."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from chain import yamlfile
-from chain.model import StopReason
+from chain.messages import StopReason
 from chain.providers.scripted.rules import (
     NAMES,
     PARAMETERS,

@@ -95,7 +95,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from chain import yamlfile
-from chain.model import StopReason
+from chain.messages import StopReason
 
 if TYPE_CHECKING:
     from chain.search import Pattern
