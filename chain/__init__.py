@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chain.events import Event
     from chain.messages import Message
     from chain.model import Model, Reply, Request
+    from chain.plan import Task
     from chain.session.feed import Feed
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
@@ -47,6 +48,7 @@ __all__ = [
     "Request",
     "Settings",
     "Submitted",
+    "Task",
     "Tool",
     "ToolContext",
     "ToolError",
@@ -66,6 +68,7 @@ _HOMES = {
     "events": ("Event",),
     "messages": ("Message",),
     "model": ("Model", "Reply", "Request"),
+    "plan": ("Task",),
     "session.feed": ("Feed",),
     "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "tool"),
 }

@@ -25,7 +25,7 @@ from chain.kinds import Kinds
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
-from chain.plan import Plan
+from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
 from chain.session.journal import Journal
@@ -53,14 +53,16 @@ async def open_chain(
     tools: Iterable[Tool] = (),
     model: Model | None = None,
     journal: Journal | None = None,
+    plan: Iterable[Task] = (),
     interactive: bool = False,
     traces: Path | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a new session and keep it running; leaving the block interrupts what runs and closes the session.
 
     ``workspace`` is the folder that the tools work in, ``state`` the one for the journals (``config.state_folder``).
-    ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``traces``
-    is the folder for debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
+    ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
+    is what the session begins with, of which the first request tells the model; ``traces`` is the folder for debug
+    traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
     cannot be used.
     """
     guard = Guard()
@@ -93,6 +95,7 @@ async def open_chain(
         chain = Chain(session, shared, journal, audience)
         try:
             journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace)))
+            shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from chain.errors import PlanError
-from chain.events import Author, TaskState
+from chain.events import Author, TaskState, TaskView
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
 from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 
@@ -77,6 +77,12 @@ class Plan:
     def counts(self) -> tuple[int, int]:
         """How many tasks are closed (done or failed), and how many there are."""
         return sum(t.state != "PENDING" for t in self._tasks), len(self._tasks)
+
+    def carry_over(self, tasks: Iterable[Task], by: Author) -> None:
+        """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
+        views = tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
+        if views:
+            self._change(PlanRestored(views, by))
 
     def restore(self, tasks: Iterable[Task]) -> None:
         """Put back a plan that was saved, without announcing it as a change."""

@@ -34,14 +34,16 @@ from support import (
     settings,
     sharded,
 )
+from support.disks import SMALL
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
 from support.models import TOOLS, RandomModel, Step, steps
 from support.wire import model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events
+from chain import events, records
 from chain.errors import JournalError, UserError
+from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 from chain.tools.tool import ToolContext, tool
 
@@ -141,6 +143,42 @@ async def test_a_run_whose_only_line_is_dropped_as_it_begins_asks_nothing() -> N
         assert [(r.status, r.iterations) for r in session.of(events.Result)] == [("max_iterations", 1), ("done", 0)]
         assert len(session.model.requests) == 1
         assert (await session.run("Go on")).status == "done"
+
+
+# ------------------------------------------------------------------------------------------ with the plan of another
+
+
+async def test_a_session_begins_with_the_plan_that_it_is_given() -> None:
+    tasks = (Task("buy milk"), Task("find a shop", "DONE"), Task("ask for credit", "FAILED", "none is given"))
+    async with open_session(ANSWER, plan=iter(tasks)) as session:
+        assert session.chain.plan.tasks == tasks
+        plan = records.from_json(session.records[1]).record
+        assert isinstance(plan, records.PlanRestored)
+        assert plan.by == "user"
+        assert [(view.n, view.text, view.state, view.reason) for view in plan.tasks] == [
+            (1, "buy milk", "PENDING", ""),
+            (2, "find a shop", "DONE", ""),
+            (3, "ask for credit", "FAILED", "none is given"),
+        ]
+        await session.run("Do the task")
+        await session.run("Do another task")
+        assert [request.tail for request in session.model.requests] == [(session.chain.plan.render(),), ()]
+        check_invariants(session)
+
+
+async def test_without_a_plan_a_session_begins_with_none() -> None:
+    async with open_session(ANSWER) as session:
+        assert [record["type"] for record in session.records] == ["session"]
+        await session.run("Do the task")
+        assert session.model.requests[0].tail == ()
+
+
+async def test_a_session_whose_plan_cannot_be_recorded_is_not_opened() -> None:
+    disk = FullDisk()
+    disk.room = SMALL
+    with pytest.raises(UserError, match="No space left"):
+        async with open_session(ANSWER, file=disk, plan=[Task("x" * SMALL)]):
+            pytest.fail("it was opened")
 
 
 # ---------------------------------------------------------------------------------------------------------- afresh

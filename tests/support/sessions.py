@@ -19,6 +19,7 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.model import Delta, Memory, Model, Reply, Request
+from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 from chain.session.journal import Journal
 from chain.tools.tool import Tool
@@ -247,6 +248,7 @@ async def open_session(
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,
+    plan: Iterable[Task] = (),
 ) -> AsyncIterator[Session]:
     """A chain in memory; ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
@@ -262,6 +264,7 @@ async def open_session(
         journal=Journal(file, id="test"),
         interactive=interactive,
         traces=traces,
+        plan=plan,
     ) as chain:
         session = Session(chain, recorder, file, interactive, use=chosen)
         recorder.on_request = session.mark
