@@ -11,8 +11,8 @@ from chain.app import build_model, open_chain
 from chain.config.load import Settings
 from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
+from cli.prompt import Looks
 from cli.screen.protocol import Screen
-from cli.show.prompted import PromptRenderer
 
 if TYPE_CHECKING:
     from chain import Model, Tool
@@ -48,13 +48,12 @@ async def serve(
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
         name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
-    renderer = PromptRenderer(color=color, ascii=ascii, width=screen.width)
     async with open_chain(
         settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
     ) as chain:
         # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
         gc.freeze()
-        user = Interactive(chain, settings, screen, renderer, model=name, ascii=ascii, tour=tour)
+        user = Interactive(chain, settings, screen, Looks(color, ascii), model=name, tour=tour)
         try:
             return await user.run(signals, query, scheduled, notes)
         finally:

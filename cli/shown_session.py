@@ -1,0 +1,289 @@
+"""One session at a terminal: what is typed goes into its chain, and rows show what happens in it.
+
+One task shows the chain's events, and waits until they are on the screen before it reads the next. So for a terminal
+that is slow, or that nobody reads, the feed joins events and nothing is held up.
+
+What belongs to the program and not to a session (the editor's text, the exit, what was never sent) is the
+``Program``'s.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from chain import events
+from chain.chain import CLOSING_S, Chain, Submitted
+from chain.errors import UserError
+from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.threads import Threads
+from chain.wording import MAIN
+from cli.recipients import Recipients, split_address, take_back
+from cli.screen.protocol import Acceptance, Screen
+from cli.show.markdown import warm
+from cli.show.prompted import PromptRenderer
+from cli.show.toolbar import Toolbar, answers_question
+from cli.slash import TAKEN_BACK, Answer, Commands
+
+if TYPE_CHECKING:
+    from cli.prompt import Looks
+    from cli.show.tour import Tour
+
+_THREADS = Threads("imports")
+
+QUIET_S = 0.5
+"""How long an exit waits for a cancelled tool before it says that it waits."""
+
+SHOWING_S = 1.0
+"""How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
+
+
+class Program(Protocol):
+    """What a session leaves to the program that shows it."""
+
+    def give_back(self, text: str) -> None:
+        """Give a line that came back to the user."""
+        ...
+
+    def never_sent(self, text: str) -> None:
+        """Keep a line of a script that will not be sent."""
+        ...
+
+    def carry_out(self, answer: Answer) -> None:
+        """Do what the answer to a command asks for besides being shown."""
+        ...
+
+
+class ShownSession:
+    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        commands: Commands,
+        screen: Screen,
+        program: Program,
+        looks: Looks,
+        *,
+        tour: Tour | None = None,
+    ) -> None:
+        self.chain = chain
+        self.commands = commands
+        self._screen = screen
+        self._program = program
+        self._tour = tour
+        self._renderer = PromptRenderer(color=looks.color, ascii=looks.ascii, width=screen.width)
+        self._toolbar = Toolbar(ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys)
+        self._lock = threading.Lock()
+        """Guards the toolbar, which the editor's thread reads."""
+        self._recipients = Recipients(chain)
+        self._feed = chain.feed()
+        self._answerer = chain.answering()
+        self._run_began = trio.Event()
+        self._all_shown = trio.Event()
+        self._answered: set[str] = set()
+        """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
+        self._tasks: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Show what happens until nothing more will."""
+        async with trio.open_nursery() as nursery:
+            self._tasks = nursery
+            nursery.start_soon(self._refresh_each_second)
+            nursery.start_soon(self._prepare)
+            while batch := await self._feed.batch():
+                self._show_events(batch)
+                await self._screen.shown()
+            self._all_shown.set()
+            nursery.cancel_scope.cancel()
+
+    async def finish(self) -> None:
+        """Interrupt what runs, and show how it ended."""
+        self.chain.interrupt()
+        with trio.move_on_after(QUIET_S) as quiet:
+            await self.chain.wait_idle()
+        if quiet.cancelled_caught:
+            self.print("Waiting for the running tool to end; Ctrl-C exits at once.")
+            with trio.move_on_after(CLOSING_S):
+                await self.chain.wait_idle()
+        self._feed.close()
+        with trio.move_on_after(SHOWING_S):
+            await self._all_shown.wait()
+        # Only now, since what is asked meanwhile is withdrawn, not left unanswered.
+        self._answerer.close()
+
+    # ------------------------------------------------------------------------------------------------- lines in
+
+    def start(self, query: str) -> None:
+        """Start a run with a query that is not parsed."""
+        if not self.report(self.chain.start(query), query):
+            self._screen.give_back(query)
+
+    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
+        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
+
+        One that was begun at a question answers it, but for those that are stronger than an answer or have an address.
+        """
+        if at and urgency == "next" and answers_question(text):
+            return self._answer(at, text)
+        to, line = split_address(text)
+        if to and urgency == "urgent":
+            line = marked_urgent(line)
+        had_room = self.chain.has_room(line, urgency=urgency, to=to)
+        answer = self.chain.submit(line, urgency=urgency, to=to)
+        if self.report(answer, text, to):
+            return "accepted"
+        # A command, or a line that is not well-formed, is not refused for want of room.
+        return "keep" if had_room or answer.what == "local" or parse_line(line).problem else "later"
+
+    def _answer(self, question: str, text: str) -> Acceptance:
+        if not text.strip():
+            return "accepted"
+        if self.chain.answer(question, text).what == "answered":
+            return "answered"
+        return "keep" if self.chain.open_question == question else "gone"
+
+    def take_back(self) -> str | None:
+        """Drop the latest waiting line and return its text."""
+        id = self.chain.last_waiting()
+        text = None
+        if id is not None:
+            with suppress(UserError):
+                text = take_back(self.chain, id, TAKEN_BACK)
+        self._update_queue()
+        return text
+
+    def report(self, answer: Submitted, text: str, to: str = "") -> bool:
+        """Show the chain's answer to what was typed for the agent ``to``, unless events do. Whether it was accepted."""
+        self._update_queue()
+        match answer.what:
+            case "refused":
+                return False
+            case "local":
+                return self._run_command(text)
+            case "stopping":
+                agent = self.chain.target(to=to) if to else MAIN
+                with self._lock:
+                    stopping = self._toolbar.stopping_of(agent, time.time())
+                self.print(stopping)
+            case "handled":
+                self._answered.add(answer.id)
+                is_status = split_address(text)[1].strip().casefold() == "status"
+                status = self.commands.run("/status", width=self._screen.width) if is_status else None
+                self._answer_command(text, answer.message if status is None else status.text)
+            case "nothing" | "returned" if answer.message:
+                self._answer_command(text, answer.message)
+            case _:
+                pass
+        return True
+
+    def _run_command(self, text: str) -> bool:
+        model = self.chain.model_name
+        answer = self.commands.run(text, width=self._screen.width)
+        if self.chain.model_name != model and self._tasks is not None:
+            self._tasks.start_soon(self.chain.prepare)
+        self._update_queue()
+        rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
+        self._answer_command(text, answer.text, rows)
+        self._program.carry_out(answer)
+        return not answer.keeps
+
+    def _answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
+        """Show what was typed, and below it the answer, if there is one."""
+        if text.strip() or rows:
+            self.print(text, rows, command=command)
+
+    # ------------------------------------------------------------------------------------------------- what is shown
+
+    def notify(self, notes: Iterable[str]) -> None:
+        """Show what there is to say before anything happens."""
+        for note in notes:
+            self._feed.put(events.Notice(message=note))
+
+    def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
+        """Show a text, and rows below it, after all events that came before it."""
+        self.show_rest()
+        self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail)
+
+    def show_rest(self) -> None:
+        """Show what has happened and is not shown yet; for the terminal's width as it is now."""
+        self._show_events(self._feed.take())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is active, or was until its end is shown."""
+        return self.chain.is_running or self._toolbar.is_running
+
+    @property
+    def returned(self) -> int:
+        """How many lines came back."""
+        return sum(receipt.state == "returned" for receipt in self.chain.receipts)
+
+    def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
+        """The row below the prompt; any thread may call it."""
+        to = self._recipients.of(typed)
+        if to.is_addressed:
+            at, others = "", 0  # it answers nothing, and waits behind nothing
+        with self._lock:
+            return self._toolbar.row(
+                width=width,
+                now=time.time(),
+                waiting=self._recipients.waiting,
+                typed=to.text,
+                at=at,
+                target=to.agent,
+                is_addressed=to.is_addressed,
+                ahead=to.waiting,
+                others=others,
+                holds_rows=self._renderer.holds_rows,
+            )
+
+    def _update_queue(self) -> None:
+        self._recipients.update()
+        self._screen.refresh()
+
+    def _show_events(self, batch: Sequence[events.Event]) -> None:
+        rows = self._renderer.resize(self._screen.width)
+        settled = {event.id for event in batch if isinstance(event, events.Answer)}
+        with self._lock:
+            for event in batch:
+                self._toolbar.update(event)
+            question = self._toolbar.question
+        for event in batch:
+            if isinstance(event, events.Receipt) and event.id in self._answered:
+                self._answered.remove(event.id)
+                continue
+            rows += self._renderer.lines(event)
+            if isinstance(event, events.Question) and event.id not in settled:
+                rows += self._renderer.hint(event)
+            if self._tour is not None:
+                rows += self._renderer.beside(self._tour.comments(event))
+        self._screen.show(rows, self._renderer.tail)
+        self._screen.ask(question)
+        self._update_queue()
+        for event in batch:
+            if isinstance(event, events.Receipt) and event.state == "returned":
+                self._program.give_back(event.text)
+            elif isinstance(event, events.Receipt) and event.state == "unsent":
+                self._program.never_sent(event.text)
+        if self._toolbar.is_running:
+            self._run_began.set()
+
+    async def _prepare(self) -> None:
+        """Import what the first reply needs, one thing after the other: two at once would delay keys."""
+        await _THREADS.run(warm, abandon_on_cancel=True)
+        await self.chain.prepare()
+
+    async def _refresh_each_second(self) -> None:
+        """Redraw the toolbar every second while something runs."""
+        while True:
+            await self._run_began.wait()
+            self._run_began = trio.Event()
+            while self._toolbar.is_running:
+                await trio.sleep(1)
+                self._screen.refresh()
