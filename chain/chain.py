@@ -135,6 +135,10 @@ class Chain:
             return self._intake.refuse(sent, problem)
         return self._intake.start(sent)
 
+    def run_waiting(self) -> bool:
+        """Start a run with the lines that wait, if none is active and there are any. Whether it was started."""
+        return not self._session.is_closing and self._session.begin_waiting()
+
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
         return self._session.interrupt()
@@ -223,14 +227,6 @@ class Chain:
         await self._session.wait_idle()
 
     # ------------------------------------------------------------------------------------------- between the runs
-
-    def start_afresh(self) -> None:
-        """Begin a new conversation. The plan stays, and the next request carries it.
-
-        Raises ``UserError`` while a run is active, and ``JournalError``, which leaves everything as it was.
-        """
-        self._check_open()
-        self._session.start_afresh()
 
     def use_model(self, model: Model, *, max_attempts: int | None = None) -> None:
         """Ask another model from the next run on; a run that is active keeps its own to its end.

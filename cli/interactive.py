@@ -2,33 +2,39 @@
 
 What is typed for a session, and what is seen of it, is the ``ShownSession``'s. A line that comes back goes into the
 editor, above what is being typed.
+
+The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
+is closed, and what happened in it by then is shown. What is typed meanwhile stays in the editor, and scripts wait.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import trio
 
 from chain.chain import Chain
-from chain.config.load import Settings
+from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
+from cli.answer import Answer
 from cli.ending import exit_at_once, exit_soon, let_signals_end
 from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import clean, in_rows
-from cli.shown_session import ShownSession
+from cli.shown_session import Program, ShownSession
 from cli.signals import LEAVING
-from cli.slash import Answer, Commands
 
 if TYPE_CHECKING:
-    from cli.prompt import Looks
+    from cli.chains import Chains
     from cli.show.tour import Tour
+
+Show: TypeAlias = Callable[[Chain, str, Program], ShownSession]
+"""Shows a chain that asks the model of a definition, for a program."""
 
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
@@ -40,22 +46,25 @@ class Interactive:
     """The listener of a terminal."""
 
     def __init__(
-        self,
-        chain: Chain,
-        settings: Settings,
-        screen: Screen,
-        looks: Looks,
-        *,
-        model: str,
-        tour: Tour | None = None,
+        self, chains: Chains, chain: Chain, model: str, screen: Screen, show: Show, *, tour: Tour | None = None
     ) -> None:
-        """``model`` is the name of the definition that the chain was opened with."""
+        """``chain`` is the first one, opened with the model of this name. ``show`` shows a chain."""
+        self._chains = chains
         self._screen = screen
+        self._show = show
         self._tour = tour
-        commands = Commands(chain, settings, model=model, has_keys=screen.has_keys)
-        self._session = ShownSession(chain, commands, screen, self, looks, tour=tour)
+        self._session = show(chain, model, self)
+        self._used = {chain.session_id: chain.journal_path}
+        """The sessions that were in use, the last one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
-        self._leaving = trio.Event()
+        self._wanted: tuple[str, Answer] | None = None
+        """The command that asks for another session, until that is in use or could not be opened."""
+        self._switching = trio.CancelScope()
+        self._ready = trio.Event()
+        self._ready.set()
+        self._is_leaving = False
+        self._news = trio.Event()
+        """Set when the user wants to leave, or another session."""
         self._code = 0
         self._was_signalled = False
         self._pressed_at: float | None = None
@@ -75,6 +84,7 @@ class Interactive:
         Some of the ``signals`` may have come before this was called.
         """
         async with trio.open_nursery() as nursery:
+            self._tasks = nursery
             nursery.start_soon(self._session.run)
             await nursery.start(self._sender.run)
             nursery.start_soon(self._watch_signals, signals)
@@ -86,7 +96,7 @@ class Interactive:
             self._screen.listen(self)
             if self._tour is None:
                 self._session.print(WELCOME)
-            await self._leaving.wait()
+            await self._switch_until_left()
             code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
@@ -95,9 +105,14 @@ class Interactive:
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Submit a line, or an answer to the question at which it was begun."""
-        if self._leaving.is_set():
+        if self._is_leaving or self._wanted is not None:
             return "later"
         return self._session.accept(text, urgency=urgency, at=at)
+
+    async def ready(self) -> None:
+        """Wait until no line has to be sent again only because another session is being opened."""
+        if self._wanted is not None:
+            await self._ready.wait()
 
     def escape(self) -> None:
         """Interrupt the run, if there is one."""
@@ -105,7 +120,7 @@ class Interactive:
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say how to exit; pressed twice, exit."""
-        if self._leaving.is_set():
+        if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
         if self._pressed_at is not None and now - self._pressed_at <= DOUBLE_PRESS_S:
@@ -134,7 +149,7 @@ class Interactive:
     @property
     def awaits_input(self) -> bool:
         """Whether nothing happens until the user types."""
-        return not (self._leaving.is_set() or self._session.is_running)
+        return not (self._is_leaving or self._wanted is not None or self._session.is_running)
 
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
@@ -148,7 +163,7 @@ class Interactive:
 
     def give_back(self, text: str) -> None:
         """Put a line that came back into the editor."""
-        if self._leaving.is_set():
+        if self._is_leaving:
             self._came_back.append(text)
         else:
             self._screen.give_back(text)
@@ -157,12 +172,54 @@ class Interactive:
         """Keep a line that a script did not send, to show it at the end."""
         self._never_sent.append(text)
 
-    def carry_out(self, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: Answer) -> None:
         """Do what the answer to a command asks for besides being shown."""
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:
             self.leave()
+        if answer.opening is not None:
+            self._wanted, self._ready = (command, answer), trio.Event()
+            # Nothing may begin in the session that is about to be closed.
+            self._sender.pause()
+            self._news.set()
+
+    # --------------------------------------------------------------------------------------------- another session
+
+    async def _switch_until_left(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            if self._wanted is not None and not self._is_leaving:
+                await self._switch(*self._wanted)
+            self._wanted = None
+            self._ready.set()
+            if self._is_leaving:
+                return
+            self._screen.refresh()
+
+    async def _switch(self, command: str, answer: Answer) -> None:
+        """Go on with another session, or with this one if that cannot be opened."""
+        before, opening, chain = self._session, answer.opening, None
+        assert opening is not None
+        model = before.commands.model
+        with trio.CancelScope() as self._switching:
+            try:
+                chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume)
+            except UserError as error:
+                before.answer_command(command, clean(str(error)))
+            else:
+                await self._chains.close(before.chain)
+        if chain is None:
+            self._sender.go_on(before.chain)
+            return
+        before.end()
+        self._session = self._show(chain, model, self)
+        self._used.pop(chain.session_id, None)
+        self._used[chain.session_id] = chain.journal_path
+        self._tasks.start_soon(self._session.run)
+        self._session.answer_command(command, answer.text)
+        self._sender.go_on(chain)
 
     # ------------------------------------------------------------------------------------------------- the way out
 
@@ -181,11 +238,13 @@ class Interactive:
                     self._exit_with(SIGTERM_CODE)
 
     def _exit_with(self, code: int) -> None:
-        if self._leaving.is_set():
+        if self._is_leaving:
             return
         self._code = code
+        self._is_leaving = True
         self._sender.close()
-        self._leaving.set()
+        self._switching.cancel()
+        self._news.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
@@ -205,7 +264,7 @@ class Interactive:
 
     async def close(self) -> None:
         """Restore the terminal, and show what was not sent and where the session is; after any ending."""
-        self._leaving.set()
+        self._is_leaving = True
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
         exit_soon(self._code or 1)
@@ -218,8 +277,7 @@ class Interactive:
 
     @property
     def _farewell(self) -> tuple[str, ...]:
-        """Where the session is, if it is kept; the path has a row of its own, to be copied."""
+        """Where the sessions are, if they are kept, the last one last; a path has a row of its own, to be copied."""
         if self._tour is not None:
             return tuple(in_rows(self._tour.farewell, self._screen.width))
-        chain = self._session.chain
-        return f"Session {chain.session_id}, recorded in", str(chain.journal_path)
+        return tuple(row for id, path in self._used.items() for row in (f"Session {id}, recorded in", str(path)))

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chain.app import build_model, open_chain
+import trio
+
+from chain.app import open_chain
 from chain.config.load import Settings
+from chain.errors import UserError
+from cli.chains import Chains
 from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
 from cli.prompt import Looks
 from cli.screen.protocol import Screen
+from cli.show.sessions import Summary
+from cli.shown_session import Program, ShownSession
+from cli.slash import Commands
 
 if TYPE_CHECKING:
-    from chain import Model, Tool
+    from chain import Chain, Tool
     from cli.show.tour import Tour
 
 OFFLINE = "offline"
@@ -33,28 +41,43 @@ async def serve(
     traces: Path | None = None,
     query: str | None = None,
     scheduled: Sequence[ScheduledLine] = (),
+    summaries: Callable[[], Sequence[Summary]] = tuple,
     color: bool = True,
     ascii: bool = False,
     tour: Tour | None = None,
 ) -> int:
     """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
 
-    Without a key for the configured model the one that needs none answers. ``tour`` comments on what happens, for a
-    session that nobody keeps. Raises ``UserError``.
+    Without a key for the configured model the one that needs none answers. ``summaries`` finds the sessions that can
+    be resumed. ``tour`` comments on what happens, for a session that nobody keeps. Raises ``UserError``.
     """
     name, notes = settings.chain().model, [str(settings.passed_over)] if settings.passed_over else []
     definition = settings.model(name)
-    model: Model | None = None
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
-        name, model = OFFLINE, build_model(settings.model(OFFLINE), interactive=True)
-    async with open_chain(
-        settings, workspace=workspace, state=state, tools=tools, model=model, interactive=True, traces=traces
-    ) as chain:
-        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
-        gc.freeze()
-        user = Interactive(chain, settings, screen, Looks(color, ascii), model=name, tour=tour)
+        name = OFFLINE
+    looks = Looks(color, ascii)
+
+    def show(chain: Chain, model: str, program: Program) -> ShownSession:
+        commands = Commands(chain, settings, model=model, has_keys=screen.has_keys, summaries=summaries)
+        return ShownSession(chain, commands, screen, program, looks, tour=tour)
+
+    opens = partial(
+        open_chain, settings, workspace=workspace, state=state, tools=tools, interactive=True, traces=traces
+    )
+    async with trio.open_nursery() as nursery:
+        chains = Chains(nursery, settings, opens)
         try:
-            return await user.run(signals, query, scheduled, notes)
-        finally:
-            await user.close()
+            chain = await chains.open(name)
+        except UserError as error:
+            problem = error  # raised outside the nursery, which would wrap it in a group
+        else:
+            # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
+            gc.freeze()
+            user = Interactive(chains, chain, name, screen, show, tour=tour)
+            try:
+                return await user.run(signals, query, scheduled, notes)
+            finally:
+                await user.close()
+                await chains.close()
+    raise problem

@@ -23,12 +23,13 @@ from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
 from chain.threads import Threads
 from chain.wording import MAIN
+from cli.answer import Answer
 from cli.recipients import Recipients, split_address, take_back
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
 from cli.show.prompted import PromptRenderer
 from cli.show.toolbar import Toolbar, answers_question
-from cli.slash import TAKEN_BACK, Answer, Commands
+from cli.slash import TAKEN_BACK, Commands
 
 if TYPE_CHECKING:
     from cli.prompt import Looks
@@ -54,7 +55,7 @@ class Program(Protocol):
         """Keep a line of a script that will not be sent."""
         ...
 
-    def carry_out(self, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: Answer) -> None:
         """Do what the answer to a command asks for besides being shown."""
         ...
 
@@ -78,7 +79,9 @@ class ShownSession:
         self._program = program
         self._tour = tour
         self._renderer = PromptRenderer(color=looks.color, ascii=looks.ascii, width=screen.width)
-        self._toolbar = Toolbar(ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys)
+        self._toolbar = Toolbar(
+            ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys, plan=chain.plan.counts
+        )
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
@@ -117,6 +120,11 @@ class ShownSession:
         # Only now, since what is asked meanwhile is withdrawn, not left unanswered.
         self._answerer.close()
 
+    def end(self) -> None:
+        """Show what is left of a chain that has been closed."""
+        self.show_rest()
+        self._answerer.close()
+
     # ------------------------------------------------------------------------------------------------- lines in
 
     def start(self, query: str) -> None:
@@ -128,9 +136,13 @@ class ShownSession:
         """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
 
         One that was begun at a question answers it, but for those that are stronger than an answer or have an address.
+        A blank one starts a run with those that wait from before.
         """
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
+        if not text.strip():
+            self.chain.run_waiting()
+            return "accepted"
         to, line = split_address(text)
         if to and urgency == "urgent":
             line = marked_urgent(line)
@@ -175,9 +187,9 @@ class ShownSession:
                 self._answered.add(answer.id)
                 is_status = split_address(text)[1].strip().casefold() == "status"
                 status = self.commands.run("/status", width=self._screen.width) if is_status else None
-                self._answer_command(text, answer.message if status is None else status.text)
+                self.answer_command(text, answer.message if status is None else status.text)
             case "nothing" | "returned" if answer.message:
-                self._answer_command(text, answer.message)
+                self.answer_command(text, answer.message)
             case _:
                 pass
         return True
@@ -189,11 +201,12 @@ class ShownSession:
             self._tasks.start_soon(self.chain.prepare)
         self._update_queue()
         rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
-        self._answer_command(text, answer.text, rows)
-        self._program.carry_out(answer)
+        if answer.opening is None:
+            self.answer_command(text, answer.text, rows)
+        self._program.carry_out(text, answer)
         return not answer.keeps
 
-    def _answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
+    def answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
         """Show what was typed, and below it the answer, if there is one."""
         if text.strip() or rows:
             self.print(text, rows, command=command)

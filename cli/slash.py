@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,11 @@ from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.version import VERSION
 from chain.wording import MAIN
+from cli.answer import Answer, Opening
 from cli.recipients import names_at_work, take_back
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
+from cli.show.sessions import Summary, session_rows
 from cli.show.table import table
 from cli.show.text import clean, flat
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
+MOST_SESSIONS = 10
+"""Sessions that ``/resume`` shows: more would fill the screen, and are found with ``chain sessions list``."""
 TAKEN_BACK = "taken back to edit"
 WIDTH, NARROWEST = 80, 20
 """Columns that answers are made for: unless another width is given, and at least."""
@@ -42,23 +46,6 @@ _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 _OTHER_NAMES = {"/exit": "/quit", "/clear": "/new"}
 """Names that other programs have for a command, where the nearest name by its letters would be a wrong one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a command.
-
-    ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
-    understood, so what was typed stays in the editor. ``quit``: the program ends. ``preview`` is what a call would do,
-    and ``agent`` an agent whose work is to be shown whole.
-    """
-
-    text: str = ""
-    preview: str = ""
-    agent: str = ""
-    edit: str | None = None
-    keeps: bool = False
-    quit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +66,21 @@ class Commands:
     """The slash commands of one chain. All methods are called in the trio thread.
 
     ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
-    ``has_keys``: the screen has an editor, with keys of its own.
+    ``has_keys``: the screen has an editor, with keys of its own. ``summaries`` finds the sessions that can be resumed.
     """
 
-    def __init__(self, chain: Chain, settings: Settings, *, model: str | None = None, has_keys: bool = True) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        settings: Settings,
+        *,
+        model: str | None = None,
+        has_keys: bool = True,
+        summaries: Callable[[], Sequence[Summary]] = tuple,
+    ) -> None:
         self._chain = chain
         self._settings = settings
+        self._summaries = summaries
         self._model = model
         self._has_keys = has_keys
         self._width = WIDTH
@@ -104,10 +100,16 @@ class Commands:
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
             "/tools": _Command("what the model may use", self._tools),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
+            "/resume": _Command("sessions, or switch", self._resume, "[ID]", self._session_ids),
             "/new": _Command("a fresh conversation", self._new),
             "/debug": _Command("this session's files", self._debug),
             "/quit": _Command("ends the program", lambda _: Answer(quit=True)),
         }
+
+    @property
+    def model(self) -> str:
+        """The name of the definition whose model the next run asks."""
+        return self._settings.chain().model if self._model is None else self._model
 
     def run(self, text: str, *, width: int = WIDTH) -> Answer:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
@@ -277,10 +279,31 @@ class Commands:
         return Answer(f"{name} ({_service(definition)}) answers {when}.")
 
     def _new(self, _: str) -> Answer:
-        self._chain.start_afresh()
+        self._require_idle()
         closed, count = self._chain.plan.counts
         kept = f"; the plan is kept ({closed}/{count})" if count else ""
-        return Answer(f"The conversation begins afresh{kept}.")
+        return Answer(f"The conversation begins afresh{kept}.", opening=Opening(self._chain.plan.tasks))
+
+    def _resume(self, id: str) -> Answer:
+        if not id:
+            return Answer("\n".join(session_rows(self._sessions(), self._width)) or "There is no other session here.")
+        self._require_idle()
+        if id == self._chain.session_id:
+            return _not_understood("that session is the one that is open")
+        return Answer("The session goes on.", opening=Opening(resume=id))
+
+    def _sessions(self) -> list[Summary]:
+        """The latest of the other sessions in this workspace, the last one first."""
+        here = str(self._chain.workspace)
+        found = [each for each in self._summaries() if each.workspace == here and each.id != self._chain.session_id]
+        return sorted(found, key=lambda each: each.began, reverse=True)[:MOST_SESSIONS]
+
+    def _session_ids(self) -> list[str]:
+        return [each.id for each in self._sessions()]
+
+    def _require_idle(self) -> None:
+        if self._chain.is_running:
+            raise UserError("a run is active; stop it first")
 
     def _debug(self, _: str) -> Answer:
         handler = self._settings.chain().interruption_prompt
@@ -325,8 +348,7 @@ class Commands:
             except UserError as error:
                 rows.append((" ", name, str(error)))
             else:
-                current = self._settings.chain().model if self._model is None else self._model
-                rows.append(("*" if name == current else " ", name, _service(definition)))
+                rows.append(("*" if name == self.model else " ", name, _service(definition)))
         return table(rows, self._width, indent="")
 
 

@@ -1,4 +1,4 @@
-"""What a front end asks of a chain between its lines: take one back, begin afresh, change the model, prepare."""
+"""What a front end asks of a chain between its lines: take one back, send what waits, change the model, prepare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import trio
-from double import calls, text
 from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
@@ -24,7 +23,6 @@ from support import (
     DROP_FIRST,
     INTERRUPT,
     LINES,
-    NEW,
     Acts,
     FullDisk,
     Recorder,
@@ -38,14 +36,14 @@ from support.disks import SMALL
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
 from support.models import TOOLS, RandomModel, Step, steps
-from support.wire import model_at, wired
+from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, records
 from chain.errors import JournalError, UserError
+from chain.lines.parse import parse_line
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
-from chain.tools.tool import ToolContext, tool
 
 ANSWER = "rules: [{text: The answer.}]"
 
@@ -145,6 +143,61 @@ async def test_a_run_whose_only_line_is_dropped_as_it_begins_asks_nothing() -> N
         assert (await session.run("Go on")).status == "done"
 
 
+# ------------------------------------------------------------------------------------------ lines that wait from before
+
+WAITING = {
+    "lines": (["use B", "context: it is late"], [("", "USER INTERRUPTION: use B")]),
+    "a follow-up": (["then: Do the task"], [("Do the task", "Do the task")]),
+    "follow-ups among lines": (
+        ["use B", "then: Do the task", "then: Do another task"],
+        [("Do the task", "Do the task"), ("Do another task", "Do another task")],
+    ),
+    "a todo line": (["todo: add buy milk"], [("", "USER INTERRUPTION: todo: add buy milk")]),
+}
+"""What waits while no run is active; the query of each run that follows, and how the first new text of it begins."""
+
+
+@pytest.mark.parametrize("case", WAITING)
+async def test_lines_that_wait_from_before_start_a_run(case: str) -> None:
+    lines, expected = WAITING[case]
+    async with open_session(ANSWER, interactive=True) as session:
+        for line in lines:
+            session.chain._tree.main.inbox.put(parse_line(line))
+        await session.chain.wait_idle()
+        assert not session.chain.is_running
+        assert session.chain.run_waiting()
+        assert session.chain.is_running
+        assert not session.chain.run_waiting(), "it is active already"
+        await session.chain.wait_idle()
+        assert [run.query for run in session.of(events.RunStarted)] == [query for query, _ in expected]
+        for request, (_, begins) in zip(session.model.requests, expected, strict=True):
+            new = [m for m in request.messages if m.role == "user"]
+            assert any(m.text.startswith(begins) for m in new[-2:])
+        assert {session.state(f"L{n}") for n in range(1, len(lines) + 1)} == {"delivered"}
+        assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
+        assert len(session.of(events.Result)) == len(expected)
+        check_invariants(session)
+
+
+async def test_without_a_line_that_waits_no_run_is_started() -> None:
+    async with open_session(ANSWER, interactive=True) as session:
+        assert not session.chain.run_waiting()
+        assert not session.chain.is_running
+        assert (await session.run("Do the task")).status == "done"
+        assert not session.chain.run_waiting()
+        assert len(session.model.requests) == 1
+
+
+async def test_waiting_lines_stay_with_a_run_that_is_active() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
+        await begin(session, gate, "use B")
+        assert not session.chain.run_waiting()
+        assert [accepted.id for accepted in session.chain.waiting] == ["L2"]
+        await finish(session, gate)
+        assert len(session.of(events.RunStarted)) == 1
+
+
 # ------------------------------------------------------------------------------------------ with the plan of another
 
 
@@ -181,138 +234,6 @@ async def test_a_session_whose_plan_cannot_be_recorded_is_not_opened() -> None:
             pytest.fail("it was opened")
 
 
-# ---------------------------------------------------------------------------------------------------------- afresh
-
-
-async def test_a_new_conversation_knows_nothing_but_the_plan() -> None:
-    async with open_session(ANSWER) as session:
-        session.chain.submit("todo: add buy milk")
-        await session.run("Do the task")
-        session.chain.start_afresh()
-        withdrawn = session.records[-1]
-        assert {k: withdrawn[k] for k in ("type", "messages", "agent", "reason")} == {
-            "type": "withdrawn",
-            "messages": 2,
-            "agent": "main",
-            "reason": "new",
-        }
-        await session.run("Do another task")
-        await session.run("And one more")
-        assert session.sent(1) == "user: Do another task"
-        assert session.sent(2).startswith("user: Do another task\nassistant: The answer.")
-        plan = "[ ] 1. buy milk\n0 done, 0 failed, 1 pending"
-        assert [r.tail for r in session.model.requests] == [(plan,), (plan,), ()]
-        check_invariants(session)
-
-
-async def test_without_a_plan_a_new_conversation_has_no_tail() -> None:
-    async with open_session(ANSWER) as session:
-        session.chain.start_afresh()
-        await session.run("Do the task")
-        session.chain.start_afresh()
-        await session.run("Do another task")
-        assert [(r.tail, len(r.messages)) for r in session.model.requests] == [((), 1), ((), 1)]
-        check_invariants(session)
-
-
-async def test_a_run_that_is_active_keeps_its_conversation() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate)
-        with pytest.raises(UserError, match="a run is active; stop it first"):
-            session.chain.start_afresh()
-        await finish(session, gate)
-        assert session.sent().startswith("user: Do the task")
-        assert not [r for r in session.records if r["type"] == "withdrawn"]
-
-
-async def test_a_new_conversation_that_cannot_be_recorded_does_not_begin() -> None:
-    disk = FullDisk()
-    async with open_session(ANSWER, file=disk) as session:
-        await session.run("Do the task")
-        disk.full = True
-        with pytest.raises(JournalError, match="No space left"):
-            session.chain.start_afresh()
-        disk.full = False
-        await session.run("Go on")
-        assert session.sent() == "user: Do the task\nassistant: The answer.\nuser: Go on"
-        check_invariants(session)
-
-
-def ending(how: str) -> str:
-    """Rules for a task whose only reply ends like this, and for any other."""
-    return f"rules:\n  - {{when: {{user: do the task}}, {how}}}\n  - {{text: The answer.}}"
-
-
-BAD_ENDS = {
-    "refused": ending("text: No., stop_reason: refusal"),
-    "context_full": ending("text: As far as, stop_reason: model_context_window_exceeded"),
-    "truncated": ending("text: Half an, stop_reason: max_tokens"),
-    "error": ending("error: {message: bad request}"),
-    "interrupted": TWO_STEPS.replace("step: 1", "turn: 1"),
-}
-
-
-@pytest.mark.spec("4", "model_context_window_exceeded")
-@pytest.mark.parametrize("status", BAD_ENDS)
-async def test_a_new_conversation_after_a_run_that_ended_badly(status: str) -> None:
-    gate = Gate()
-    async with open_session(BAD_ENDS[status], tools=[gate.tool]) as session:
-        session.chain.submit("Do the task")
-        if status == "interrupted":
-            await gate.started.wait()
-            session.chain.interrupt()
-        await session.chain.wait_idle()
-        assert session.result.status == status
-        session.chain.start_afresh()
-        gate.open.set()
-        assert (await session.run("Do another task")).status == "done"
-        assert session.model.requests[-1].messages[0].text == "Do another task"
-        check_invariants(session)
-
-
-async def test_a_new_conversation_after_a_run_whose_calls_were_left_open() -> None:
-    disk = FullDisk()
-
-    @tool
-    async def effect(ctx: ToolContext) -> str:
-        """Have an effect."""
-        disk.full = True
-        return "done"
-
-    model = "rules:\n  - {when: {user: first}, tools: [{name: effect, input: {}}]}\n  - {text: The answer.}"
-    async with open_session(model, tools=[effect], file=disk) as session:
-        assert (await session.run("the first task")).status == "error"
-        disk.full = False
-        session.chain.start_afresh()
-        result = await session.run("Do another task")
-        assert (result.status, result.result) == ("done", "The answer.")
-        assert session.sent() == "user: Do another task"
-        check_invariants(session)
-
-
-async def test_a_refusal_in_a_new_conversation_gives_back_its_own_lines_alone() -> None:
-    refusal = "{when: {user: bad}, text: No., stop_reason: refusal}"
-    model = f"rules:\n  - {refusal}\n  - {{text: x, error: {{message: bad request}}}}"
-    async with open_session(model) as session:
-        await session.run("Do the task")
-        session.chain.start_afresh()
-        await session.run("the bad task")
-        assert (session.state("L1"), session.state("L2")) == ("delivered", "returned")
-        check_invariants(session)
-
-
-async def test_the_service_takes_a_new_conversation(mock_clock: MockClock) -> None:
-    look = calls(("look", {"at": "x"}))
-    async with wired([look, text("The answer."), look, text("The other answer.")]) as wire:
-        wire.let_time_pass(mock_clock)
-        await wire.session.run("Do the task")
-        wire.double.expect_new_conversation()
-        wire.session.chain.start_afresh()
-        assert (await wire.session.run("Do another task")).result == "The other answer."
-        assert len(wire.bodies()[-1]["messages"]) == 3
-
-
 # ------------------------------------------------------------------------------------------------- another model
 
 
@@ -329,8 +250,6 @@ async def test_the_next_run_asks_the_other_model() -> None:
         assert (await session.run("Do another task")).result == "The other answer."
         assert (len(session.model.requests), len(other.requests)) == (1, 1)
         assert [m.text for m in other.requests[0].messages] == ["Do the task", "The answer.", "Do another task"]
-        session.chain.start_afresh()
-        assert (await session.run("And one more")).result == "The other answer."
         check_invariants(session)
         assert (session.model.closed, other.closed) == (0, 0)
     assert (session.model.closed, other.closed) == (1, 1)
@@ -407,15 +326,15 @@ async def test_a_closing_chain_takes_no_model_and_begins_nothing() -> None:
 
     def at_the_end(event: events.Event) -> None:
         if isinstance(event, events.Result):
-            for ask in (lambda: session.chain.use_model(scripted()), session.chain.start_afresh):
-                with pytest.raises(UserError) as caught:
-                    ask()
-                refused.append(str(caught.value))
+            with pytest.raises(UserError) as caught:
+                session.chain.use_model(scripted())
+            refused.append(str(caught.value))
+            assert not session.chain.run_waiting()
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(at_the_end)
         await begin(session, gate)
-    assert refused == ["the chain is closing"] * 2
+    assert refused == ["the chain is closing"]
 
 
 async def test_what_a_front_end_shows() -> None:
@@ -562,7 +481,7 @@ def test_a_program_may_end_in_the_middle_of_the_import(seconds: float) -> None:
 
 # ------------------------------------------------------------------------------------- at any time, whatever happens
 
-DOES = [DROP, DROP_FIRST, INTERRUPT, NEW, ANOTHER_MODEL]
+DOES = [DROP, DROP_FIRST, INTERRUPT, ANOTHER_MODEL]
 actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*LINES, *DOES])), max_size=14)
 
 
@@ -583,9 +502,7 @@ def test_the_invariants_hold_whatever_is_dropped_and_changed(
             check_invariants(session, max_iterations=limit)
             check_silence(session, session.interrupted_at)
             acts.at = []
-            session.chain.start_afresh()
             await session.run("And one more")
-            assert session.model.requests[-1].messages[0].text == "And one more"
             check_invariants(session, max_iterations=limit)
         assert {m.closed for m in (session.model, *session.models)} == {1}
 

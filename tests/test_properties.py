@@ -27,7 +27,6 @@ from support import (
     INTERRUPT,
     LINES,
     NEARLY_FULL,
-    NEW,
     ROOM,
     Acts,
     FullDisk,
@@ -101,12 +100,12 @@ SETTINGS = [
     Setting(max_iterations=3, inbox_size=2, interactive=True, handler=RULES + HANDLER, sync_s=0.3),
 ]
 
-DOES = [INTERRUPT, INTERRUPT, DROP, DROP_FIRST, EDIT, NEW, ANOTHER_MODEL]
+DOES = [INTERRUPT, INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]
 whats = st.sampled_from([*LINES, *DOES, *LINES, *BY_RULE])
 at_events = st.lists(st.tuples(st.integers(0, 60), whats), max_size=10)
 seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
 at_times = st.lists(st.tuples(seconds, whats), max_size=6)
-idly = st.sampled_from(["todo: add one ‹›", NEW, ANOTHER_MODEL, "todo: clear", "status", "stop"])
+idly = st.sampled_from(["todo: add one ‹›", ANOTHER_MODEL, "todo: clear", "status", "stop"])
 between = st.lists(idly, max_size=2)
 
 

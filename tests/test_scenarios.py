@@ -25,7 +25,6 @@ from support import (
     DROP,
     EDIT,
     INTERRUPT,
-    NEW,
     SKIPPED,
     Acts,
     Session,
@@ -686,11 +685,6 @@ def is_refused_and_tries_again(played: Played) -> None:
     assert played.when == "after" or played.states[ASKS] in ("delivered", "returned")
 
 
-@scenario(NEW)
-def asks_for_a_new_conversation(played: Played) -> None:
-    is_done(played)
-
-
 @scenario(ANOTHER_MODEL)
 def changes_the_model(played: Played) -> None:
     is_done(played)
@@ -842,8 +836,6 @@ async def over_the_wire(at: Bench, play: Scenario, moment: int, *, settled: bool
     async with at.open(answer, **opened(play)) as session:
         if play.withdraws:
             at.double.expect_withdrawal()
-        if NEW in play.user:
-            at.double.expect_new_conversation()
         with told(session, moment, settled=settled):
             played = await replay(session, play, moment, lambda: at.model, settled=settled)
             play.outcome(played)

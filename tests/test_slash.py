@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from chain import __version__, events
 from chain.app import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
+from chain.plan import Task
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.slash import MOST_SHOWN, Answer, Commands
+from cli.answer import Answer, Opening
+from cli.slash import MOST_SHOWN, Commands
 
 RULES = """
 rules:
@@ -42,6 +45,7 @@ NAMES = [
     "/diff",
     "/tools",
     "/model",
+    "/resume",
     "/new",
     "/debug",
     "/quit",
@@ -319,23 +323,63 @@ async def test_the_model_that_a_chain_was_opened_with_may_be_another_than_its_ow
         assert "*  test" in Commands(session.chain, settings, model="test").run("/model").text
 
 
-async def test_new_begins_afresh_and_keeps_the_plan(tmp_path: Path) -> None:
+async def test_new_asks_for_a_session_with_the_same_plan(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
         await session.run("First")
-        assert rows(commands.run("/new")) == ["The conversation begins afresh."]
+        before = commands.run("/new")
+        assert rows(before) == ["The conversation begins afresh."]
+        assert before.opening == Opening()
         session.chain.submit("todo: add x")
-        assert rows(commands.run("/new")) == ["The conversation begins afresh; the plan is kept (0/1)."]
-        await session.run("Second")
-        assert session.sent() == "user: Second"
-        assert "1. x" in commands.run("/todo").text
-
-
-async def test_new_waits_for_the_run_to_end(tmp_path: Path) -> None:
-    async with busy(tmp_path) as (session, commands):
+        session.chain.submit("todo: add y")
+        session.chain.submit("todo: done 2")
         answer = commands.run("/new")
-        assert answer.text
-        assert "afresh" not in answer.text
+        assert rows(answer) == ["The conversation begins afresh; the plan is kept (1/2)."]
+        assert answer.opening == Opening(plan=(Task("x"), Task("y", "DONE")))
+
+
+@pytest.mark.parametrize("command", ["/new", "/resume 20260101-000000-aaaaaa"])
+async def test_no_other_session_is_asked_for_while_a_run_is_active(command: str, tmp_path: Path) -> None:
+    async with busy(tmp_path) as (session, commands):
+        answer = commands.run(command)
+        assert answer.opening is None
+        assert "a run is active" in answer.text
     assert session.result.result == "The answer."
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A session that was closed, as the program is told of it."""
+
+    id: str
+    began: float
+    query: str
+    workspace: str
+    open_lines: int = 0
+    runs: int = 1
+    tokens: int = 10
+    cost_usd: float | None = None
+
+
+async def test_resume_lists_the_latest_other_sessions_of_this_workspace(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, _):
+        here = str(session.chain.workspace)
+        known = [Closed(f"s{n:02}", 1e9 + n, f"task {n}", here) for n in (3, 1, 12, 2, *range(4, 12))]
+        known += [Closed("elsewhere", 2e9, "task", "/elsewhere"), Closed(session.chain.session_id, 2e9, "this", here)]
+        commands = Commands(session.chain, configured(tmp_path), summaries=lambda: known)
+        latest = [f"s{n:02}" for n in range(12, 2, -1)]
+        assert [row.split()[0] for row in rows(commands.run("/resume"))] == latest
+        assert commands.completions("/resume s1") == ["/resume s12", "/resume s11", "/resume s10"]
+        assert commands.completions("/resume ") == [f"/resume {id}" for id in latest]
+        assert commands.run("/resume").opening is None
+        assert rows(Commands(session.chain, configured(tmp_path)).run("/resume")) == ["There is no other session here."]
+
+
+async def test_resume_asks_for_the_session_that_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        assert commands.run("/resume 20260101").opening == Opening(resume="20260101")
+        itself = commands.run(f"/resume {session.chain.session_id}")
+        assert itself.keeps
+        assert itself.opening is None
 
 
 async def test_debug_says_where_things_are(tmp_path: Path) -> None:

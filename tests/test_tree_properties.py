@@ -22,7 +22,6 @@ from support import (
     INTERRUPT,
     LINES,
     NEARLY_FULL,
-    NEW,
     ROOM,
     Acts,
     FullDisk,
@@ -90,7 +89,7 @@ moments = st.one_of(st.integers(3, 40), st.integers(0, 120))
 at_events = st.lists(st.tuples(moments, whats), max_size=12)
 seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
 at_times = st.lists(st.tuples(seconds, whats), max_size=6)
-between = st.lists(st.sampled_from(["todo: add one ‹›", NEW, "todo: clear", ANOTHER_MODEL, "@1 use B ‹›"]), max_size=2)
+between = st.lists(st.sampled_from(["todo: add one ‹›", "todo: clear", ANOTHER_MODEL, "@1 use B ‹›"]), max_size=2)
 texts = st.sampled_from(["y", "a", "n", "rather not", "2", "somewhere else", None])
 answers = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 2.0]), texts), max_size=6)
 settings = st.sampled_from(SETTINGS)
@@ -199,7 +198,7 @@ disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
     st.lists(st.tuples(moments, st.one_of(disk_acts, whats)), max_size=12),
     st.lists(st.tuples(seconds, st.one_of(disk_acts, whats)), max_size=6),
     answers,
-    st.lists(st.one_of(disk_acts, st.sampled_from(["todo: add one ‹›", NEW, "Do something else"])), max_size=4),
+    st.lists(st.one_of(disk_acts, st.sampled_from(["todo: add one ‹›", "Do something else"])), max_size=4),
 )
 def test_what_is_promised_holds_in_a_tree_though_the_disk_is_full(
     tree: Tree, setting: Setting, at: Numbered, in_time: Timed, answers: Answering, then: list[str]

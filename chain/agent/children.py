@@ -86,10 +86,6 @@ class Children:
         at_work = {node.name for node in self._tree.main.all()}
         return tuple(a.latest for a in self._kept.values() if a.latest is not None and a.name not in at_work)
 
-    def forget(self) -> None:
-        """Keep none of those that have finished: the conversation that knew of them is gone."""
-        self._kept.clear()
-
     async def start(self, parent: Node, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent to a task. Raises ``ToolError``."""
         if not task.strip():

@@ -23,7 +23,7 @@ from chain.agent.handler import current_prompt
 from chain.agent.run import Run
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentTree
-from chain.errors import JournalError, UserError
+from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
@@ -57,7 +57,7 @@ class Session:
         self._journal = journal
         self._interactive = interactive
         self._codes: set[int] = set()
-        self._executor = self._new_executor()
+        self._executor = Executor(self.spec, shared, Conversation(), self._inbox)
         self._wake = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -78,7 +78,17 @@ class Session:
 
     def begin(self, query: Accepted) -> None:
         """Make a run of this query the active one; none may be active."""
-        self.tree.main.run = run = self._new_run(query)
+        self._begin(self._new_run(query))
+
+    def begin_waiting(self) -> bool:
+        """Begin a run with the lines that wait, if none is active and there are any. Whether it was begun."""
+        run = None if self.active is not None else self._run_of_waiting()
+        if run is not None:
+            self._begin(run)
+        return run is not None
+
+    def _begin(self, run: Run) -> None:
+        self.tree.main.run = run
         if self._idle.is_set():
             self._idle = trio.Event()
         self._wake.set()
@@ -140,10 +150,9 @@ class Session:
         can_go_on = not self.is_closing and self._journal.failure is None
         kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
-        query = self._inbox.next_follow_up() if kept else None
         self._executor.use(self.spec)
         self.tree.main.spec = self.spec
-        self.tree.main.run = self._new_run(query) if query is not None or len(self._inbox) else None
+        self.tree.main.run = self._run_of_waiting()
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.stranded, *returned))
@@ -213,16 +222,6 @@ class Session:
             self._executor.use(self.spec)
             self.tree.main.spec = self.spec
 
-    def start_afresh(self) -> None:
-        """Begin a new conversation. Raises ``UserError`` while a run is active, and ``JournalError``."""
-        if self.active is not None:
-            raise UserError("a run is active; stop it first")
-        old = self._executor
-        self._journal.record(records.Withdrawn(len(old.conversation.messages), old.agent, "new"))
-        # What else the old one knew (calls left open, lines to give back) is of a history that is gone.
-        self._executor = self._new_executor()
-        self.children.forget()
-
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
@@ -242,8 +241,13 @@ class Session:
         for model in self._models:
             await model.aclose()
 
-    def _new_executor(self) -> Executor:
-        return Executor(self.spec, self._shared, Conversation(), self._inbox)
+    def _run_of_waiting(self) -> Run | None:
+        """The run that the waiting lines ask for, if there are any. Its query is the oldest follow-up.
+
+        Without a follow-up it has no query of its own. The other lines enter at A, later follow-ups excepted.
+        """
+        query = self._inbox.next_follow_up()
+        return self._new_run(query) if query is not None or len(self._inbox) else None
 
     def _new_run(self, query: Accepted | None) -> Run:
         self.tree.main.since = time.time()

@@ -99,7 +99,9 @@ class Sender:
         self._answerers: dict[str, Answerer] = {}
         """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
         self._closed = False
-        chain.listen(self._on_event)
+        self._may_send = trio.Event()
+        self._may_send.set()
+        self._listen_to(chain)
 
     @property
     def held(self) -> int:
@@ -137,6 +139,24 @@ class Sender:
         """Stop sending when moments come."""
         self._closed = True
 
+    def pause(self) -> None:
+        """Hold all lines back until ``go_on``."""
+        self._may_send = trio.Event()
+
+    def go_on(self, chain: Chain) -> None:
+        """Send what is still to come to this chain, which may be another; in the one before no run is active."""
+        if chain is not self._chain:
+            for answerer in self._answerers.values():
+                answerer.close()
+            self._answerers.clear()
+            self._chain = chain
+            self._listen_to(chain)
+            self._count_answers()
+        self._may_send.set()
+
+    def _listen_to(self, chain: Chain) -> None:
+        chain.listen(lambda event: self._on_event(event) if chain is self._chain else None)
+
     def schedule(self, line: Outgoing) -> None:
         """Send a line now, or keep it for its moment."""
         if isinstance(line.moment, Now):
@@ -165,8 +185,14 @@ class Sender:
                         self._release(self._held.popleft())
                     # A stop that came meanwhile may have emptied the queue.
                     if self._held:
-                        await self._chain.wait_for_change()
+                        await self._wait_for_room()
                 self._progress.set()
+
+    async def _wait_for_room(self) -> None:
+        if self._may_send.is_set():
+            await self._chain.wait_for_change()
+        else:
+            await self._may_send.wait()
 
     async def drain(self) -> None:
         """Wait until nothing is held."""
@@ -269,7 +295,8 @@ class Sender:
             self._submit(line)  # a line that is too long needs no room to be refused
 
     def _has_room(self, line: Outgoing) -> bool:
-        return self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
+        has_room = self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
+        return has_room and self._may_send.is_set()
 
     def _release(self, line: Outgoing) -> None:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""

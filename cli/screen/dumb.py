@@ -23,7 +23,7 @@ from chain.threads import Threads
 from cli.input.stdin import TEXT_BYTES, Lines
 from cli.screen import tty
 from cli.screen.protocol import Listener
-from cli.screen.typed import TypedLine
+from cli.screen.typed import ENTER, TypedLine
 from cli.show.text import columns
 from cli.writing import write_all
 
@@ -86,15 +86,19 @@ class Plain:
             lines = Lines(0, TEXT_BYTES, begun=self._typed.replace(b"\r", b"\n"))
             while (raw := await lines.next()) is not None:
                 self._row = ""
+                await self._listener.ready()  # a line that is not accepted now is nowhere
                 self._listener.accept(raw.text, urgency="next", at=self._question)
                 self._news.set()
         self._listener.leave()
 
     async def _read_keys(self) -> None:
+        assert self._listener is not None
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         data = self._typed
         while True:
             for char in decoder.decode(data):
+                if char in ENTER:
+                    await self._listener.ready()  # a line that is not accepted now is nowhere
                 self._press(char)
             self._news.set()
             try:

@@ -1,7 +1,7 @@
 """The interface between a terminal (``editor``, ``dumb``) and the listener that its input goes to.
 
 Every method of a ``Listener`` is called in trio's thread and returns at once, except ``toolbar``, which any thread may
-call.
+call, and ``ready``, which waits.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ class Listener(Protocol):
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Accept a line, or say why it stays in the editor; ``at`` is the question at which it was begun."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until no line has to be sent again only because another session is being opened."""
         ...
 
     def escape(self) -> None:

@@ -9,7 +9,8 @@ from cli.show.text import clean
 Press: TypeAlias = Literal["changed", "enter", "end", "interrupt", "suspend"]
 """What a key means: the text is another one, perhaps; the line ends; the input ends; Ctrl-C; Ctrl-Z."""
 
-_PRESSES: dict[str, Press] = {"\r": "enter", "\n": "enter", "\x03": "interrupt", "\x1a": "suspend"}
+ENTER = ("\r", "\n")
+_PRESSES: dict[str, Press] = {**dict.fromkeys(ENTER, "enter"), "\x03": "interrupt", "\x1a": "suspend"}
 _ERASE, _ERASE_WORD, _ERASE_ALL, _END, _ESC = ("\x7f", "\x08"), "\x17", "\x15", "\x04", "\x1b"
 
 

@@ -39,7 +39,8 @@ _EDITOR = (
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
 
-MORE = "More: /help lines, /help keys; in a shell: chain help TOPIC"
+IN_A_SHELL = ("chain help", "in a shell: all topics")
+"""Beside the commands, since it is none."""
 
 TOPICS = ("lines", "keys")
 
@@ -52,14 +53,14 @@ def keys(*, has_keys: bool) -> Sequence[tuple[str, str, str]]:
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
     """Commands, lines and keys; on 80 columns at most 21 rows, which leaves 24 room for the command and the prompt."""
     groups = {
-        "Commands:": commands,
+        "Commands:": [*commands, IN_A_SHELL],
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
         "Keys:": [(key, short) for key, short, _ in keys(has_keys=has_keys)],
     }
     rows = []
     for head, entries in groups.items():
         rows += [head, *side_by_side(entries, width, TERM, ABOUT)]
-    return [*rows, MORE]
+    return rows
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:

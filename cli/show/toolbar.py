@@ -71,14 +71,14 @@ class Toolbar:
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
-    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True) -> None:
-        """``has_esc``: the terminal has an Esc key that interrupts."""
+    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: tuple[int, int] = (0, 0)) -> None:
+        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has so many closed tasks of so many."""
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
         self._tokens = 0
-        self._plan = ""
+        self._plan = _plan(*plan)
         self._is_running = False
         self._is_stopping = False
         self._iteration = ""
@@ -110,7 +110,7 @@ class Toolbar:
                 self._tokens += event.input_tokens + event.output_tokens + cached
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
-                self._plan = f"plan {closed}/{len(event.tasks)}" if event.tasks else ""
+                self._plan = _plan(closed, len(event.tasks))
             case events.Question():
                 self._asked = event
             case events.Answer():
@@ -280,7 +280,8 @@ class Toolbar:
         signs = self._signs
         agent = self._name(target) or MAIN
         if not typed.strip():
-            return f"{signs.to}{agent}" if self._is_running else ""
+            starts = f"{signs.enter}starts a run with {counted(waiting, 'line')}" if waiting else ""
+            return f"{signs.to}{agent}" if self._is_running else starts
         if len(typed) > MAX_LINE:
             return f"too long, at most {MAX_LINE:,} characters"
         line = parse_line(typed) if len(typed) < LONGEST_PARSED else Line(typed, "redirect", typed)
@@ -325,6 +326,10 @@ class Toolbar:
                 break
             kept += char
         return kept.rstrip() + mark
+
+
+def _plan(closed: int, tasks: int) -> str:
+    return f"plan {closed}/{tasks}" if tasks else ""
 
 
 def _seconds(seconds: float) -> str:

@@ -71,7 +71,7 @@ class Tour:
         if event.agent != MAIN:
             return ()
         match event:
-            case events.Init():
+            case events.Init() if not self._runs:  # a session after the first one is the user's own
                 return INTRODUCTION
             case events.RunStarted():
                 self._runs += 1

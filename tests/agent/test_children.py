@@ -238,15 +238,6 @@ async def test_the_one_that_was_unused_longest_is_forgotten() -> None:
         assert "explore-2" in two[0]
 
 
-async def test_a_new_conversation_forgets_them_but_no_name_is_used_twice() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore")])
-        agents.session.chain.start_afresh()
-        assert [view.name for view in agents.session.chain.agents] == ["main"]
-        await agents.begin([starts("explore")])
-        assert [view.name for view in agents.session.chain.agents] == ["main", "explore-2"]
-
-
 async def test_a_task_or_question_that_is_blank_is_an_error_result() -> None:
     async with family() as agents:
         await agents.begin(

@@ -129,17 +129,17 @@ async def with_agents(settings: Settings, folder: Path, agents: int, lines: int)
 
 
 async def alone(settings: Settings, folder: Path, conversations: int, lines: int) -> float:
-    """CPU seconds per iteration of one agent in so many conversations."""
-    model = Model(0)
-    async with opened(settings, folder, model) as chain:
-        begun, sent = time.process_time(), 0
-        for _ in range(conversations):
-            chain.start_afresh()
+    """CPU seconds per iteration of one agent in so many conversations, each in a session of its own."""
+    model, used, left = Model(0), 0.0, lines
+    for n in range(conversations):
+        async with opened(settings, folder, model) as chain:
+            begun = time.process_time()
             chain.start(TASK)
-            sent += await send(chain, lines - sent)
+            sent = await send(chain, left)
             await chain.wait_idle()
-        used = time.process_time() - begun
-        check(chain, lines, sent, queries=conversations)
+            used += time.process_time() - begun
+            left -= sent
+            check(chain, sent + (left if n == conversations - 1 else 0), sent, queries=1)
     return used / model.replies
 
 

@@ -1,7 +1,7 @@
 """What late work costs beside early work, in one process: ``python growth.py WHAT NUMBER``.
 
 ``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
-an iteration of one run, likewise. ``bytes N``: what the N-th run of a session writes to stream-json and to its trace,
+an iteration of one run, likewise. ``bytes N``: what the N-th run of a session adds to stream-json and to the traces,
 and the tenth of that, as two pairs. ``chains N``: CPU per chain and iteration of N chains that run at once, and of
 chains that run one after the other.
 
@@ -36,8 +36,8 @@ from chain.session.feed import Feed
 WIDTH = 20
 """A figure is the mean of the N / WIDTH runs or iterations around it."""
 
-AFRESH = 50
-"""Runs of one conversation: it is the session that is to be long."""
+RUNS = 50
+"""Runs around the N-th whose bytes a figure is the mean of."""
 
 ITERATIONS = 20
 """Of each of many chains."""
@@ -127,24 +127,23 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
     traced: list[float] = [0]
     async with opened(folder, Model(0), traces=folder / "traces") as chain:
         feed = chain.feed()
-        for n in range(count + AFRESH):
+        for n in range(count + RUNS):
             await one_run(chain, n)
             told.append(told[-1] + sum(len(json.dumps(to_json(event), default=str)) for event in feed.take()))
             assert chain.trace_path is not None
             traced.append(traced[-1] + taken_away(chain.trace_path))
-    return [(mean(of, count, AFRESH), mean(of, count // 10, AFRESH)) for of in (told, traced)]
+    return [(mean(of, count, RUNS), mean(of, count // 10, RUNS)) for of in (told, traced)]
 
 
 def taken_away(path: str) -> int:
-    """The size of a file that is not needed any more."""
-    size = os.path.getsize(path)
+    """The size of a trace that is not needed any more, without the conversation so far, which each begins with."""
+    text = Path(path).read_text(encoding="utf-8")
     os.unlink(path)
-    return size
+    first = next(step for step in json.loads(text)["steps"] if step["type"] == "request")
+    return len(text) - len(json.dumps(first["messages"][:-1], ensure_ascii=False))
 
 
 async def one_run(chain: Chain, n: int) -> None:
-    if n % AFRESH == 0:
-        chain.start_afresh()
     chain.submit(f"line {n:06}")
     await chain.wait_idle()
 

@@ -24,10 +24,10 @@ Faults: ``Status``, ``ErrorEvent``, ``Reset``, ``Cut``, ``Stall``, ``Garbage``, 
 ``nameless_call()``, ``twin_calls()``, ``cut_call()``; ``async with double.refusing()`` for refused connections.
 
 Rules that are to be broken: ``double.expect_fault("deprecated for this model")``. I7:
-``double.expect_new_conversation()`` before ``/new`` and for each child agent, ``expect_withdrawal()`` after a refusal,
-``expect_new_run()`` when the system prompt or the tools may change; ``serve(tail=0)`` says that no request has a tail,
-``serve(tail=function)`` how long each one's is. ``double.reuse`` is the part of the repeatable input that was read from
-the cache.
+``double.expect_new_conversation()`` for each child agent and each session after the first, ``expect_withdrawal()``
+after a refusal, ``expect_new_run()`` when the system prompt or the tools may change; ``serve(tail=0)`` says that no
+request has a tail, ``serve(tail=function)`` how long each one's is. ``double.reuse`` is the part of the repeatable
+input that was read from the cache.
 """
 
 from .cache import Account, PromptCache, reuse

@@ -108,7 +108,7 @@ class Double:
         self._expected += [re.compile(pattern)] * times
 
     def expect_new_conversation(self, times: int = 1) -> None:
-        """So many coming requests may begin a conversation: after ``/new``, or for each child agent."""
+        """So many coming requests may begin a conversation: of another session, or of a child agent."""
         self._conversations.expect_new(times)
 
     def expect_withdrawal(self) -> None:

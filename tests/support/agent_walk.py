@@ -308,21 +308,16 @@ class AgentWalk:
         keep = len(self.history) - record["messages"]
         assert keep >= 0
         gone = self.history[keep:]
-        if record["reason"] == "new":
-            assert keep == 0
-            self.memory = None
-            self.iteration, self.usage = 0, [0, 0]  # the disk may have been too full for the result of the run before
-        else:
-            self._is_refusing = True
-            assert not any(_is_answer(m) for m in gone)
-            assert not keep or _is_answer(self.history[keep - 1])
-            # What code has carried out stays delivered: sent again, it would be done twice.
-            self._withdrawn = {
-                id
-                for message, ids in zip(gone, self._ids[keep:], strict=True)
-                for id in ids
-                if self._lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
-            }
+        self._is_refusing = True
+        assert not any(_is_answer(m) for m in gone)
+        assert not keep or _is_answer(self.history[keep - 1])
+        # What code has carried out stays delivered: sent again, it would be done twice.
+        self._withdrawn = {
+            id
+            for message, ids in zip(gone, self._ids[keep:], strict=True)
+            for id in ids
+            if self._lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
+        }
         del self.history[keep:], self._ids[keep:], self._same[keep:]
         self._plan_is_news, self._plan_is_due = True, False
 

@@ -21,7 +21,6 @@ INTERRUPT = "(interrupt)"
 DROP = "(drop)"
 DROP_FIRST = "(drop the first)"
 EDIT = "(edit)"
-NEW = "(new)"
 FULL = "(the disk is full)"
 NEARLY_FULL = "(the disk takes small records)"
 ROOM = "(the disk has room)"
@@ -105,22 +104,13 @@ class Acts:
                     assert id not in [a.id for a in chain.waiting]
                     if what == EDIT:
                         chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
-            case "(new)" if not self.session.is_closing:
-                try:
-                    chain.start_afresh()
-                except UserError:
-                    assert chain.is_running
-                except JournalError:
-                    pass  # the disk is full, and everything stays as it was
-                else:
-                    assert not chain.is_running
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
                     self.session.ask(self.another())
             case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
                 assert isinstance(self.session.file, FullDisk)
                 self.session.file.room = {FULL: 0, NEARLY_FULL: SMALL, ROOM: math.inf}[what]
-            case _ if what in (NEW, ANOTHER_MODEL):
+            case _ if what == ANOTHER_MODEL:
                 pass
             case _ if chain.is_running or self.also_idle:
                 self._send(what.replace("‹›", self._number()))

@@ -155,7 +155,7 @@ class Walk:
         assert len(self.main.all()) - 1 <= self._bounds.max_running
 
     def _request(self, request: Request, synced: int) -> None:
-        """I7: a conversation is one agent's, and an agent has one, until it is begun afresh."""
+        """I7: a conversation is one agent's, and an agent has one."""
         name = self.conversations.setdefault(id(request.memory), self._iterating)
         agent = self._at_work(name)
         assert agent.memory is request.memory or agent.memory is None, f"{name} has two conversations"

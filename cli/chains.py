@@ -1,0 +1,74 @@
+"""The chains of one program, of which one is in use: the next is opened before the one before it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from chain.app import build_model
+from chain.config.load import Settings
+from chain.errors import JournalError
+
+if TYPE_CHECKING:
+    from chain import Chain, Task
+
+OpenChain: TypeAlias = "Callable[..., AbstractAsyncContextManager[Chain]]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """The two moments at the end of a chain that is open."""
+
+    wanted_closed: trio.Event = field(default_factory=trio.Event)
+    closed: trio.Event = field(default_factory=trio.Event)
+
+
+class Chains:
+    """Opens chains, each in a task of its own.
+
+    ``open_chain`` is that of ``chain.app`` with its settings, which are given beside it for the models.
+    """
+
+    def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain) -> None:
+        self._nursery = nursery
+        self._settings = settings
+        self._open_chain = open_chain
+        self._opened: dict[Chain, _Opened] = {}
+
+    async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "") -> Chain:
+        """A chain that asks the model of this definition: a new session with a plan, or one that was closed.
+
+        Raises ``UserError``.
+        """
+        definition = self._settings.model(model)
+        how: dict[str, Any] = {"resume": resume} if resume else {"plan": tuple(plan)}
+        asked = build_model(definition, interactive=True)
+        opening = self._open_chain(model=asked, **how)
+        chain: Chain = await self._nursery.start(self._keep_open, opening)
+        if definition.max_attempts != self._settings.model().max_attempts:
+            with suppress(JournalError):  # the usual number of attempts will do
+                chain.use_model(asked, max_attempts=definition.max_attempts)
+        return chain
+
+    async def close(self, *chains: Chain) -> None:
+        """Close these chains, or all; what runs in them is interrupted."""
+        closing = [self._opened[chain] for chain in chains or self._opened if chain in self._opened]
+        for opened in closing:
+            opened.wanted_closed.set()
+        for opened in closing:
+            await opened.closed.wait()
+
+    async def _keep_open(
+        self, opening: AbstractAsyncContextManager[Chain], task_status: trio.TaskStatus[Chain]
+    ) -> None:
+        opened = _Opened()
+        async with opening as chain:
+            self._opened[chain] = opened
+            task_status.started(chain)
+            await opened.wanted_closed.wait()
+        del self._opened[chain]
+        opened.closed.set()
