@@ -159,7 +159,8 @@ class Terminal:
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""
         while self._page.is_open and self._page.is_waiting:
-            self._shown = trio.Event()
+            if self._shown.is_set():
+                self._shown = trio.Event()  # several may wait for one
             if self._page.is_waiting:
                 await self._shown.wait()
 

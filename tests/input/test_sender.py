@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from support import check_invariants, open_session, settings
+from support import MemoryFile, Session, check_invariants, open_session, settings
 from support.stages import Stage
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -521,3 +521,77 @@ async def test_the_sender_passes_on_ids_and_urgency(autojump_clock: MockClock) -
         assert [answer.id for answer in answers] == ["mine"]
         (queued,) = stage.session.of(events.LineQueued)
         assert (queued.id, queued.urgency, queued.origin) == ("mine", "urgent", "script")
+
+
+# ------------------------------------------------------------------------------------------------- to another chain
+
+
+@asynccontextmanager
+async def moving() -> AsyncIterator[tuple[Sending, Session]]:
+    """A sender and its chain, and another chain that it can go on with; nothing is sent by now."""
+    async with opened() as stage, open_session(RULES, file=MemoryFile()) as other:
+        stage.sender.pause()
+        yield stage, other
+        await other.chain.wait_idle()
+        check_invariants(other)
+
+
+async def test_lines_whose_moments_have_not_come_are_for_the_next_chain(autojump_clock: MockClock) -> None:
+    async with moving() as (stage, other):
+        stage.take("@done the last", "@after 5 the late")
+        await trio.sleep(1)
+        stage.sender.go_on(other.chain)
+        await other.run("the first")
+        await trio.sleep(10)
+        await other.chain.wait_idle()
+        assert [run.query for run in other.of(events.RunStarted)] == ["the first", "the last", "the late"]
+        assert stage.session.of(events.RunStarted) == []
+        assert stage.unsent == ()
+
+
+async def test_what_comes_in_a_pause_is_sent_after_it_in_its_order(autojump_clock: MockClock) -> None:
+    async with moving() as (stage, other):
+        stage.take("the first", "@after 1 the second")
+        await trio.sleep(5)
+        assert stage.answers == []
+        assert stage.sender.held == 2
+        stage.sender.go_on(other.chain)
+        await other.chain.wait_idle()
+        await wait_all_tasks_blocked()
+        await other.chain.wait_idle()
+        assert stage.answers == [("the first", "started"), ("the second", "queued")]
+        assert stage.session.of(events.RunStarted) == []
+
+
+async def test_without_another_chain_a_pause_ends_where_it_began(autojump_clock: MockClock) -> None:
+    async with moving() as (stage, other):
+        stage.take("the first")
+        stage.sender.go_on(stage.session.chain)
+        await wait_all_tasks_blocked()
+        await stage.session.chain.wait_idle()
+        assert stage.answers == [("the first", "started")]
+        assert other.of(events.RunStarted) == []
+
+
+async def test_the_chain_before_is_heard_no_more_and_never_sent_lines_are_the_new_ones(
+    autojump_clock: MockClock,
+) -> None:
+    async with moving() as (stage, other):
+        stage.take("@done the last")
+        stage.sender.go_on(other.chain)
+        await stage.session.run("in the one before")
+        assert stage.sender.waiting == ("@done the last",)
+        stage.sender.discard()
+        assert [receipt.text for receipt in other.of(events.Receipt) if receipt.state == "unsent"] == ["@done the last"]
+
+
+async def test_answers_are_for_the_questions_of_the_next_chain(autojump_clock: MockClock) -> None:
+    asks = "rules:\n  - {when: {step: 1}, tools: [{name: ask_user_question, input: {question: Which?, options: [a]}}]}"
+    async with opened() as stage, open_session(f"{asks}\n  - {{text: The end.}}", use=settings(agents=True)) as other:
+        stage.take("@question a")
+        stage.sender.pause()
+        stage.sender.go_on(other.chain)
+        await other.run("ask me")
+        (answer,) = other.of(events.Answer)
+        assert (answer.text, answer.decision) == ("a", "answered")
+        assert stage.unsent == ()

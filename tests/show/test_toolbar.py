@@ -203,6 +203,21 @@ def test_what_is_addressed_is_about_that_agent(typed: str, target: str, ahead: i
     assert sides(RUN, ITERATION, typed=typed, target=target, ahead=ahead, waiting=10, is_addressed=True)[1] == right
 
 
+def test_lines_that_wait_while_nothing_runs_are_told_and_enter_starts_a_run_with_them() -> None:
+    left, right = sides(waiting=2)
+    assert "queue 2/" in left
+    assert right == "⏎ starts a run with 2 lines"
+    assert sides(waiting=2, typed="another")[1] == "⏎ starts a run"
+    assert sides(waiting=0)[1] == ""
+
+
+def test_a_session_may_begin_with_a_plan() -> None:
+    toolbar = Toolbar(ascii=False, inbox_size=10, plan=(1, 3))
+    assert "plan 1/3" in toolbar.row(width=80, now=0.0, waiting=0, typed="")
+    toolbar.update(events.PlanChanged(tasks=(), by="user"))
+    assert "plan" not in toolbar.row(width=80, now=0.0, waiting=0, typed="")
+
+
 def test_a_stop_of_one_agent_is_told_by_its_name() -> None:
     bar = toolbar(RUN, ITERATION, call())
     assert bar.stopping_of("explore-1", 106.0) == "⏹ Stopping explore-1"
