@@ -85,6 +85,8 @@ class AgentWalk:
         self._may_have_tail = False
         self._plan_changed = self._plan_is_news = False
         self._plan_is_due = self._is_first_try = False
+        self._said: tuple[int, tuple[str, ...]] = 0, ()
+        """How many messages the last request had, and its tail."""
 
     @property
     def depth(self) -> int:
@@ -396,7 +398,10 @@ class AgentWalk:
             assert not request.tail or self._plan_is_news, "I7: a tail on an ordinary call"
         assert self._may_have_tail or len(request.tail) <= 1
         assert request.tail or not (self._plan_is_due and self._is_first_try), "the plan changed by other hands"
-        self._plan_changed = self._is_first_try = False
+        said = len(request.messages), request.tail
+        if self._is_first_try or said != self._said:
+            self._plan_changed = False  # what is only said again does not have what changed meanwhile
+        self._is_first_try, self._said = False, said
 
 
 def _is_answer(message: dict[str, Any]) -> bool:
