@@ -1,0 +1,89 @@
+"""The chains of one program: each is open until it is closed, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from support import MemoryFile
+from trio.testing import MockClock
+
+from chain.app import open_chain
+from chain.config.load import Settings, load_settings
+from chain.errors import UserError
+from chain.plan import Task
+from chain.session.journal import Journal
+from cli.chains import Chains
+
+
+def configured(folder: Path) -> Settings:
+    """Settings with two models, of which one is asked more often."""
+    (folder / "one.yaml").write_text("name: one\nrules: [{text: The answer.}]")
+    (folder / "two.yaml").write_text("name: two\nrules: [{text: x, error: {message: too busy, retryable: true}}]")
+    models: dict[str, Any] = {
+        "one": {"provider": "scripted", "script": "one.yaml", "max_attempts": 1},
+        "two": {"provider": "scripted", "script": "two.yaml", "max_attempts": 3},
+        "keyless": {"provider": "anthropic", "model": "m"},
+    }
+    raw = {"models": {"default": "one", "definitions": models}, "chains": {"default": {"system_prompt": None}}}
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(raw))
+    return load_settings(config=path, environ={}, cwd=folder, flags={})
+
+
+@asynccontextmanager
+async def opener(folder: Path, **how: Any) -> AsyncIterator[Chains]:
+    settings = configured(folder)
+    opens = partial(open_chain, settings, workspace=folder, state=folder / "state", **how)
+    async with trio.open_nursery() as nursery:
+        chains = Chains(nursery, settings, opens)
+        yield chains
+        await chains.close()
+
+
+async def test_one_is_opened_before_the_other_is_closed(tmp_path: Path) -> None:
+    async with opener(tmp_path) as chains:
+        one = await chains.open("one")
+        other = await chains.open("one", plan=[Task("buy milk", "DONE")])
+        assert one.session_id != other.session_id
+        assert other.plan.tasks == (Task("buy milk", "DONE"),)
+        await chains.close(one)
+        assert one.submit("too late").what == "refused"
+        assert other.start("Do the task").what == "started"
+        await other.wait_idle()
+        assert other.last_status == "done"
+        await chains.close(one)
+    assert other.submit("too late").what == "refused"
+
+
+async def test_what_cannot_be_opened_leaves_the_others_open(tmp_path: Path) -> None:
+    async with opener(tmp_path) as chains:
+        one = await chains.open("one")
+        with pytest.raises(UserError, match="API key"):
+            await chains.open("keyless")
+        (tmp_path / "state/sessions").rename(tmp_path / "elsewhere")
+        (tmp_path / "state/sessions").write_text("no folder")
+        with pytest.raises(UserError):
+            await chains.open("one")
+        assert one.start("Do the task").what == "started"
+        await one.wait_idle()
+        assert one.last_status == "done"
+
+
+@pytest.mark.parametrize(("model", "retries"), [("one", 0), ("two", 2)])
+async def test_a_model_is_asked_as_often_as_its_definition_says(
+    tmp_path: Path, autojump_clock: MockClock, model: str, retries: int
+) -> None:
+    async with opener(tmp_path, journal=Journal(MemoryFile(), id="test")) as chains:
+        chain = await chains.open(model)
+        assert chain.model_name == model
+        feed = chain.feed()
+        chain.start("Do the task")
+        await chain.wait_idle()
+        assert [event.type for event in feed.take()].count("retry") == retries
