@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.version": set(),
     "chain.messages": set(),
     "chain.wording": set(),
+    "chain.plain": set(),
     "chain.exit_codes": {"chain.events"},
     "chain.search": {"regex"},
     "chain.threads": {"trio"},
@@ -97,7 +98,15 @@ EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page"
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json"}
-PUBLIC |= {"chain.lines.parse", "chain.prompts", "chain.threads", "chain.toolbox", "chain.version", "chain.wording"}
+PUBLIC |= {
+    "chain.lines.parse",
+    "chain.plain",
+    "chain.prompts",
+    "chain.threads",
+    "chain.toolbox",
+    "chain.version",
+    "chain.wording",
+}
 """What a front end may import: it speaks to a `Chain` and reads events."""
 
 

@@ -1,0 +1,20 @@
+"""Text of others without what a terminal, or a browser, would obey instead of showing. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = re.compile(
+    # A control sequence; a string for the terminal (OSC, DCS, SOS, PM, APC) up to its end; any other escape. A string's
+    # body stops at whatever may begin another one: otherwise unended strings would take quadratic time.
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+    # Control characters except tab and newline, characters that reverse the direction of text, halves of UTF-16 pairs.
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def clean(text: str) -> str:
+    """The text without escape sequences and control characters; newlines and tabs are kept."""
+    return _UNSAFE.sub("", text)
