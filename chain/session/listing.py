@@ -1,0 +1,323 @@
+"""What sessions there are: a summary of each, which one somebody means, and how one is removed. Pure but for its files.
+
+A journal may be large, and other programs' files may lie beside it. So of the rows only those are parsed that a summary
+needs, which their beginning tells; what is torn, foreign or of another version is passed over, and never breaks a list.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from chain import records
+from chain.errors import SessionError
+from chain.messages import Usage
+
+SUFFIX = ".jsonl"
+
+_ROW = re.compile(rb'\{"type":"([^"\\]{1,80})","seq":\d{1,19},"time":(\d[\d.e+-]{0,30}),')
+_BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|returned|dropped)",|"text":")')
+"""How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
+_NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result"})
+
+HEAD = 65_536
+"""Bytes in which a journal has its first whole record, or it is none."""
+MAX_ROW = 4 * 1024 * 1024
+"""Bytes of a row that is parsed: what a summary needs is far shorter, and memory is not spent on what is no journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One session at a glance.
+
+    ``began`` and ``changed`` are the times of its first and its last record, ``query`` is the first row of its first
+    query, ``tokens`` and ``cost_usd`` are of the runs that ended. ``open_lines`` are the ids of those that wait, and
+    ``is_open`` says that a process has it open.
+    """
+
+    id: str
+    path: Path
+    began: float
+    changed: float
+    workspace: str
+    model: str
+    version: str
+    query: str
+    runs: int
+    tokens: int
+    cost_usd: float | None
+    open_lines: tuple[str, ...]
+    is_open: bool
+
+
+def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+    """The sessions in a folder, the one that changed last first; of this workspace only, and at most the ``latest``."""
+    heads = sorted(_heads(folder, workspace), key=lambda head: (head.changed, head.path.name), reverse=True)
+    found = []
+    for head in heads[:latest]:
+        with suppress(OSError):
+            found.append(_summary(head))
+    return found
+
+
+def find(folder: Path, id: str) -> Path:
+    """The journal of the session whose id begins so. Raises ``SessionError`` for none, and for several."""
+    found = sorted(_journals(folder, id)) if id else []
+    exact = [path for path in found if path.stem == id]
+    found = exact or found
+    if not found:
+        raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows those that there are")
+    if len(found) > 1:
+        named = ", ".join(path.stem for path in found[:3]) + (", ..." if len(found) > 3 else "")
+        raise SessionError(f"{id!r:.60} could be any of {len(found)} sessions: {named}; write more of the id")
+    return found[0]
+
+
+def latest(folder: Path, workspace: Path) -> str | None:
+    """The id of the session of a workspace that changed last, if there is one."""
+    heads = _heads(folder, workspace)
+    last = max(heads, key=lambda head: (head.changed, head.path.name), default=None)
+    return None if last is None else last.path.stem
+
+
+def delete(folder: Path, id: str) -> None:
+    """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
+    path = find(folder, id)
+    try:
+        with path.open("rb") as file:
+            # Held until the name is gone, so that nobody opens the session meanwhile.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        _sync(folder)
+    except BlockingIOError:
+        raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
+    except OSError as error:
+        raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
+
+
+def is_open(path: Path) -> bool:
+    """Whether a process has the session open."""
+    try:
+        with path.open("rb") as file:
+            # Shared, so that two who ask do not take each other for it; given up at once, when the file is closed.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def summary(path: Path) -> Summary:
+    """The summary of one session. Raises ``OSError``."""
+    head = _head(path)
+    return _summary(_Head(path, "", 0.0, 0.0) if head is None else head)
+
+
+# ---------------------------------------------------------------------------------------- the first and the last record
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the ends of a journal tell."""
+
+    path: Path
+    workspace: str
+    began: float
+    changed: float
+
+
+def _journals(folder: Path, beginning: str = "") -> Iterator[Path]:
+    """The files in a folder whose names begin so and that hold a journal, in no order."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        path = folder / name
+        with suppress(OSError, ValueError):
+            # Whatever is no ordinary file could make an open wait.
+            is_one = name.startswith(beginning) and name.endswith(SUFFIX)
+            if is_one and path.is_file() and _begins_as_journal(path):
+                yield path
+
+
+def _begins_as_journal(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(_ROW.match(row) for row in _first_rows(file))
+
+
+def _first_rows(file: BinaryIO) -> Iterator[bytes]:
+    left = HEAD
+    while left > 0 and (row := file.readline(left)):
+        left -= len(row)
+        yield row
+
+
+def _heads(folder: Path, workspace: Path | None) -> Iterator[_Head]:
+    here = None if workspace is None else os.path.realpath(workspace)
+    for path in _journals(folder):
+        with suppress(OSError):
+            head = _head(path)
+            if head is not None and (here is None or (head.workspace and os.path.realpath(head.workspace) == here)):
+                yield head
+
+
+def _head(path: Path) -> _Head | None:
+    """What the ends of a file tell; ``None`` if it holds no journal."""
+    with path.open("rb") as file:
+        workspace, began = "", None
+        for row in _first_rows(file):
+            found = _ROW.match(row)
+            if found is None:
+                continue
+            began = _time(found[2]) if began is None else began
+            entry = _entry(row) if found[1] == b"session" else None
+            if entry is not None and isinstance(entry.record, records.Session):
+                workspace = entry.record.workspace
+                break
+        return None if began is None else _Head(path, workspace, began, _last_time(file, began))
+
+
+def _last_time(file: BinaryIO, first: float) -> float:
+    """The time of the last whole row, which is looked for from the end."""
+    size = end = file.seek(0, os.SEEK_END)
+    reach = HEAD
+    while end and reach <= 2 * MAX_ROW:
+        start = max(size - reach, 0)
+        file.seek(start)
+        rows = file.read(size - start).split(b"\n")
+        # The last one is torn or empty, and the first is cut unless it begins the file.
+        for row in reversed(rows[1 if start else 0 : -1]):
+            if (found := _ROW.match(row)) is not None:
+                return _time(found[2])
+        # Twice as far each time: all that is read is at most four times the journal.
+        end, reach = start, 2 * reach
+    return first
+
+
+def _time(written: bytes) -> float:
+    try:
+        time = float(written)
+    except ValueError:
+        return 0.0
+    return time if 0 <= time < records.MAX_TIME else 0.0
+
+
+# ------------------------------------------------------------------------------------------------------- the whole file
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the rows of a journal add up to."""
+
+    session: records.Session | None = None
+    model: str = ""
+    query: str | None = None
+    runs: int = 0
+    is_running: bool = False
+    usage: Usage = field(default_factory=Usage)
+    waiting: dict[str, str] = field(default_factory=dict)
+    """The lines that wait, by their ids; their texts only as long as one of them may be the first query."""
+
+    def read(self, row: bytes, body: int) -> None:
+        """Add a row whose own fields begin at ``body``."""
+        brief = _BRIEF.match(row, body) if self.query is not None and row.endswith(b"}\n") else None
+        if brief is not None:
+            # From the first query on only ids and states matter, so the rest is not parsed.
+            id = brief[1].decode(errors="replace")
+            if brief[2] is None:
+                self.waiting[id] = ""
+            else:
+                self.waiting.pop(id, None)
+                self.is_running = self.is_running or brief[2] == b"delivered"
+        elif (entry := _entry(row)) is not None:
+            self._add(entry.record)
+
+    def _add(self, record: records.Record | records.Unknown) -> None:
+        match record:
+            case records.Session():
+                self.session = self.session or record
+                self.model = record.model
+            case records.Model(name=name):
+                self.model = name
+            case records.Line(id=id, text=text):
+                self.waiting[id] = text if self.query is None else ""
+            case records.Receipt():
+                self._settle(record)
+            case records.Result(usage=usage):
+                self.runs += 1
+                self.is_running = False
+                self.usage += usage
+            case _:
+                pass
+
+    def _settle(self, receipt: records.Receipt) -> None:
+        text = self.waiting.pop(receipt.id, "")
+        if receipt.state == "queued":
+            self.waiting[receipt.id] = text
+        elif receipt.state == "delivered":
+            self.is_running = True
+            if receipt.point == "start" and self.query is None:
+                self.query = text
+
+
+def _summary(head: _Head) -> Summary:
+    tally = _Tally()
+    with head.path.open("rb") as file:
+        for row, body in _needed_rows(file):
+            tally.read(row, body)
+    session = tally.session
+    # A session whose first line still waits is known by that.
+    query = tally.query if tally.query is not None else next(iter(tally.waiting.values()), "")
+    return Summary(
+        id=head.path.stem,
+        path=head.path,
+        began=head.began,
+        changed=head.changed,
+        workspace=head.workspace,
+        model=tally.model,
+        version="" if session is None else session.version,
+        query=next((row.strip() for row in query.splitlines() if row.strip()), ""),
+        runs=tally.runs + tally.is_running,
+        tokens=tally.usage.total_tokens,
+        cost_usd=tally.usage.cost_usd,
+        open_lines=tuple(tally.waiting),
+        is_open=is_open(head.path),
+    )
+
+
+def _needed_rows(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """The rows that a summary needs, each with the place where the fields of its type begin."""
+    while row := file.readline(MAX_ROW):
+        found = _ROW.match(row)
+        if not row.endswith(b"\n"):
+            # The last row, torn; or one that is too long, whose rest is passed over.
+            while (rest := file.readline(MAX_ROW)) and not rest.endswith(b"\n"):
+                pass
+        elif found is not None and found[1] in _NEEDED:
+            yield row, found.end()
+
+
+def _entry(row: bytes) -> records.Entry | None:
+    try:
+        raw = json.loads(row)
+        return records.from_json(raw) if isinstance(raw, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _sync(folder: Path) -> None:
+    """Bring to the disk that the name is gone."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,215 @@
+"""The sessions in a folder: what a summary says, who is meant by an id, and what is passed over."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chain.errors import SessionError
+from chain.session import listing
+
+Row = dict[str, Any]
+
+SESSION: Row = {"type": "session", "id": "x", "version": "0.2.0", "model": "offline", "workspace": "/work/here"}
+USAGE = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache_write_tokens": 0, "cost_usd": 0.25}
+
+
+def line(id: str, text: str, **more: Any) -> Row:
+    own = {"kind": "redirect", "urgency": "next", "agent": "main", "origin": "prompt"}
+    return {"type": "line", "id": id, "text": text, **own, **more}
+
+
+def receipt(id: str, state: str, point: str | None = None) -> Row:
+    own = {"agent": "main", "iteration": 1, "waited_s": None, "reason": ""}
+    return {"type": "receipt", "id": id, "state": state, "point": point, **own}
+
+
+def result(**usage: Any) -> Row:
+    return {"type": "result", "status": "done", "result": "Done.", "iterations": 2, "usage": {**USAGE, **usage}}
+
+
+def message(text: str) -> Row:
+    told = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    return {"type": "message", "message": told, "agent": "main", "parent_id": "root"}
+
+
+RUN = [line("L1", "First row\nsecond row"), receipt("L1", "delivered", "start"), message("Yes."), result()]
+
+
+def journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0, tail: bytes = b"") -> Path:
+    """A journal as the program writes one, a record a second."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{id}.jsonl"
+    written = [
+        json.dumps({"type": row["type"], "seq": n, "time": start + n, **row}, separators=(",", ":"))
+        for n, row in enumerate(rows, 1)
+    ]
+    path.write_bytes("".join(f"{row}\n" for row in written).encode() + tail)
+    return path
+
+
+def only(folder: Path) -> listing.Summary:
+    (found,) = listing.summaries(folder)
+    return found
+
+
+def test_a_summary_has_what_the_records_add_up_to(tmp_path: Path) -> None:
+    more = [line("L2", "second"), receipt("L2", "delivered", "start"), result(), {"type": "model", "name": "other"}]
+    path = journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *more, line("L3", "then: x"), line("L4", "y")])
+    assert only(tmp_path) == listing.Summary(
+        id="20260101-000000-aaaaaa",
+        path=path,
+        began=1001.0,
+        changed=1011.0,
+        workspace="/work/here",
+        model="other",
+        version="0.2.0",
+        query="First row",
+        runs=2,
+        tokens=246,
+        cost_usd=0.5,
+        open_lines=("L3", "L4"),
+        is_open=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs", "query", "waiting"),
+    [
+        ([], 0, "", ()),
+        ([line("L1", "waits")], 0, "waits", ("L1",)),
+        ([line("L1", "cut short"), receipt("L1", "delivered", "start"), message("x")], 1, "cut short", ()),
+        ([*RUN, receipt("L2", "delivered", "A")], 2, "First row", ()),
+        ([line("L1", "a"), line("L1", "a", agent="explore-1"), receipt("L1", "returned")], 0, "", ()),
+        ([line("L1", "  \n\n told "), receipt("L1", "delivered", "start"), result()], 1, "told", ()),
+        ([line("L1", "x"), receipt("L1", "dropped"), line("L2", "y"), receipt("L2", "delivered", "start")], 1, "y", ()),
+    ],
+)
+def test_runs_the_query_and_what_waits(
+    rows: list[Row], runs: int, query: str, waiting: tuple[str, ...], tmp_path: Path
+) -> None:
+    journal(tmp_path, "a", [SESSION, *rows])
+    found = only(tmp_path)
+    assert (found.runs, found.query, found.open_lines) == (runs, query, waiting)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te',
+        b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te\0\n',
+        b"no JSON at all\n\xff\xfe\n[]\n7\n\n",
+        b'{"type":"result","seq":9,"time":1005.0,"status":"of another version"}\n',
+        b'{"type":"line","seq":9,"time":1005.0,"id":7}\n',
+        b'{"type":"of a newer version","seq":9,"time":1005.0}\n',
+        b'{"type":"line","seq":9,"time":1005.0,"id":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n",
+    ],
+)
+def test_what_is_torn_or_foreign_breaks_nothing(tail: bytes, tmp_path: Path) -> None:
+    journal(tmp_path, "a", [SESSION, *RUN], tail=tail)
+    found = only(tmp_path)
+    assert (found.runs, found.query, found.tokens, found.open_lines) == (1, "First row", 123, ())
+    assert found.changed in (1005.0, 2000.0)
+
+
+def test_a_torn_row_does_not_count_as_the_last_change(tmp_path: Path) -> None:
+    journal(tmp_path, "a", [SESSION, *RUN], tail=b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te')
+    assert only(tmp_path).changed == 1005.0
+
+
+def test_a_journal_of_the_first_version_is_read(tmp_path: Path) -> None:
+    old = {"type": "line", "id": "L1", "text": "old", "kind": "urgent", "urgent": True, "agent": "main"}
+    journal(tmp_path, "a", [SESSION, old, receipt("L1", "delivered", "start"), result(cost_usd=None)])
+    found = only(tmp_path)
+    assert (found.query, found.runs, found.cost_usd) == ("old", 1, None)
+
+
+def test_what_is_no_journal_is_passed_over(tmp_path: Path) -> None:
+    journal(tmp_path, "20260101-real", [SESSION, *RUN])
+    (tmp_path / "20260101-notes.jsonl").write_text("not one record\n")
+    (tmp_path / "20260101-empty.jsonl").write_bytes(b"")
+    (tmp_path / "20260101-folder.jsonl").mkdir()
+    (tmp_path / "20260101-real.jsonl.bak").write_text("x")
+    (tmp_path / "20260101-dangling.jsonl").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "20260101-pipe.jsonl")
+    assert only(tmp_path).id == "20260101-real"
+    assert listing.find(tmp_path, "2026").stem == "20260101-real"
+
+
+def test_without_a_folder_there_are_none(tmp_path: Path) -> None:
+    assert listing.summaries(tmp_path / "none") == []
+    assert listing.latest(tmp_path / "none", tmp_path) is None
+
+
+def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (tmp_path / "link").symlink_to(here)
+    folder = tmp_path / "sessions"
+    for id, start, workspace in (("a", 3000, here), ("b", 1000, here), ("c", 2000, here), ("d", 5000, there)):
+        path = journal(folder, id, [{**SESSION, "workspace": str(workspace)}, *RUN], start=start)
+        os.utime(path, (1, 1))  # a copy of the files has other times
+    assert [each.id for each in listing.summaries(folder)] == ["d", "a", "c", "b"]
+    assert [each.id for each in listing.summaries(folder, latest=2, workspace=tmp_path / "link")] == ["a", "c"]
+    assert listing.latest(folder, tmp_path / "link") == "a"
+    assert listing.latest(folder, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [("20260101-a", "20260101-a"), ("20260102", "20260102-c"), ("20260101-ab", "20260101-ab")]
+)
+def test_a_unique_beginning_is_enough(asked: str, found: str, tmp_path: Path) -> None:
+    for id in ("20260101-a", "20260101-ab", "20260102-c"):
+        journal(tmp_path, id, [SESSION])
+    assert listing.find(tmp_path, asked).stem == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("2026", ["20260101-a, 20260101-b", "2 sessions"]),
+        ("x", ["'x'", "chain sessions list"]),
+        ("", ["chain sessions list"]),
+        ("../20260101-a", ["chain sessions list"]),
+        ("x" * 10_000, ["chain sessions list"]),
+    ],
+)
+def test_whom_nobody_can_tell_is_an_error(asked: str, says: list[str], tmp_path: Path) -> None:
+    for id in ("20260101-a", "20260101-b"):
+        journal(tmp_path / "sessions", id, [SESSION])
+    journal(tmp_path, "20260101-a", [SESSION])
+    with pytest.raises(SessionError) as caught:
+        listing.find(tmp_path / "sessions", asked)
+    assert all(part in str(caught.value) for part in says)
+    assert len(str(caught.value)) < 300
+
+
+def test_one_that_is_open_elsewhere_is_marked_and_stays(tmp_path: Path) -> None:
+    path = journal(tmp_path, "a", [SESSION, *RUN])
+    with path.open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert only(tmp_path).is_open
+        with pytest.raises(SessionError, match="open in another process"):
+            listing.delete(tmp_path, "a")
+    assert not only(tmp_path).is_open
+    listing.delete(tmp_path, "a")
+    assert not path.exists()
+
+
+def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+    path = journal(tmp_path, "a", [SESSION, *RUN])
+    os.truncate(path, 200_000_000)  # a row that never ends
+    tracemalloc.start()
+    try:
+        assert only(tmp_path).runs == 1
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 50_000_000
