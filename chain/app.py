@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from chain import records
 from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
@@ -29,15 +28,15 @@ from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
 from chain.session.journal import Journal
+from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session
-from chain.session.store import new_journal, sessions_folder
+from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
-from chain.version import VERSION
 from chain.wording import MAIN, ROOT
 
 if TYPE_CHECKING:
@@ -54,16 +53,18 @@ async def open_chain(
     model: Model | None = None,
     journal: Journal | None = None,
     plan: Iterable[Task] = (),
+    resume: str | ReadBack = "",
     interactive: bool = False,
     traces: Path | None = None,
 ) -> AsyncIterator[Chain]:
-    """Open a new session and keep it running; leaving the block interrupts what runs and closes the session.
+    """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
     ``workspace`` is the folder that the tools work in, ``state`` the one for the journals (``config.state_folder``).
     ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
-    is what the session begins with, of which the first request tells the model; ``traces`` is the folder for debug
-    traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that
-    cannot be used.
+    is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
+    or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
+    debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that cannot be used, and for
+    a session that cannot be resumed.
     """
     guard = Guard()
     groups = tool_groups(settings, guard)
@@ -76,7 +77,10 @@ async def open_chain(
     allowed = read_allowances(settings, spec.registry, groups)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
-        if journal is None:
+        read = resume if isinstance(resume, ReadBack) else None
+        if isinstance(resume, str) and resume:
+            journal, read = stack.enter_context(old_journal(sessions_folder(state), resume))
+        elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         audience = Audience()
         trace = None
@@ -92,12 +96,13 @@ async def open_chain(
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
-        chain = Chain(session, shared, journal, audience)
         try:
-            journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace)))
+            resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
+            record_opening(journal, session, shared)
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
+        chain = Chain(session, shared, journal, audience, resumed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
             nursery.start_soon(session.forever)

@@ -28,6 +28,7 @@ from chain.model import Model
 from chain.session.feed import Audience, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.journal import Journal
+from chain.session.resume import Resumed
 from chain.session.runs import Session
 from chain.tools.tool import delegates
 from chain.version import VERSION
@@ -42,7 +43,14 @@ CLOSING_S = 5.0
 class Chain:
     """A session that accepts lines and runs chains. Made by ``open_chain``."""
 
-    def __init__(self, session: Session, shared: Shared, journal: Journal, audience: Audience) -> None:
+    def __init__(
+        self,
+        session: Session,
+        shared: Shared,
+        journal: Journal,
+        audience: Audience,
+        resumed: Resumed | None = None,
+    ) -> None:
         spec = session.spec
         self.session_id = journal.id
         self.journal_path = journal.path
@@ -50,6 +58,8 @@ class Chain:
         self.tools = tuple(spec.registry)
         self.max_iterations = spec.limits.max_iterations
         self.plan = shared.plan
+        self.resumed = resumed
+        """What was before, if the session was resumed."""
         self._shared = shared
         self._audience = audience
         self._session = session

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from chain.agent.spec import AgentSpec, PromptSource
 from chain.config.load import Settings
 from chain.config.settings import KindSettings, ModelSettings
+from chain.errors import UserError
 from chain.model import Model
 from chain.prompts import handler_of
 from chain.toolbox import ToolGroups, named_tools
@@ -68,7 +69,9 @@ class Kinds:
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
         """An agent of a kind, for a call. Its time is that of the run above it. Raises ``UserError``."""
-        made = self._kinds[kind]
+        made = self._kinds.get(kind)
+        if made is None:
+            raise UserError(f"there is no kind of agent {kind!r:.60}")
         model, limits = parent.model, replace(parent.limits, timeout_s=math.inf)
         if made.settings.model is not None:
             definition = self._settings.model(made.settings.model)

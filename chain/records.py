@@ -248,6 +248,7 @@ class RequestSent:
     iteration: int
     system: str
     tools: str
+    max_iterations: int = field(default=0, metadata=_BRIEF)
     attempt: int = field(default=1, metadata=_BRIEF)
     tail: tuple[str, ...] = field(default=(), metadata=_BRIEF)
     overrides: Overrides = field(default_factory=Overrides, metadata=_BRIEF)

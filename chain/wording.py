@@ -12,6 +12,7 @@ SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 """The result of a tool call that was cut off."""
 
+PROGRAM_ENDED = "[The program ended here]"
 STOP_NOTE = "[The user stopped the run here]"
 INTERRUPT_NOTE = "[The user interrupted the run here]"
 

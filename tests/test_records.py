@@ -67,7 +67,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.PlanReplaced: st.builds(records.PlanReplaced, TEXTS, AUTHORS, WORDS),
     records.PlanRestored: st.builds(records.PlanRestored, st.lists(TASKS, max_size=4).map(tuple), AUTHORS, WORDS),
     records.Model: st.builds(records.Model, WORDS),
-    records.RequestSent: st.builds(records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, TEXTS, OVERRIDES),
+    records.RequestSent: st.builds(records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, COUNTS, TEXTS, OVERRIDES),
     records.RequestEnded: st.builds(
         *(records.RequestEnded, WORDS, COUNTS, st.none() | st.sampled_from(get_args(messages.StopReason)), USAGE),
         *(st.none() | MESSAGES, TEXTS, WORDS, st.booleans(), st.none() | SECONDS, TEXTS, st.booleans()),

@@ -11,6 +11,7 @@ agent that works for an ``agent_ask`` itself does not wait, or two agents that a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -86,6 +87,21 @@ class Children:
         at_work = {node.name for node in self._tree.main.all()}
         return tuple(a.latest for a in self._kept.values() if a.latest is not None and a.name not in at_work)
 
+    def count_from(self, numbers: Mapping[str, int]) -> None:
+        """Number the next agents of each kind after so many, which an earlier process started."""
+        self._numbers.update(numbers)
+
+    def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor | None:
+        """Keep an agent of an earlier process, to be asked again; ``None`` if its kind is no longer there."""
+        try:
+            spec = self._make_spec(view.kind, view.name, self._tree.main.spec, call_id)
+        except UserError:
+            return None
+        agent = self._new_agent(spec, view.kind, conversation)
+        agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
+        self._keep(agent)
+        return agent.executor
+
     async def start(self, parent: Node, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent to a task. Raises ``ToolError``."""
         if not task.strip():
@@ -95,7 +111,7 @@ class Children:
         spec = self._spec(kind, name, parent, call_id)
         self._numbers[kind] += 1
         # Without a wait, which would let another agent take the room.
-        agent = self._new_agent(spec, kind)
+        agent = self._new_agent(spec, kind, Conversation())
         agent.in_use.acquire_nowait()
         try:
             return await self._work(agent, spec, parent, task, is_asked=False)
@@ -125,10 +141,10 @@ class Children:
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
-    def _new_agent(self, spec: AgentSpec, kind: str) -> _Agent:
+    def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
-        return _Agent(spec.name, kind, inbox, Executor(spec, shared, Conversation(), inbox))
+        return _Agent(spec.name, kind, inbox, Executor(spec, shared, conversation, inbox))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""

@@ -77,6 +77,10 @@ class CallIds:
         blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
         return Message(message.role, tuple(blocks))
 
+    def claim_all(self, ids: Iterable[str]) -> None:
+        """Count these as used: they are in the conversations of a session that goes on."""
+        self._used.update(ids)
+
     def _claim(self, id: str) -> str:
         while id in self._used or len(id) > MAX_ID or not _ID.fullmatch(id):
             self._number += 1

@@ -6,7 +6,7 @@ lines. What the lines want of the reply to them is left in ``run.asked``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import trio
 
@@ -41,6 +41,10 @@ class Delivery:
     def use(self, spec: AgentSpec) -> None:
         """Deliver to this spec's agent from now on."""
         self._spec = spec
+
+    def restore(self, lines: Iterable[Accepted]) -> None:
+        """These were delivered by an earlier process, since the last reply without tool calls."""
+        self._since_answer += lines
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""

@@ -23,7 +23,7 @@ scope, in ``_complete``, so that the history is valid again before anybody hears
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Literal
 
@@ -43,9 +43,10 @@ from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.events import Point
 from chain.lines.inbox import Inbox
-from chain.messages import Message, Text, ToolCall, assistant, user_text
+from chain.lines.receipts import Accepted
+from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
-from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, STOP_NOTE, counted
+from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
@@ -74,6 +75,30 @@ class Executor:
         self._limits = spec.limits
         for each in (self._history, self._model, self._tools, self._delivery):
             each.use(spec)
+
+    def restore(
+        self, started: Set[str], answered: Mapping[str, ToolResult], lines: Sequence[Accepted], *, has_plan_news: bool
+    ) -> None:
+        """Know again what an earlier process knew of this conversation.
+
+        Of its open calls those ``started`` may have had effects, and those ``answered`` have a result. A refusal would
+        give back the ``lines``. ``has_plan_news``: others have changed the plan since the model was told of it.
+        """
+        if self.conversation.open_calls:
+            self._unfinished = Run()
+            self._unfinished.step.started |= started
+            self._unfinished.step.answered |= answered
+        self._delivery.restore(lines)
+        if has_plan_news:
+            self._plan_news.forget()
+
+    def end_here(self) -> None:
+        """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
+        if self.conversation.open_calls:
+            self._answer_open(Run())
+        note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
+        if messages and messages[-1] != note:
+            self._history.append(note)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.

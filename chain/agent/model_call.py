@@ -96,7 +96,8 @@ class ModelCalls:
         """
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
-        journal.record(records.RequestSent(agent, n, system, tools, call, request.tail, request.overrides))
+        most = self._spec.limits.max_iterations
+        journal.record(records.RequestSent(agent, n, system, tools, most, call, request.tail, request.overrides))
         try:
             reply = await self._model.reply(request, lambda delta: self._show(run, delta))
         except ModelError as error:

@@ -160,6 +160,10 @@ class Questions:
         """The agent whose question is open."""
         return None if self._open is None else self._open.asker.agent
 
+    def count_from(self, asked: int) -> None:
+        """Number the next question after so many, which were asked by an earlier process."""
+        self._asked = asked
+
     def allows(self, tool: str, subject: str = "") -> bool:
         """Whether a call needs no asking."""
         return any(allowance.covers(tool, subject) for allowance in self._allowed)

@@ -96,6 +96,11 @@ class Inbox:
         self._acknowledge(accepted, len(self), iteration)
         return accepted
 
+    def restore(self, accepted: Accepted) -> None:
+        """Let a line wait that was accepted by an earlier process. All of them are put back in their order."""
+        self._send.send_nowait(accepted)
+        self._count([accepted])
+
     def hand_over(self, to: Inbox, stranded: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
         """Move all that waits here, and what is ``stranded``, to another agent's inbox; returns what was moved.
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, get_args
 
 import trio
 
 from chain import events, records
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
-from chain.lines.parse import Line, problem_of
+from chain.lines.parse import Line, parse_line, problem_of
 from chain.records import Record
 from chain.wording import FULL
 
@@ -137,6 +137,28 @@ class Ledger:
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
 
+    def restore(self, record: records.Line, last: records.Receipt | None, number: int) -> Accepted:
+        """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt."""
+        receipt = Receipt(agent=record.agent, id=record.id, text=record.text, state="queued")
+        if last is not None:
+            receipt = replace(
+                receipt,
+                agent=last.agent,
+                iteration=last.iteration,
+                state=last.state,
+                point=last.point,
+                waited_s=last.waited_s,
+                reason=last.reason,
+            )
+        self._receipts[record.id] = receipt
+        origins: tuple[Origin, ...] = get_args(Origin)
+        origin: Origin = next((known for known in origins if known == record.origin), "prompt")
+        return Accepted(record.id, line_of(record), record.agent, number, trio.current_time(), origin)
+
+    def forget_counts(self) -> None:
+        """Count the lines that come back from now on alone."""
+        self.returned = 0
+
     def readdress(self, accepted: Accepted, agent: str) -> Accepted:
         """The line as one that waits for another agent, whose own did not live to read it."""
         line = accepted.line
@@ -215,6 +237,14 @@ class Ledger:
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
+
+
+def line_of(record: records.Line) -> Line:
+    """The line that a record tells of, as it was read when it was accepted; its urgency is spent."""
+    line = parse_line(record.text, local=False)
+    if line.kind != record.kind:  # a query, which is not parsed
+        line = Line(record.text, "verbatim", record.text.strip() or record.text)
+    return replace(line, urgency="next")
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

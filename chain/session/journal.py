@@ -16,7 +16,8 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ import trio
 
 from chain import records
 from chain.errors import JournalError
-from chain.records import Record, Unknown
+from chain.records import Entry, Record, Unknown
 from chain.threads import Threads
 
 _THREADS = Threads("journals")
@@ -51,19 +52,21 @@ class JournalFile(Protocol):
 class DiskFile:
     """A journal file on a disk, locked against a second writer for as long as it is open.
 
-    Raises ``OSError``, and ``FileExistsError`` where one that is to be new is there already.
+    Raises ``OSError``: ``FileExistsError`` where one that is to be new is there already, ``BlockingIOError`` for one
+    that another process writes.
     """
 
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
-        new = os.O_EXCL if is_new else 0
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | new, 0o600)
+        new = os.O_CREAT | os.O_EXCL if is_new else 0
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | new, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise
         self._size = os.fstat(self._fd).st_size
-        self._is_torn = False
+        # A record that a crash left without its end must not be joined to the next.
+        self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
 
     def append(self, data: bytes) -> None:
         """Write all of ``data``, or cut the file back to what it was."""
@@ -157,11 +160,13 @@ def _sync_all(group: Iterable[_Wanted]) -> None:
 class Journal:
     """Writes records, and acknowledges them once they are on the disk."""
 
-    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None) -> None:
+    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None, seq: int = 0) -> None:
+        """``seq`` is that of the last record that is there already."""
         self.id = id
         self.path = path
         self._file = file
-        self._seq = 0
+        self._seq = seq
+        self._watcher: Callable[[Entry], None] | None = None
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
         self._done = 0
@@ -180,7 +185,8 @@ class Journal:
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        raw = {"type": record.type, "seq": self._seq, "time": time.time(), **records.to_json(record)}
+        entry = Entry(self._seq, time.time(), record)
+        raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **records.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
@@ -188,6 +194,17 @@ class Journal:
         except OSError as error:
             self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+        if self._watcher is not None:
+            self._watcher(entry)
+
+    @contextmanager
+    def watched(self, watcher: Callable[[Entry], None]) -> Iterator[None]:
+        """Inside the block, call ``watcher`` with each record that is written."""
+        self._watcher = watcher
+        try:
+            yield
+        finally:
+            self._watcher = None
 
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""

@@ -31,6 +31,7 @@ from chain.model import Model
 from chain.plan import Task
 from chain.records import PlanChange
 from chain.session.journal import Journal
+from chain.wording import PROGRAM_ENDED
 
 
 class Session:
@@ -221,6 +222,17 @@ class Session:
         if self.active is None:
             self._executor.use(self.spec)
             self.tree.main.spec = self.spec
+
+    def restore(self, conversation: Conversation, usage: Usage) -> Executor:
+        """Go on with the conversation of an earlier process, whose runs have used so much."""
+        self.usage = usage
+        self._executor = Executor(self.spec, self._shared, conversation, self._inbox)
+        return self._executor
+
+    def record_lost_run(self, iterations: int, usage: Usage) -> None:
+        """Write the result of a run whose process has ended. Raises ``JournalError``."""
+        self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
+        self.usage += usage
 
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from chain.errors import SessionError
 from chain.session.journal import DiskFile, Journal
+from chain.session.listing import find
+from chain.session.resume import ReadBack, read_back
 
 
 def sessions_folder(state: Path) -> Path:
@@ -45,6 +47,34 @@ def new_journal(folder: Path) -> Iterator[Journal]:
         ) from None
     try:
         yield Journal(file, id=path.stem, path=path)
+    finally:
+        file.close()
+
+
+@contextmanager
+def old_journal(folder: Path, id: str) -> Iterator[tuple[Journal, ReadBack]]:
+    """The journal of the session whose id begins so, to be gone on with, and what it says.
+
+    Raises ``SessionError``: for no or several such sessions, for one that another process has open, and for one that
+    cannot be read.
+    """
+    path = find(folder, id)
+    try:
+        # Locked first, so that nobody writes what is then not read.
+        file = DiskFile(path)
+    except BlockingIOError:
+        raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
+    except OSError as error:
+        raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
+    try:
+        try:
+            with path.open("rb") as rows:
+                read = read_back(rows)
+        except OSError as error:
+            raise SessionError(f"cannot be read: {error.strerror}", file=path) from None
+        except SessionError as error:
+            raise SessionError(error.message, file=path) from None
+        yield Journal(file, id=path.stem, path=path, seq=read.seq), read
     finally:
         file.close()
 

@@ -22,6 +22,7 @@ from chain.model import Delta, Memory, Model, Reply, Request
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 from chain.session.journal import Journal
+from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
@@ -248,6 +249,7 @@ async def open_session(
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,
+    resume: ReadBack | None = None,
     plan: Iterable[Task] = (),
 ) -> AsyncIterator[Session]:
     """A chain in memory; ``model`` may be the text of a rule file."""
@@ -261,7 +263,8 @@ async def open_session(
         state=chosen.file.parent / "state",
         tools=tools,
         model=recorder,
-        journal=Journal(file, id="test"),
+        journal=Journal(file, id="test", seq=0 if resume is None else resume.seq),
+        resume=resume or "",
         interactive=interactive,
         traces=traces,
         plan=plan,

@@ -1,0 +1,225 @@
+"""What a session was, from the records of its journal. Pure.
+
+A journal may end at any record, so the state is what the records say and not what should follow from them: a message
+that delivers a line is enough for that line to be delivered, and an agent that did not end is at work. What a crash
+left undone is done by ``resume``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chain import messages, records
+from chain.agent.conversation import Conversation
+from chain.errors import ConversationError, SessionError
+from chain.events import Point, State, Status
+from chain.messages import Usage
+from chain.plan import Task, changed
+from chain.records import Entry, PlanChange
+from chain.wording import MAIN
+
+
+@dataclass(slots=True)
+class KnownLine:
+    """A line, and what is known of what became of it.
+
+    ``receipt`` is the last one on record. ``entered``: a message delivers it, here in the conversation of an agent.
+    ``is_withdrawn``: that message has left the conversation. ``is_carried_out``: code has changed the plan for it.
+    """
+
+    record: records.Line
+    receipt: records.Receipt | None = None
+    entered: tuple[Point | None, int] | None = None
+    is_withdrawn: bool = False
+    is_carried_out: bool = False
+
+    @property
+    def state(self) -> State:
+        """As the receipts say."""
+        return "queued" if self.receipt is None else self.receipt.state
+
+
+@dataclass(slots=True)
+class KnownAgent:
+    """An agent, and how far it had come.
+
+    ``started`` are the open calls whose tools have started, and ``results`` those that already have a result.
+    ``since_answer`` are the ids of the lines delivered since its last reply without tool calls.
+    """
+
+    name: str
+    kind: str = ""
+    parent: str = ""
+    parent_id: str = ""
+    task: str = ""
+    began: float = 0.0
+    status: Status | None = None
+    is_at_work: bool = False
+    iteration: int = 0
+    usage: Usage = field(default_factory=Usage)
+    conversation: Conversation = field(default_factory=Conversation)
+    started: set[str] = field(default_factory=set)
+    results: dict[str, messages.ToolResult] = field(default_factory=dict)
+    since_answer: list[str] = field(default_factory=list)
+    asked_at: int = 0
+    knows_until: int = 0
+    news_at: int = 0
+
+    @property
+    def has_plan_news(self) -> bool:
+        """Whether others changed the plan since its model was last told of it."""
+        return self.news_at > self.knows_until
+
+
+class Restored:
+    """The state of a session after the entries that were added."""
+
+    def __init__(self) -> None:
+        self.session: records.Session | None = None
+        """How it was opened last."""
+        self.model = ""
+        self.main = KnownAgent(MAIN, kind=MAIN)
+        self.agents: dict[str, KnownAgent] = {}
+        """Those below the main one, the one that was started or asked last at the end."""
+        self.lines: dict[str, KnownLine] = {}
+        self.tasks: tuple[Task, ...] = ()
+        self.questions = 0
+        self.open_question: records.Question | None = None
+        self.numbers: Counter[str] = Counter()
+        """How many agents of each kind there were."""
+        self.call_ids: set[str] = set()
+        self.is_running = False
+        """Whether a run began and has no result."""
+        self.usage = Usage()
+        """What the runs used that have a result."""
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether there is anything but how it was opened."""
+        return bool(self.lines or self.main.conversation.messages or self.tasks)
+
+    def add(self, entry: Entry) -> None:
+        """Add the next entry. Raises ``SessionError`` for one that cannot follow those before it."""
+        try:
+            self._add(entry)
+        except (ConversationError, IndexError) as error:
+            why = str(error) if isinstance(error, ConversationError) else "it changes a task that is not there"
+            what = f"record {entry.seq} of the journal does not follow from those before it: {why}"
+            raise SessionError(f"{what}; chain sessions show and export still read it") from None
+
+    def _add(self, entry: Entry) -> None:
+        match entry.record:
+            case records.Message() as record:
+                self._add_message(entry, record)
+            case records.RequestSent(agent=agent, iteration=iteration):
+                asking = self._agent(agent)
+                asking.asked_at, asking.iteration = entry.seq, iteration
+            case records.RequestEnded(agent=agent, usage=usage):
+                self._agent(agent).usage += usage
+            case records.ToolStarted(id=id, agent=agent):
+                self._agent(agent).started.add(id)
+            case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
+                if text:
+                    self._agent(agent).results[id] = messages.ToolResult(id, text, is_error)
+            case records.Line() as line:
+                if line.id in self.lines:
+                    self.lines[line.id].record = line
+                else:
+                    self.lines[line.id] = KnownLine(line)
+            case records.Receipt() as receipt:
+                if receipt.id in self.lines:
+                    self.lines[receipt.id].receipt = receipt
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored() as change:
+                self._add_change(entry, change)
+            case records.AgentStarted() as record:
+                self._start(entry, record)
+            case records.AgentEnded(name=name, status=status, iterations=iterations, usage=usage):
+                ended = self._agent(name)
+                ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
+            case records.Result(usage=usage):
+                self.is_running, self.main.usage = False, Usage()
+                self.usage += usage
+            case other:
+                self._add_rare(other)
+
+    def _add_rare(self, record: records.Record | records.Unknown) -> None:
+        match record:
+            case records.Session():
+                self.session, self.model = record, record.model
+            case records.Model(name=name):
+                self.model = name
+            case records.Question(id=id):
+                number = id.removeprefix("Q")
+                self.questions = max(self.questions, int(number) if number.isascii() and number.isdecimal() else 0)
+                self.open_question = record
+            case records.Answer():
+                self.open_question = None
+            case records.Withdrawn(agent=agent, reason=reason):
+                self._withdraw(self._agent(agent), is_new=reason == "new")
+            case _:
+                pass
+
+    def _agent(self, name: str) -> KnownAgent:
+        if name == MAIN:
+            return self.main
+        if name not in self.agents:
+            # The record of its start is missing.
+            self.agents[name] = KnownAgent(name, kind=name.rpartition("-")[0], parent=MAIN)
+        return self.agents[name]
+
+    def _start(self, entry: Entry, record: records.AgentStarted) -> None:
+        agent = self._agent(record.name)
+        self.agents[record.name] = self.agents.pop(record.name)
+        agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
+        agent.task, agent.began, agent.is_at_work = record.task, entry.time, True
+        agent.status, agent.iteration, agent.usage = None, 0, Usage()
+        number = record.name.rpartition("-")[2]
+        if number.isascii() and number.isdecimal():
+            self.numbers[record.kind] = max(self.numbers[record.kind], int(number))
+
+    def _add_message(self, entry: Entry, record: records.Message) -> None:
+        agent, message = self._agent(record.agent), record.message
+        agent.conversation.append(message)
+        for id in record.line_ids:
+            if id in self.lines:
+                self.lines[id].entered = (record.point, agent.iteration)
+        agent.since_answer += record.line_ids
+        if message.role == "assistant":
+            self.call_ids.update(call.id for call in message.calls)
+            agent.knows_until = agent.asked_at or entry.seq
+            if not message.calls:
+                agent.since_answer.clear()
+        elif message.results:
+            agent.started.clear()
+            agent.results.clear()
+        if agent is self.main and record.point in ("start", "A") and not self.is_running:
+            self.is_running, self.main.iteration, self.main.usage = True, 0, Usage()
+
+    def _add_change(self, entry: Entry, change: PlanChange) -> None:
+        self.tasks = changed(self.tasks, change)
+        if change.line_id in self.lines:
+            self.lines[change.line_id].is_carried_out = True
+        for agent in (self.main, *self.agents.values()):
+            if agent.name != change.by:
+                agent.news_at = entry.seq
+
+    def _withdraw(self, agent: KnownAgent, *, is_new: bool) -> None:
+        if is_new:  # as version 0.1.0 began a new conversation
+            self.main.conversation = Conversation()
+            self.agents.clear()
+        else:
+            agent.conversation.withdraw()
+            for id in agent.since_answer:
+                if id in self.lines:
+                    self.lines[id].is_withdrawn = True
+        agent.since_answer.clear()
+        agent.started.clear()
+        agent.results.clear()
+        agent.knows_until = 0
+
+
+def open_calls(agent: KnownAgent) -> Mapping[str, bool]:
+    """The calls of an agent without a result, and of each whether its tool had started."""
+    return {call.id: call.id in agent.started for call in agent.conversation.open_calls}

@@ -1,0 +1,206 @@
+"""Goes on with a session whose process has ended, however that came about.
+
+What its journal says is put back: conversations, plan, lines, agents that can be asked again. Then what a crash left
+out is written, in the order in which the program would have done it, so that a crash in the middle of that only means
+that the rest is written the next time::
+
+    the open question     withdrawn
+    each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
+    the main agent        the same
+    each line             its receipt, if it is in the conversation, or done; else it waits in the main agent's inbox
+    the run               its result
+    the session           that it was resumed
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chain import events, records
+from chain.agent.children import Children
+from chain.agent.executor import Executor
+from chain.agent.spec import Shared
+from chain.agent.tree import AgentView
+from chain.lines.receipts import Accepted
+from chain.records import Entry
+from chain.session.journal import Journal
+from chain.session.reading import Reading
+from chain.session.restore import KnownAgent, KnownLine, Restored
+from chain.session.retelling import Retelling
+from chain.session.runs import Session
+from chain.version import VERSION
+from chain.wording import PROGRAM_ENDED, counted
+
+MAX_PAST = 1_000
+"""Events of the past that are told again: more rows than anybody scrolls back, and ``chain sessions show`` has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """A journal that was read: the state after it, its latest events, what is wrong with it, its last ``seq``."""
+
+    restored: Restored
+    retelling: Retelling
+    past: deque[events.Event]
+    faults: tuple[str, ...]
+    is_torn: bool
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What is to be told of a session that was resumed.
+
+    ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
+    ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was.
+    """
+
+    past: Sequence[events.Event]
+    changes: Sequence[str]
+
+
+def read_back(rows: Iterable[bytes]) -> ReadBack:
+    """Read a journal. Raises ``SessionError`` for one that makes no conversation, naming the record."""
+    reading, restored, retelling = Reading(rows), Restored(), Retelling()
+    past: deque[events.Event] = deque(maxlen=MAX_PAST)
+    for entry in reading:
+        restored.add(entry)
+        past.extend(retelling.events(entry))
+    return ReadBack(restored, retelling, past, tuple(reading.faults), reading.is_torn, reading.seq)
+
+
+class Resuming:
+    """Puts a session back. Made in the step in which the chain is wired; nothing runs yet."""
+
+    def __init__(self, read: ReadBack, session: Session, children: Children, shared: Shared, journal: Journal) -> None:
+        self._read = read
+        self._journal = journal
+        self._known = read.restored
+        self._session = session
+        self._children = children
+        self._shared = shared
+        self._inbox = session.tree.main.inbox
+        self._accepted: dict[str, Accepted] = {}
+
+    def bring_back(self) -> Resumed:
+        """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
+        changed = changes(self._read, self._session)
+        with self._journal.watched(self._tell):
+            self._bring_back()
+        # They are told with what was before, and not once more as what happens now.
+        self._shared.ledger.forget_counts()
+        return Resumed(tuple(self._read.past), changed)
+
+    def _tell(self, entry: Entry) -> None:
+        self._read.past.extend(self._read.retelling.events(entry))
+
+    def _bring_back(self) -> None:
+        known, shared = self._known, self._shared
+        shared.plan.restore(known.tasks)
+        shared.call_ids.claim_all(known.call_ids)
+        shared.questions.count_from(known.questions)
+        self._children.count_from(known.numbers)
+        for number, line in enumerate(known.lines.values(), 1):
+            self._accepted[line.record.id] = shared.ledger.restore(line.record, line.receipt, number)
+        if (question := known.open_question) is not None:
+            answer = records.Answer(question.id, "", "withdrawn", "user", question.agent)
+            shared.journal.record(answer)
+        executors = {agent.name: self._keep(agent) for agent in known.agents.values()}
+        for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
+            self._end_agent(agent, executors[agent.name])
+        main = self._session.restore(known.main.conversation, known.usage)
+        self._restore(known.main, main)
+        if known.is_running:
+            main.end_here()
+        for line in known.lines.values():
+            self._settle(line)
+        if known.is_running:
+            self._session.record_lost_run(known.main.iteration, known.main.usage)
+
+    def _restore(self, agent: KnownAgent, executor: Executor) -> None:
+        lines = [self._accepted[id] for id in agent.since_answer if self._may_come_back(id)]
+        executor.restore(agent.started, agent.results, lines, has_plan_news=agent.has_plan_news)
+
+    def _may_come_back(self, id: str) -> bool:
+        """Whether a refusal would give a line back: not what code has carried out."""
+        return id in self._accepted and not self._known.lines[id].is_carried_out
+
+    def _keep(self, agent: KnownAgent) -> Executor | None:
+        view = AgentView(
+            name=agent.name,
+            kind=agent.kind,
+            parent=agent.parent,
+            task=agent.task,
+            state="finished",
+            since=agent.began,
+            iteration=agent.iteration,
+            max_iterations=agent.iteration,
+            tokens=agent.usage.total_tokens,
+            waiting=0,
+        )
+        executor = self._children.restore(view, agent.parent_id, agent.conversation)
+        if executor is not None:
+            self._restore(agent, executor)
+        return executor
+
+    def _end_agent(self, agent: KnownAgent, executor: Executor | None) -> None:
+        if executor is not None:
+            executor.end_here()
+        ended = records.AgentEnded(
+            agent.name, agent.parent_id, "interrupted", agent.iteration, agent.parent, agent.usage
+        )
+        self._shared.journal.record(ended)
+
+    def _settle(self, line: KnownLine) -> None:
+        """Write the receipts that a line lacks; one that is still to be delivered waits."""
+        ledger, accepted = self._shared.ledger, self._accepted[line.record.id]
+        if line.state == "queued" and line.entered is not None:
+            point, iteration = line.entered
+            ledger.settle(accepted, "delivered", iteration=iteration, point=point)
+        elif line.state == "queued" and (line.is_carried_out or line.record.kind == "stop"):
+            ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
+            return
+        elif line.state == "queued":
+            if accepted.agent != self._inbox.agent:
+                accepted = ledger.readdress(accepted, self._inbox.agent)
+            self._inbox.restore(accepted)
+            return
+        if line.is_withdrawn and not line.is_carried_out and line.state in ("queued", "delivered"):
+            ledger.settle(accepted, "returned", iteration=0, reason="refused")
+
+
+def record_opening(journal: Journal, session: Session, shared: Shared) -> None:
+    """Write the record of a session that is opened, or resumed. Raises ``JournalError``."""
+    spec = session.spec
+    tools = tuple(tool.name for tool in spec.registry)
+    journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace), tools))
+
+
+def changes(read: ReadBack, session: Session) -> Sequence[str]:
+    """What the user is to know of a session that is resumed: what is wrong with it, and what is not as it was."""
+    known, spec, before = read.restored, session.spec, read.restored.session
+    found = [f"{fault}." for fault in read.faults]
+    if read.is_torn:
+        found.append("The last record of the journal was torn, as by a crash, and was left out.")
+    if before is not None and _number(before.version) > _number(VERSION):
+        found.append(f"The session was last written by chain {before.version}; what {VERSION} does not know is kept.")
+    if known.model and known.model != spec.model.name:
+        found.append(f"{known.model} answered before; now {spec.model.name} does.")
+    if before is not None and before.tools:
+        now = {tool.name for tool in spec.registry}
+        if gone := [name for name in before.tools if name not in now]:
+            found.append(f"Tools that are no longer there: {', '.join(gone)}.")
+        if new := sorted(now.difference(before.tools)):
+            found.append(f"Tools that were not there before: {', '.join(new)}.")
+    if known.is_running:
+        calls = [known.main, *(agent for agent in known.agents.values() if agent.is_at_work)]
+        ran = sum(call.id in agent.started for agent in calls for call in agent.conversation.open_calls)
+        tools = f", {counted(ran, 'tool')} running" if ran else ""
+        found.append(f"The program ended in the middle of the last run{tools}.")
+    return found
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isascii() and part.isdecimal())
