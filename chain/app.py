@@ -26,8 +26,10 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
+from chain.session import listing
 from chain.session.feed import Audience
 from chain.session.journal import Journal
+from chain.session.listing import Summary
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session
 from chain.session.store import new_journal, old_journal, sessions_folder
@@ -38,6 +40,9 @@ from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
 from chain.wording import MAIN, ROOT
+
+LOOKED_AT = 20
+"""The sessions among which one in which something was asked goes before those that changed later."""
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
@@ -220,6 +225,17 @@ async def check_model(settings: ModelSettings) -> Verdict:
         return await model.check()
     finally:
         await model.aclose()
+
+
+def find_session(state: Path, id: str) -> Summary:
+    """The session whose id begins so. Raises ``SessionError``."""
+    return listing.summary(listing.find(state / "sessions", id))
+
+
+def latest_session(state: Path, workspace: Path) -> Summary | None:
+    """The session of a workspace that changed last: of those in which something was asked, if there are any."""
+    found = listing.summaries(state / "sessions", latest=LOOKED_AT, workspace=workspace)
+    return next((each for each in found if each.query), next(iter(found), None))
 
 
 def check_state(state: Path) -> None:

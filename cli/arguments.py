@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,39 @@ def read_settings(args: argparse.Namespace, *, skip_here: bool = False) -> Setti
     return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags, skip_here=skip_here)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chain works: the folder, the session that it goes on with, if it does, and what is to be said of that."""
+
+    workspace: Path
+    resume: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def read_place(args: argparse.Namespace, state: Path) -> Place:
+    """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
+    given = Path(args.workspace or ".")
+    if not (args.goes_on or args.resume is not None):
+        return Place(given)
+    from chain.app import find_session, latest_session
+
+    if args.goes_on and args.resume is not None:
+        raise UserError("--continue and --resume contradict each other; leave one out")
+    if args.goes_on:
+        found = latest_session(state, given)
+        if found is None:
+            raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
+    else:
+        found = find_session(state, args.resume)
+    workspace = Path(found.workspace)
+    if not (found.workspace and workspace.is_dir()):
+        gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"
+        return Place(given, found.id, (f"{gone}; it goes on in {given.resolve()}.",))
+    if args.workspace and given.resolve() != workspace.resolve():
+        raise UserError(f"the session {found.id} works in {workspace}; leave --workspace out")
+    return Place(workspace, found.id)
+
+
 def check_query(query: str) -> None:
     """Raises ``UserError`` for a query that is empty or too long."""
     if not query.strip():
@@ -94,7 +128,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     if query is not None:
         check_query(query)
     within = _piped_within(args, query)
-    if args.print and query is None and within is None and not is_live:
+    if args.print and query is None and within is None and not is_live and not _resumes(args):
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
     scheduled = tuple(read_scheduled(args))
     leaves_stdin = args.no_stdin or args.stdin or (args.print and not is_live)
@@ -102,9 +136,14 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     if os.isatty(0) and not leaves_stdin:
         notes.append("lines typed here are not read, because the output is not a terminal; use --say or --script")
     reads_stdin = not leaves_stdin and not os.isatty(0)
-    if query is None and within is None and not reads_stdin and not scheduled:
+    if query is None and within is None and not reads_stdin and not scheduled and not _resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
     return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, tuple(notes), within)
+
+
+def _resumes(args: argparse.Namespace) -> bool:
+    """Whether a session goes on, whose waiting lines may be all that there is to do."""
+    return args.goes_on or args.resume is not None
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
 from cli.show.events import Renderer
+from cli.show.text import flat
 from cli.signals import LEAVING, received
 
 GRACE_S = 1.0
@@ -87,7 +88,7 @@ class _Headless:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._output.run)
             await nursery.start(self._watch_signals)
-            for note in self._job.notes:
+            for note in (*self._job.notes, *self._of_before()):
                 self._notify(note)
             with self._leaving:
                 await self._work()
@@ -106,9 +107,19 @@ class _Headless:
                 self._is_finishing = True
                 self._limit_output()
                 code = self._exit_code(problem)
-                await self._output.finish(code, problem)
+                id = "" if problem else self._chain.session_id
+                await self._output.finish(code, problem, session=id)
             nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
+
+    def _of_before(self) -> Sequence[str]:
+        """What is to be said of a session that goes on."""
+        if self._chain.resumed is None:
+            return ()
+        waiting = self._chain.waiting
+        texts = "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in waiting)
+        lines = (f"Lines from before, delivered with the first run: {texts}",) if waiting else ()
+        return (*self._chain.resumed.changes, *lines)
 
     def _exit_code(self, problem: str) -> int:
         if problem:
@@ -132,6 +143,9 @@ class _Headless:
                     self._sender.schedule(_outgoing(line))
                 if self._job.reads_stdin:
                     await self._read()
+                if not self._was_answered and self._chain.run_waiting():
+                    # Lines of a session that goes on are all that there is to do.
+                    self._was_answered = True
                 await self._settle()
             nursery.cancel_scope.cancel()
 

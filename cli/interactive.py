@@ -95,7 +95,7 @@ class Interactive:
                 self._sender.schedule(Outgoing(line.moment, line.text, line.written, to=line.to))
             self._screen.listen(self)
             if self._tour is None:
-                self._session.print(WELCOME)
+                self._session.welcome(WELCOME)
             await self._switch_until_left()
             code = await self._finish()
             nursery.cancel_scope.cancel()
@@ -218,7 +218,7 @@ class Interactive:
         self._used.pop(chain.session_id, None)
         self._used[chain.session_id] = chain.journal_path
         self._tasks.start_soon(self._session.run)
-        self._session.answer_command(command, answer.text)
+        self._session.welcome(answer.text, command=command)
         self._sender.go_on(chain)
 
     # ------------------------------------------------------------------------------------------------- the way out
@@ -277,7 +277,7 @@ class Interactive:
 
     @property
     def _farewell(self) -> tuple[str, ...]:
-        """Where the sessions are, if they are kept, the last one last; a path has a row of its own, to be copied."""
+        """How the sessions can be gone on with, if they are kept, the last one last."""
         if self._tour is not None:
             return tuple(in_rows(self._tour.farewell, self._screen.width))
-        return tuple(row for id, path in self._used.items() for row in (f"Session {id}, recorded in", str(path)))
+        return tuple(f"Session {id}; chain -r {id} goes on with it." for id in self._used)

@@ -136,12 +136,14 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     if settings.passed_over is not None:
         job = replace(job, notes=(*job.notes, str(settings.passed_over)))
     state = state_folder(os.environ)
+    place = arguments.read_place(args, state)
+    job = replace(job, notes=(*job.notes, *place.notes))
     traces = _traces(state, by_default=False)
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
         async with open_chain(
-            settings, workspace=Path(args.workspace or "."), state=state, tools=tools, traces=traces
+            settings, workspace=place.workspace, state=state, tools=tools, resume=place.resume, traces=traces
         ) as chain:
             return await headless.run(chain, job, _renderer(args, streams=streams))
 
@@ -160,6 +162,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     if settings.untrusted:
         settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
+    place = arguments.read_place(args, state)
 
     async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
         from cli.serving import serve
@@ -168,7 +171,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
             screen,
             signals,
             settings,
-            workspace=Path(args.workspace or "."),
+            place=place,
             state=state,
             tools=tools,
             traces=_traces(state, by_default=True),

@@ -42,6 +42,11 @@ One run, without a prompt:
                           object; stream-json: each event as an object on a row
   --input-format FORMAT   text (the default) or stream-json: lines as objects
 
+Going on with an earlier session:
+  -c, --continue          the latest one of this workspace
+  -r, --resume ID         this one; chain sessions lists them, and the beginning
+                          of an ID will do
+
 Lines that are typed for you:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
                           an agent: '@tool explore @to explore-1 look closer';
@@ -180,6 +185,8 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--stdin", action="store_true"),
         add("--output-format", metavar="FORMAT", type=_one_of("text", "json", "stream-json"), default="text"),
         add("--input-format", metavar="FORMAT", type=_one_of("text", "stream-json"), default="text"),
+        add("-c", "--continue", action="store_true", dest="goes_on"),
+        add("-r", "--resume", metavar="ID"),
         add("--say", action="append", default=[], metavar="LINE"),
         add("--script", metavar="FILE"),
         add("--model", metavar="NAME"),

@@ -100,8 +100,11 @@ class Output:
         self._answers.append(notice)
         self._feed.put(notice)
 
-    async def finish(self, exit_code: int, problem: str = "") -> None:
-        """Write what is left, and the last result again if it has changed or was not the last object written."""
+    async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
+        """Write what is left, and the last result again if it has changed or was not the last object written.
+
+        ``session`` is the id of what can be gone on with, which people are told.
+        """
         self._feed.close()
         await self._done.wait()
         settled = self._chain.settled()
@@ -119,6 +122,8 @@ class Output:
             # In pieces, since it may hold all lines of a long input.
             for piece in _pieces_of_json(replace(last, exit_code=exit_code)):
                 await self._write(self._stdout, piece)
+        if session and self._format == "text":
+            await self._write(self._stderr, f"Session {session}; chain -r {session} goes on with it.\n")
         if self.failure:
             await self._write(self._stderr, f"chain: {self.failure}\n")
 

@@ -13,6 +13,7 @@ import trio
 from chain.app import open_chain
 from chain.config.load import Settings
 from chain.errors import UserError
+from cli.arguments import Place
 from cli.chains import Chains
 from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
@@ -35,7 +36,7 @@ async def serve(
     signals: AsyncIterator[int],
     settings: Settings,
     *,
-    workspace: Path,
+    place: Place,
     state: Path,
     tools: Sequence[Tool] = (),
     traces: Path | None = None,
@@ -51,7 +52,7 @@ async def serve(
     Without a key for the configured model the one that needs none answers. ``summaries`` finds the sessions that can
     be resumed. ``tour`` comments on what happens, for a session that nobody keeps. Raises ``UserError``.
     """
-    name, notes = settings.chain().model, [str(settings.passed_over)] if settings.passed_over else []
+    name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
     definition = settings.model(name)
     if definition.lacks_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
@@ -63,12 +64,12 @@ async def serve(
         return ShownSession(chain, commands, screen, program, looks, tour=tour)
 
     opens = partial(
-        open_chain, settings, workspace=workspace, state=state, tools=tools, interactive=True, traces=traces
+        open_chain, settings, workspace=place.workspace, state=state, tools=tools, interactive=True, traces=traces
     )
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens)
         try:
-            chain = await chains.open(name)
+            chain = await chains.open(name, resume=place.resume)
         except UserError as error:
             problem = error  # raised outside the nursery, which would wrap it in a group
         else:

@@ -22,7 +22,7 @@ from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
 from chain.threads import Threads
-from chain.wording import MAIN
+from chain.wording import MAIN, counted
 from cli.answer import Answer
 from cli.recipients import Recipients, split_address, take_back
 from cli.screen.protocol import Acceptance, Screen
@@ -124,6 +124,37 @@ class ShownSession:
         """Show what is left of a chain that has been closed."""
         self.show_rest()
         self._answerer.close()
+
+    def welcome(self, text: str, *, command: str = "") -> None:
+        """Show what was before, if the session was resumed, and then a text; ``command`` asked for the session."""
+        resumed = self.chain.resumed
+        if resumed is None:
+            self.print(text, command=command)
+            return
+        self.show_rest()
+        self._show_past(resumed.past)
+        rows = [*resumed.changes, *self._what_waits(), *([text] if text else [])]
+        self.print("\n".join(rows), command=command)
+
+    def _show_past(self, past: Sequence[events.Event]) -> None:
+        rows: list[str] = []
+        with self._lock:
+            for event in past:
+                if not isinstance(event, events.Init):
+                    self._toolbar.update(event)
+                    rows += self._renderer.lines(event)
+        self._screen.show(rows, self._renderer.tail)
+        self._update_queue()
+
+    def _what_waits(self) -> list[str]:
+        ids = [accepted.id for accepted in self.chain.waiting]
+        if not ids:
+            return []
+        them = "it" if len(ids) == 1 else "them"
+        return [
+            f"{counted(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
+            f"Enter on an empty line sends {them}, /queue shows {them}, /drop drops one."
+        ]
 
     # ------------------------------------------------------------------------------------------------- lines in
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
+from cli.arguments import Place
 from cli.ending import even_at_once
 from cli.prompt import at_prompt
 
@@ -111,7 +112,7 @@ def at_terminal(
                 screen,
                 signals,
                 settings,
-                workspace=folder / "products",
+                place=Place(folder / "products"),
                 state=folder / "state",
                 tools=[_slowed(tool, wait) for tool in tool_groups(settings)["files"]],
                 query=QUERY,

@@ -432,7 +432,7 @@ async def test_the_order_holds_also_when_the_disk_fails(nursery: trio.Nursery) -
 
 @contextmanager
 def disk_file(path: Path) -> Iterator[DiskFile]:
-    file = DiskFile(path)
+    file = DiskFile(path, is_new=not path.exists())
     try:
         yield file
     finally:
@@ -523,7 +523,8 @@ import sys
 from pathlib import Path
 from chain.records import Unknown
 from chain.session.journal import DiskFile, Journal
-journal = Journal(DiskFile(Path(sys.argv[1])))
+path = Path(sys.argv[1])
+journal = Journal(DiskFile(path, is_new=not path.exists()))
 for n in range(100):
     journal.record(Unknown("line", {"n": n}))
 print("written", flush=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
+from support import MemoryFile, open_session
 
-from chain.errors import SessionError
-from chain.session.resume import read_back
-from support import MemoryFile, open_session, settings
+from chain import events
+from chain.session.resume import ReadBack, read_back
 
 pytestmark = pytest.mark.trio
 
@@ -19,26 +18,30 @@ rules:
   - {text: The answer.}
 """
 
+_LIVE_ONLY = events.TextDelta | events.ThinkingDelta | events.UsageReport | events.Init
 
-async def test_smoke() -> None:
+
+def reopened(data: bytes) -> tuple[MemoryFile, ReadBack]:
+    """The journal as a file of which a crash left so much, and what it says."""
+    file = MemoryFile()
+    # What ``DiskFile`` puts before the next record.
+    file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
+    return file, read_back(io.BytesIO(data))
+
+
+async def test_what_was_is_there_again() -> None:
     async with open_session(RULES) as session:
         await session.run("hello")
         await session.run("again")
-        data = session.file.data
-        before = list(session.events)
-    file = MemoryFile()
-    file.data = file.synced = data
-    read = read_back(io.BytesIO(data))
+        told = [type(event) for event in session.events if not isinstance(event, _LIVE_ONLY)]
+        data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.usage
+    file, read = reopened(data)
     async with open_session("rules: [{text: More.}]", file=file, resume=read) as session:
-        print([type(e).__name__ for e in session.chain.resumed.past])
-        print([type(e).__name__ for e in before])
-        print(session.chain.resumed.changes)
+        resumed = session.chain.resumed
+        assert resumed is not None
+        assert [type(event) for event in resumed.past if not isinstance(event, _LIVE_ONLY)] == told
+        assert resumed.changes == []
+        assert (session.chain.plan.tasks, session.chain.usage) == (plan, usage)
         await session.run("third")
-        print(session.sent())
-    for cut in range(len(data)):
-        part = data[:cut]
-        file = MemoryFile()
-        file.data = file.synced = part if part.endswith(b"\n") or not part else part + b"\0\n"
-        read = read_back(io.BytesIO(part))
-        async with open_session("rules: [{text: More.}]", file=file, resume=read) as session:
-            await session.run("third")
+        assert session.sent().splitlines()[0] == "user: hello"
+        assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
