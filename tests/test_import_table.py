@@ -36,7 +36,7 @@ TOOLS = PURE | {
     "trio",
 }
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
-SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes"}
+SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes", "chain.version"}
 
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -746,7 +746,7 @@ def test_a_script_is_lines_at_their_moments(configured: Place) -> None:
 
     assert ran.code == 3
     assert ran.out == "Heard: use B\nDone: hello again\n"
-    assert ran.err.splitlines()[-1] == "↩ Never sent (its moment did not come): @iteration 4 never"
+    assert ran.err.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 4 never"
 
 
 @pytest.mark.parametrize(

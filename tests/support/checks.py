@@ -14,6 +14,7 @@ from chain.messages import from_json, to_json
 from chain.model import Request
 
 from .asked import check_questions
+from .crashes import check_readable
 from .disks import FullDisk
 from .sessions import SKIPPED, Mark, Session
 from .users import MARKED
@@ -39,6 +40,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     _check_told(session, records, walk)
     _check_order(records)
     check_questions(session, records)
+    check_readable(session)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
 
 
