@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
+    "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
     "chain.config": {"chain.config", "chain.errors", "chain.yamlfile"},
     "chain.providers": PURE
     | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
