@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from chain import sessions as sessions  # front ends have it from here
 from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
-COMMANDS = {"check": "", "demo": "", "explain": "LINE", "help": "[TOPIC]", "init": "[DIR]"}
+COMMANDS = {"check": "", "demo": "", "explain": "LINE", "help": "[TOPIC]", "init": "[DIR]", "sessions": "[WHAT]"}
 """The subcommands, each with the word that it needs or, in brackets, may have."""
 
 
@@ -32,11 +32,14 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     Raises ``UserError`` for more words than that, and for a word that is probably a mistyped subcommand.
     """
     words: list[str] = args.words
+    if (args.format or args.output) and (args.print or words[:2] != ["sessions", "export"]):
+        name = "--format" if args.format else "--output"
+        raise UserError(f"{name} is for chain sessions export; a run has --output-format")
     if args.print or not words or words[0] not in COMMANDS:
         return "", _query_of(words, may_be_command=not args.print)
     name, *beside = words
     wanted = COMMANDS[name]
-    if name in ("explain", "help") and beside:
+    if name in ("explain", "help", "sessions") and beside:
         return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
     if name == "explain":
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo.by_itself(_renderer(args, fd=1))
     if command == "help":
         return _help(args, word)
+    if command == "sessions":
+        return _sessions(args, (word or "").split())
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explain
@@ -107,7 +110,6 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
 
 def _help(args: argparse.Namespace, topic: str | None) -> int:
-    from cli.pager import page
     from cli.subcommands.help import index, read_topic
 
     if topic is None:
@@ -120,9 +122,34 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
         from cli.show.markdown import render
 
         rows = render(source, min(width, WIDEST), color=True, ascii=ascii)
+    return _page(rows)
+
+
+def _page(rows: Sequence[str]) -> int:
+    """Show painted rows, through a pager if they are many."""
+    from cli.pager import page
+
     if page(rows, os.environ):
         return 0
     return _report(_write_painted(1, "".join(f"{row}\n" for row in rows)))
+
+
+def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
+    from cli.subcommands import sessions
+
+    asked, state = sessions.read_words(words), state_folder(os.environ)
+    color, ascii, width = _looks(args, fd=1)
+    if asked.what == "list":
+        here = Path(args.workspace or ".")
+        return _show(args, sessions.listed(state, here=here, width=width, ascii=ascii))
+    if asked.what == "show":
+        return _page(list(sessions.shown(state, asked.id, color=color, ascii=ascii, width=width)))
+    if asked.what == "export":
+        return _report(sessions.export(state, asked.id, args.format, args.output, partial(_write_painted, 1)))
+    if not sessions.delete(state, asked.id, partial(_write, 2)):
+        _write(2, "Nothing was deleted.\n")
+        return 1
+    return _show(args, ["Deleted."])
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:

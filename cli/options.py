@@ -14,7 +14,7 @@ USAGE = """\
 chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
-chain COMMAND    check, demo, explain LINE, help [TOPIC] or init [DIR]"""
+chain COMMAND    check, demo, explain LINE, help [TOPIC], init or sessions"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -29,6 +29,8 @@ Commands:
   help [TOPIC]            the reference: lines, keys, moments, tools, agents and
                           more
   init [DIR]              write config.yaml and prompts/, to change them
+  sessions [WHAT]         what is kept: list (the default), show ID, export ID,
+                          delete ID
 
 One run, without a prompt:
   -p, --print             run the query and end: the answer goes to standard
@@ -62,6 +64,10 @@ What it works with:
   --config FILE           the configuration; chain help configuration says which
                           it is by default
   --chain NAME            a chain of the configuration
+
+What chain sessions export writes:
+  --format FORMAT         md (the default), json, or html: a page to look at
+  --output FILE           a new file, instead of standard output
 
 What it shows:
   --no-color              no colours
@@ -195,6 +201,8 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--max-iterations", metavar="N"),
         add("--config", metavar="FILE"),
         add("--chain", metavar="NAME"),
+        add("--format", metavar="FORMAT", type=_one_of("md", "json", "html")),
+        add("--output", metavar="FILE"),
         add("--no-color", action="store_true"),
         add("--ascii", action="store_true"),
         add("-v", "--verbose", action="store_true"),

@@ -35,6 +35,9 @@ def mistake(*argv: str) -> str:
         (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", "todo: add x"),
         (["help"], "help", None),
         (["help", "exit", "codes"], "help", "exit codes"),
+        (["sessions"], "sessions", None),
+        (["sessions", "export", "2026", "--format", "html"], "sessions", "export 2026"),
+        (["-p", "sessions"], "", "sessions"),
         (["-p", "check"], "", "check"),
         (["-p", "chek"], "", "chek"),
         (["-p", "--", "-x"], "", "-x"),
@@ -57,6 +60,10 @@ def test_words(argv: list[str], command: str, word: str | None) -> None:
         (["check", "this"], ["chain check has no arguments"]),
         (["init", "a", "b"], ["chain init has one argument"]),
         (["explain"], ["chain explain needs a line"]),
+        (["sesions", "list"], ["2 words", "chain sessions"]),
+        (["--format", "md", "hello"], ["--format is for chain sessions export", "--output-format"]),
+        (["sessions", "show", "x", "--output", "y"], ["--output is for chain sessions export"]),
+        (["-p", "sessions", "--output", "y"], ["--output is for chain sessions export"]),
     ],
 )
 def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> None:
@@ -83,6 +90,7 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
         (["--model"], ["--model needs a value: --model NAME"]),
         (["--model", "--say", "x"], ["--model needs a value: --model NAME"]),
         (["--say"], ["--say LINE"]),
+        (["--format", "xml"], ["--format", "'xml'", "md, json or html"]),
         (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
         (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
         (["--stdin=yes"], ["--stdin takes no value"]),

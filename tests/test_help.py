@@ -25,12 +25,14 @@ from chain.exit_codes import EXIT_CODES
 from chain.interruption.parse import parse as parse_prompt
 from chain.interruption.prompt import NAMES
 from chain.lines import parse as lines
+from chain.sessions import FORMATS
 from chain.toolbox import read_allowances, tool_groups
 from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.recipients import split_address
 from cli.slash import Commands
 from cli.subcommands.help import TOPICS
+from cli.subcommands.sessions import WORDS
 
 ALL = "\n".join(text_of(topic) for topic in TOPICS)
 
@@ -250,6 +252,12 @@ def test_ascii_is_kept_by_what_is_only_written(tmp_path: Path) -> None:
         done = run("-m", "cli", *words, "--ascii", "--model", "offline", cwd=tmp_path, home=tmp_path)
         assert done.stdout.isascii(), words
         assert done.returncode == 0, done.stderr
+
+
+def test_the_session_commands_and_formats_are_those_of_the_program() -> None:
+    told = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
+    assert tuple(told) == WORDS
+    assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 RECIPES = {

@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
+    "chain.sessions": SESSION,
     "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }

@@ -72,7 +72,7 @@ def test_every_kind_of_line_in_its_table_is_one() -> None:
 def test_every_command_that_it_names_exists() -> None:
     named = re.findall(r"`(?:\.venv/bin/)?chain ([a-z]+)", README)
     assert set(named) <= {*COMMANDS, "help"}
-    assert {"check", "demo", "explain", "help", "init"} <= set(named)
+    assert {"check", "demo", "explain", "help", "init", "sessions"} <= set(named)
 
 
 def test_every_option_that_it_names_exists(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The sessions that are kept, for front ends: what there is, one that is told again, exported or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias, assert_never, get_args
+
+from chain.errors import SessionError
+from chain.events import Event
+from chain.session import listing
+from chain.session.listing import Summary as Summary
+from chain.session.reading import Reading
+from chain.session.retelling import retell
+
+Format: TypeAlias = Literal["md", "json", "html"]
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+def every(state: Path) -> list[Summary]:
+    """All sessions of a state folder, the one that changed last first."""
+    return listing.summaries(_folder(state))
+
+
+def find(state: Path, id: str) -> Summary:
+    """The session whose id begins so. Raises ``SessionError``."""
+    path = listing.find(_folder(state), id)
+    try:
+        return listing.summary(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def delete(state: Path, id: str) -> None:
+    """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
+    listing.delete(_folder(state), id)
+
+
+def told_again(session: Summary) -> Iterator[Event]:
+    """The events of a session, from its journal. Raises ``SessionError``."""
+    try:
+        with session.path.open("rb") as rows:
+            yield from retell(Reading(rows))
+    except OSError as error:
+        raise _unreadable(session.path, error) from None
+
+
+def export(session: Summary, format: Format) -> Iterator[str]:
+    """A session as a document, in pieces. Raises ``SessionError``."""
+    match format:
+        case "json":
+            from chain.session.export.document import document
+
+            try:
+                with session.path.open("rb") as rows:
+                    yield from document(session.id, rows)
+            except OSError as error:
+                raise _unreadable(session.path, error) from None
+        case "md":
+            from chain.session.export.markdown import markdown
+            from chain.session.export.teller import tell
+
+            yield from markdown(tell(told_again(session)))
+        case "html":
+            from chain.session.export.page import page
+            from chain.session.export.teller import tell
+
+            yield from page(tell(told_again(session)))
+        case _:
+            assert_never(format)
+
+
+def _folder(state: Path) -> Path:
+    """Where the journals are; it is not made where only somebody asks for them."""
+    return state / "sessions"
+
+
+def _unreadable(path: Path, error: OSError) -> SessionError:
+    return SessionError(f"cannot be read: {error.strerror or error}", file=path)

@@ -1,0 +1,158 @@
+"""The table of ``chain sessions list``. Pure, plain text.
+
+A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from chain.wording import counted
+from cli.show.text import columns, cut, cut_start, flat
+
+LEAST_QUERY = 24
+"""Columns for the query on a row of a table; with fewer a session has several rows."""
+GAP = "  "
+INDENT = "    "
+
+Sign = Callable[[str], str]
+"""How a sign is written on this terminal."""
+
+
+class Kept(Protocol):
+    """A session as ``chain.app.sessions`` tells of it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def changed(self) -> float:
+        """When something happened in it last."""
+        ...
+
+    @property
+    def workspace(self) -> str:
+        """Its folder."""
+        ...
+
+    @property
+    def query(self) -> str:
+        """The first row of its first query."""
+        ...
+
+    @property
+    def runs(self) -> int:
+        """How many runs it had."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it used."""
+        ...
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What they cost, if that is known."""
+        ...
+
+    @property
+    def open_lines(self) -> Sequence[str]:
+        """The ids of the lines that wait in it."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a process has it open."""
+        ...
+
+
+def rows(sessions: Sequence[Kept], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:
+    """Rows of at most ``width`` columns; ``here`` is the workspace whose name goes without saying."""
+    heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting", "query"]
+    table = [_cells(each, sign, now) for each in sessions]
+    # Columns that say nothing of any session are left out.
+    kept = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
+    widths = {n: max(columns(row[n]) for row in ([sign("●")], *table) if n < len(row)) for n in kept}
+    widths = {n: max(wide, columns(heads[n])) for n, wide in widths.items()}
+    room = width - sum(widths.values()) - len(GAP) * len(kept)
+    if room < LEAST_QUERY:
+        found = [row for each in sessions for row in _below(each, width, sign, here, home, now)]
+    else:
+        lines = [[*heads[:7]], *table]
+        queries = [heads[7], *(_query(each, room, sign, here, home) for each in sessions)]
+        found = [
+            GAP.join([*(_padded(cells[n], widths[n], n) for n in kept), query]).rstrip()
+            for cells, query in zip(lines, queries, strict=True)
+        ]
+    if any(each.is_open for each in sessions):
+        found += ["", cut(f"{sign('●')} open in another process", width, sign("…"))]
+    return found
+
+
+def _cells(session: Kept, sign: Sign, now: float) -> list[str]:
+    """All but the query."""
+    return [
+        sign("●") if session.is_open else "",
+        moment(session.changed, now),
+        flat(session.id),
+        f"{session.runs:,}",
+        short_count(session.tokens),
+        "" if session.cost_usd is None else _cost(session.cost_usd),
+        f"{len(session.open_lines):,}" if session.open_lines else "",
+    ]
+
+
+def _below(session: Kept, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
+    """A session on rows of its own."""
+    mark, when, id, _, tokens, cost, _ = _cells(session, sign, now)
+    facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
+    facts += [f"{counted(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
+    found = [
+        f"{_padded(mark, columns(sign('●')), 0)} {when}{GAP}{id}",
+        f"{INDENT}{', '.join(facts)}",
+        f"{INDENT}{_query(session, width - len(INDENT), sign, here, home)}",
+    ]
+    return [cut(row, width, sign("…")) for row in found]
+
+
+def _query(session: Kept, room: int, sign: Sign, here: str, home: str) -> str:
+    query = flat(session.query) or "(no query)"
+    if not session.workspace or session.workspace == here:
+        return cut(query, room, sign("…"))
+    where = flat(session.workspace)
+    if home and (where == home or where.startswith(f"{home}/")):
+        where = f"~{where.removeprefix(home)}"
+    where = f" in {cut_start(where, max(room // 3, 8), sign('…'))}"
+    return cut(query, room - columns(where), sign("…")) + where
+
+
+def _padded(cell: str, width: int, column: int) -> str:
+    """Numbers stand to the right."""
+    space = " " * (width - columns(cell))
+    return space + cell if column > 2 else cell + space
+
+
+def moment(at: float, now: float) -> str:
+    """A local time, as short as it is clear: of today the time, of this year the day with it."""
+    try:
+        then, today = time.localtime(at), time.localtime(now)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    if (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday):
+        return time.strftime("today %H:%M", then)
+    return time.strftime("%d %b %H:%M" if then.tm_year == today.tm_year else "%Y-%m-%d", then)
+
+
+def short_count(number: int) -> str:
+    """A large number, shortly: ``950``, ``12k``, ``3.4M``."""
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number // 1000:,}k" if number < 1_000_000 else f"{number / 1_000_000:,.1f}M"
+
+
+def _cost(usd: float) -> str:
+    return f"${usd:.2f}" if usd >= 0.01 or not usd else "<$0.01"

@@ -1,0 +1,130 @@
+"""``chain sessions [list|show ID|export ID|delete ID]``: what is kept of earlier sessions."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chain.app import sessions
+from chain.errors import UserError
+from cli.nearest import nearest_command
+from cli.show.live import LiveRenderer
+from cli.show.session_list import rows as table
+from cli.show.signs import written
+from cli.show.text import clean, flat
+
+WORDS = ("list", "show", "export", "delete")
+
+MAX_QUERY = 60
+"""Characters of the query in the question of ``delete``."""
+
+MAX_ANSWER = 1_000
+"""Bytes of an answer that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be done: a word of ``WORDS``, and the id beside it, which ``list`` has none of."""
+
+    what: str
+    id: str = ""
+
+
+def read_words(words: Sequence[str]) -> Asked:
+    """What the words after ``chain sessions`` ask for. Raises ``UserError``."""
+    what, *beside = words or ("list",)
+    if what not in WORDS:
+        near = nearest_command(what, WORDS)
+        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
+        raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
+    if what == "list":
+        if beside:
+            raise UserError("chain sessions list has no arguments")
+        return Asked(what)
+    if len(beside) != 1 or not beside[0].strip():
+        raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
+    return Asked(what, beside[0].strip())
+
+
+def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
+    """The rows of ``list``."""
+    found = sessions.every(state)
+    if not found:
+        return ["No session is kept yet."]
+    home = os.path.expanduser("~")
+    return table(
+        found,
+        width,
+        lambda sign: written(sign, ascii=ascii),
+        here=str(here.resolve()),
+        home=home if home != "~" else "",
+        now=time.time(),
+    )
+
+
+def shown(state: Path, id: str, *, color: bool, ascii: bool, width: int) -> Iterator[str]:
+    """The rows of a session as a terminal showed it. Raises ``SessionError``."""
+    renderer = LiveRenderer(color=color, ascii=ascii, width=width)
+    for event in sessions.told_again(sessions.find(state, id)):
+        yield from renderer.lines(event)
+    # What a crash cut short.
+    yield from (row for row in renderer.tail.splitlines() if row.strip())
+
+
+def export(state: Path, id: str, format: str | None, output: str | None, write: Callable[[str], str]) -> str:
+    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
+    session = sessions.find(state, id)
+    suffix = Path(output).suffix.removeprefix(".") if output else ""
+    wanted = format or (suffix if suffix in sessions.FORMATS else "md")
+    (chosen,) = (each for each in sessions.FORMATS if each == wanted)
+    pieces = sessions.export(session, chosen)
+    if output is None:
+        return _write_all(pieces, write)
+    _write_file(Path(output), pieces)
+    return ""
+
+
+def _write_all(pieces: Iterable[str], write: Callable[[str], str]) -> str:
+    for piece in pieces:
+        if why := write(piece):
+            return why
+    return ""
+
+
+def _write_file(path: Path, pieces: Iterable[str]) -> None:
+    """Write a new file that only its owner can read, as a journal is. Raises ``UserError``."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise UserError("is there already; name another file, or remove it first", file=path) from None
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", file=path) from None
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(pieces)
+    except BaseException as error:
+        path.unlink(missing_ok=True)  # half a document is none
+        if isinstance(error, OSError):
+            raise UserError(f"cannot be written: {error.strerror}", file=path) from None
+        raise
+
+
+def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
+    """Delete a session if the user says so on standard input. Raises ``SessionError``."""
+    session = sessions.find(state, id)
+    if session.is_open:
+        raise UserError(f"the session {session.id} is open in another process; end that first")
+    query = flat(session.query)
+    query = query if len(query) <= MAX_QUERY else f"{query[:MAX_QUERY].rstrip()}..."
+    ask(clean(f"Delete session {session.id} ({query or 'no query'})? [y/N] "))
+    answer = sys.stdin.buffer.readline(MAX_ANSWER)
+    if not answer.endswith(b"\n"):
+        ask("\n")  # nobody has ended the row
+    if answer.strip().lower() not in (b"y", b"yes"):
+        return False
+    sessions.delete(state, session.id)
+    return True
