@@ -41,7 +41,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, records
 from chain.errors import JournalError, UserError
-from chain.lines.parse import parse_line
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 
@@ -144,39 +143,6 @@ async def test_a_run_whose_only_line_is_dropped_as_it_begins_asks_nothing() -> N
 
 
 # ------------------------------------------------------------------------------------------ lines that wait from before
-
-WAITING = {
-    "lines": (["use B", "context: it is late"], [("", "USER INTERRUPTION: use B")]),
-    "a follow-up": (["then: Do the task"], [("Do the task", "Do the task")]),
-    "follow-ups among lines": (
-        ["use B", "then: Do the task", "then: Do another task"],
-        [("Do the task", "Do the task"), ("Do another task", "Do another task")],
-    ),
-    "a todo line": (["todo: add buy milk"], [("", "USER INTERRUPTION: todo: add buy milk")]),
-}
-"""What waits while no run is active; the query of each run that follows, and how the first new text of it begins."""
-
-
-@pytest.mark.parametrize("case", WAITING)
-async def test_lines_that_wait_from_before_start_a_run(case: str) -> None:
-    lines, expected = WAITING[case]
-    async with open_session(ANSWER, interactive=True) as session:
-        for line in lines:
-            session.chain._tree.main.inbox.put(parse_line(line))
-        await session.chain.wait_idle()
-        assert not session.chain.is_running
-        assert session.chain.run_waiting()
-        assert session.chain.is_running
-        assert not session.chain.run_waiting(), "it is active already"
-        await session.chain.wait_idle()
-        assert [run.query for run in session.of(events.RunStarted)] == [query for query, _ in expected]
-        for request, (_, begins) in zip(session.model.requests, expected, strict=True):
-            new = [m for m in request.messages if m.role == "user"]
-            assert any(m.text.startswith(begins) for m in new[-2:])
-        assert {session.state(f"L{n}") for n in range(1, len(lines) + 1)} == {"delivered"}
-        assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
-        assert len(session.of(events.Result)) == len(expected)
-        check_invariants(session)
 
 
 async def test_without_a_line_that_waits_no_run_is_started() -> None:

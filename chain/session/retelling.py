@@ -51,6 +51,8 @@ class _Agent:
     iteration: int = 0
     is_asked: bool = False
     """Whether the model call of the iteration is on record."""
+    is_answered: bool = False
+    """Whether that call has come to its end: a reply without that was cut, and is no answer."""
     error: str = ""
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
@@ -247,7 +249,7 @@ class Retelling:
 
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent = self._of(record.agent)
-        agent.iteration, agent.is_asked = record.iteration, True
+        agent.iteration, agent.is_asked, agent.is_answered = record.iteration, True, False
         if record.attempt > 1:
             retry = events.Retry(
                 **self._common(record.agent, at), attempt=record.attempt - 1, delay_s=0.0, reason=agent.error
@@ -257,7 +259,8 @@ class Retelling:
         return [events.IterationStarted(**self._common(record.agent, at), max_iterations=most)]
 
     def _request_ended(self, record: records.RequestEnded, at: float) -> list[Event]:
-        self._of(record.agent).error = record.error
+        agent = self._of(record.agent)
+        agent.error, agent.is_answered = record.error, not record.error
         used = record.usage
         if used == Usage():
             return []
@@ -277,6 +280,7 @@ class Retelling:
         if not agent.is_asked:  # version 0.1.0 did not record its calls
             agent.iteration += 1
             told.append(events.IterationStarted(**self._common(record.agent, at), max_iterations=agent.iteration))
+            agent.is_answered = True
         agent.is_asked = False
         agent.calls = {call.id: call for call in message.calls}
         common = self._common(record.agent, at)
@@ -285,7 +289,7 @@ class Retelling:
             told.append(events.ThinkingDelta(**common, text=thought))
         if message.text.strip():
             told.append(events.TextDelta(**common, text=message.text))
-            if record.agent == MAIN:
+            if record.agent == MAIN and agent.is_answered:
                 self._replies.append(message.text.strip())
         return [*told, events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
 

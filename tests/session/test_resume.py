@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import io
+import json
+import random
+from typing import Any
 
 import pytest
-from support import MemoryFile, open_session
+import trio
+from hypothesis import strategies as st
+from support import MemoryFile, open_session, sharded, wait_quiet
+from support.crashes import check_damaged, check_same_again, check_went_on, left
+from support.gate import TWO_STEPS, Gate
+from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
+from support.users import Acts, Replies
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.session.resume import ReadBack, read_back
-
-pytestmark = pytest.mark.trio
+from chain.errors import SessionError
+from chain.session.resume import read_back
 
 RULES = """
 rules:
   - {when: {user: hello}, times: 1, text: I add it., tools: [{name: plan_add_task, input: {task: check the SKU}}]}
   - {text: The answer.}
 """
+ANSWER = "rules: [{text: Gone on.}]"
 
+NOTE = "[The program ended here]"
 _LIVE_ONLY = events.TextDelta | events.ThinkingDelta | events.UsageReport | events.Init
-
-
-def reopened(data: bytes) -> tuple[MemoryFile, ReadBack]:
-    """The journal as a file of which a crash left so much, and what it says."""
-    file = MemoryFile()
-    # What ``DiskFile`` puts before the next record.
-    file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
-    return file, read_back(io.BytesIO(data))
 
 
 async def test_what_was_is_there_again() -> None:
@@ -35,8 +38,8 @@ async def test_what_was_is_there_again() -> None:
         await session.run("again")
         told = [type(event) for event in session.events if not isinstance(event, _LIVE_ONLY)]
         data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.usage
-    file, read = reopened(data)
-    async with open_session("rules: [{text: More.}]", file=file, resume=read) as session:
+    file, read = left(data)
+    async with open_session(ANSWER, file=file, resume=read) as session:
         resumed = session.chain.resumed
         assert resumed is not None
         assert [type(event) for event in resumed.past if not isinstance(event, _LIVE_ONLY)] == told
@@ -45,3 +48,153 @@ async def test_what_was_is_there_again() -> None:
         await session.run("third")
         assert session.sent().splitlines()[0] == "user: hello"
         assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
+        check_went_on(session, len(data.splitlines()))
+
+
+async def killed(*lines: str, model: str = TWO_STEPS) -> bytes:
+    """What is left of a session that was killed while a tool ran and these lines waited."""
+    gate = Gate()
+    async with open_session(model, tools=[gate.tool], interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        await wait_all_tasks_blocked()
+        data = session.file.data
+        gate.open.set()
+        await wait_quiet(session)
+    return data
+
+
+WAITING = {
+    "lines": (["use B", "context: it is late"], [""], ["USER INTERRUPTION: use B", "[USER ADDED] it is late"]),
+    "an urgent line": (["!use B"], [""], ["USER INTERRUPTION: use B"]),
+    "a follow-up": (["then: Do more"], ["Do more"], ["Do more"]),
+    "follow-ups among lines": (
+        ["use B", "then: Do more", "then: Do most"],
+        ["Do more", "Do most"],
+        ["Do more", "USER INTERRUPTION: use B", "Do most"],
+    ),
+    "a todo line": (["todo: add buy milk"], [""], ["(Done: task 1 added: buy milk)"]),
+}
+"""What waits after a crash, the query of each run that follows, and what the model is told."""
+
+
+@pytest.mark.parametrize("case", WAITING)
+async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str) -> None:
+    lines, queries, told = WAITING[case]
+    file, read = left(await killed(*lines))
+    async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+        assert [accepted.line.text for accepted in session.chain.waiting] == lines
+        assert {accepted.line.urgency for accepted in session.chain.waiting} == {"next"}
+        await wait_all_tasks_blocked()
+        assert session.model.requests == [], "they are the user's to send"
+        assert session.chain.run_waiting()
+        assert not session.chain.run_waiting(), "it is active already"
+        await session.chain.wait_idle()
+        assert [run.query for run in session.of(events.RunStarted)] == queries
+        text = session.sent()
+        places = [text.index(each) for each in told]
+        assert places == sorted(places)
+        assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
+        check_went_on(session, len(read.past))
+
+
+async def test_a_call_that_ran_is_told_as_interrupted_and_those_after_it_as_skipped() -> None:
+    file, read = left(await killed())
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.chain.resumed is not None
+        assert any("1 tool running" in change for change in session.chain.resumed.changes)
+        await session.run("and now?")
+        results = [m for m in session.model.requests[0].messages if m.results]
+        assert ["[Interrupted: stopped" in r.text for r in results[-1].results][:1] == [True]
+        assert NOTE in session.sent()
+        check_went_on(session, 0)
+
+
+async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
+    file, read = left(await killed("use B", "use C"))
+    async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+        session.chain.drop("L2")
+        await session.run("go on")
+        assert "use B" not in session.sent()
+        assert "use C" in session.sent()
+        check_went_on(session, 0)
+
+
+async def test_a_session_may_be_resumed_at_every_byte_of_it() -> None:
+    data = await killed("use B", "todo: add buy milk")
+    for end in range(0, len(data), 7):
+        file, read = left(data[:end])
+        async with open_session(ANSWER, file=file, resume=read) as session:
+            await session.run("and now?")
+            check_went_on(session, 0)
+            check_same_again(session)
+
+
+async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
+    rows = (await killed("use B", "todo: add buy milk")).splitlines(keepends=True)
+    for n in range(len(rows) - 1):
+        check_damaged([*rows[:n], *rows[n + 1 :]])
+        check_damaged([*rows[:n], rows[n], *rows[n:]])
+
+
+async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
+    rows = (await killed("use B")).splitlines(keepends=True)
+    foreign = json.dumps({"type": "weather", "seq": len(rows) + 1, "time": 1.0, "sky": "blue"}).encode() + b"\n"
+    file, read = left(b"".join([*rows, foreign, b"half a rec\0\n", b"\xff\n"]))
+    assert len(read.faults) == 1
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.chain.resumed is not None
+        assert any("cannot be read" in change for change in session.chain.resumed.changes)
+        await session.run("and now?")
+    assert foreign in session.file.data
+
+
+def test_a_conversation_that_cannot_be_is_an_error_that_names_the_record() -> None:
+    message: dict[str, Any] = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
+    row = {"type": "message", "seq": 1, "time": 0, "message": message, "agent": "main", "parent_id": "root"}
+    with pytest.raises(SessionError, match="record 1 of the journal does not follow"):
+        read_back([json.dumps(row).encode() + b"\n"])
+
+
+whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
+moments = st.lists(st.tuples(st.integers(3, 60), whats), max_size=6)
+
+
+@sharded(150, trees, moments, st.floats(0, 1), st.floats(0, 1))
+def test_whatever_a_tree_was_doing_it_can_be_gone_on_with(
+    tree: Tree, at: list[tuple[int, str]], where: float, again: float
+) -> None:
+    async def play() -> None:
+        use = tree_settings()
+        async with (
+            open_session(TreeModel(tree), tools=TREE_TOOLS, use=use, file=MemoryFile()) as session,
+            trio.open_nursery() as nursery,
+        ):
+            session.chain.listen(Acts(session, at))
+            session.chain.listen(Replies(session, [(0.0, "y")] * 6, nursery))
+            with session.chain.answering(), trio.move_on_after(1e5):
+                session.chain.submit("task main")
+                await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+        data, kept = session.file.data, 0
+        # The second crash comes while what the first left out is written.
+        for end in (where, again):
+            file, read = left(data[: kept + int((len(data) - kept) * end)])
+            kept = len(file.data)
+            async with open_session(TreeModel(tree), tools=TREE_TOOLS, use=use, file=file, resume=read) as resumed:
+                data = resumed.file.data
+        file, read = left(data)
+        async with open_session(TreeModel(tree, "other"), tools=TREE_TOOLS, use=use, file=file, resume=read) as last:
+            last.chain.submit("and the next")
+            await wait_quiet(last)
+            check_went_on(last, len(data.splitlines()))
+        check_same_again(last)
+
+    random.seed(0)
+    trio.run(play, clock=MockClock(autojump_threshold=0))
+
+
+def test_an_empty_journal_is_a_session_that_was_not_begun() -> None:
+    assert not read_back(io.BytesIO(b"")).restored.was_begun

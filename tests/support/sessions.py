@@ -140,8 +140,8 @@ class Session:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The journal."""
-        return [json.loads(row) for row in self.file.data.splitlines()]
+        """The journal, without what a crash has torn."""
+        return [json.loads(row) for row in self.file.data.split(b"\n")[:-1] if not row.endswith(b"\0")]
 
     def state(self, id: str) -> str:
         """What became of a line."""
