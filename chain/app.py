@@ -27,10 +27,8 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
-from chain.session import listing
 from chain.session.feed import Audience
 from chain.session.journal import Journal
-from chain.session.listing import Summary
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session
 from chain.session.store import new_journal, old_journal, sessions_folder
@@ -41,9 +39,6 @@ from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
 from chain.wording import MAIN, ROOT
-
-LOOKED_AT = 20
-"""The sessions among which one in which something was asked goes before those that changed later."""
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
@@ -86,6 +81,7 @@ async def open_chain(
         read = resume if isinstance(resume, ReadBack) else None
         if isinstance(resume, str) and resume:
             journal, read = stack.enter_context(old_journal(sessions_folder(state), resume))
+            _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         audience = Audience()
@@ -119,6 +115,14 @@ async def open_chain(
                 for opened in kinds.models:
                     await opened.aclose()
                 nursery.cancel_scope.cancel()
+
+
+def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:
+    """Raises ``SessionError`` if the session works in another folder, which is still there."""
+    session = read.restored.session
+    before = Path(session.workspace) if session is not None and session.workspace else workspace
+    if before.is_dir() and before.resolve() != workspace:
+        raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
 
 
 def _main_agent(
@@ -226,17 +230,6 @@ async def check_model(settings: ModelSettings) -> Verdict:
         return await model.check()
     finally:
         await model.aclose()
-
-
-def find_session(state: Path, id: str) -> Summary:
-    """The session whose id begins so. Raises ``SessionError``."""
-    return listing.summary(listing.find(state / "sessions", id))
-
-
-def latest_session(state: Path, workspace: Path) -> Summary | None:
-    """The session of a workspace that changed last: of those in which something was asked, if there are any."""
-    found = listing.summaries(state / "sessions", latest=LOOKED_AT, workspace=workspace)
-    return next((each for each in found if each.query), next(iter(found), None))
 
 
 def check_state(state: Path) -> None:

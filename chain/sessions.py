@@ -15,6 +15,9 @@ from chain.session.retelling import retell
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
+LOOKED_AT = 20
+"""Sessions among which those are that somebody goes on with."""
+
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -30,6 +33,17 @@ def find(state: Path, id: str) -> Summary:
         return listing.summary(path)
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def latest(state: Path, workspace: Path) -> Summary | None:
+    """The session of a workspace that changed last: of those in which something was asked, if there are any."""
+    found = resumable(state, workspace)
+    return next((each for each in found if each.query), next(iter(found), None))
+
+
+def resumable(state: Path, workspace: Path) -> list[Summary]:
+    """The sessions of a workspace that changed last, the last one first."""
+    return listing.summaries(_folder(state), latest=LOOKED_AT, workspace=workspace)
 
 
 def delete(state: Path, id: str) -> None:

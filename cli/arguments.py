@@ -96,16 +96,16 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
     given = Path(args.workspace or ".")
     if not (args.goes_on or args.resume is not None):
         return Place(given)
-    from chain.app import find_session, latest_session
+    from chain.app import sessions
 
     if args.goes_on and args.resume is not None:
         raise UserError("--continue and --resume contradict each other; leave one out")
     if args.goes_on:
-        found = latest_session(state, given)
+        found = sessions.latest(state, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
     else:
-        found = find_session(state, args.resume)
+        found = sessions.find(state, args.resume)
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
         gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"

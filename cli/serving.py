@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from chain.app import open_chain
+from chain.app import open_chain, sessions
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.arguments import Place
@@ -19,7 +19,6 @@ from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
 from cli.prompt import Looks
 from cli.screen.protocol import Screen
-from cli.show.sessions import Summary
 from cli.shown_session import Program, ShownSession
 from cli.slash import Commands
 
@@ -42,15 +41,14 @@ async def serve(
     traces: Path | None = None,
     query: str | None = None,
     scheduled: Sequence[ScheduledLine] = (),
-    summaries: Callable[[], Sequence[Summary]] = tuple,
     color: bool = True,
     ascii: bool = False,
     tour: Tour | None = None,
 ) -> int:
     """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
 
-    Without a key for the configured model the one that needs none answers. ``summaries`` finds the sessions that can
-    be resumed. ``tour`` comments on what happens, for a session that nobody keeps. Raises ``UserError``.
+    Without a key for the configured model the one that needs none answers. ``tour`` comments on what happens, for a
+    session that nobody keeps. Raises ``UserError``.
     """
     name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
     definition = settings.model(name)
@@ -60,7 +58,8 @@ async def serve(
     looks = Looks(color, ascii)
 
     def show(chain: Chain, model: str, program: Program) -> ShownSession:
-        commands = Commands(chain, settings, model=model, has_keys=screen.has_keys, summaries=summaries)
+        known = partial(sessions.resumable, state, place.workspace)
+        commands = Commands(chain, settings, model=model, has_keys=screen.has_keys, summaries=known)
         return ShownSession(chain, commands, screen, program, looks, tour=tour)
 
     opens = partial(

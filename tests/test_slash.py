@@ -354,7 +354,7 @@ class Closed:
     began: float
     query: str
     workspace: str
-    open_lines: int = 0
+    open_lines: tuple[str, ...] = ()
     runs: int = 1
     tokens: int = 10
     cost_usd: float | None = None

@@ -73,6 +73,8 @@ class Retelling:
         self._starting: records.Line | None = None
         """A line that came when no run was active: it starts one, unless it is done at once."""
         self._replies: list[str] = []
+        self._cut_reply = ""
+        """What was shown of a reply that was cut; it is one of the run's replies if nothing follows it."""
         self._receipts: list[events.Receipt] = []
 
     def events(self, entry: Entry) -> list[Event]:
@@ -145,6 +147,9 @@ class Retelling:
         was_cut = status == "interrupted" or status.startswith("cancelled")
         reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
         told: list[Event] = []
+        if self._cut_reply:
+            self._replies.append(self._cut_reply)
+            self._cut_reply = ""
         if status == "error":
             told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
         result = events.Result(
@@ -250,6 +255,8 @@ class Retelling:
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent = self._of(record.agent)
         agent.iteration, agent.is_asked, agent.is_answered = record.iteration, True, False
+        if record.agent == MAIN:
+            self._cut_reply = ""
         if record.attempt > 1:
             retry = events.Retry(
                 **self._common(record.agent, at), attempt=record.attempt - 1, delay_s=0.0, reason=agent.error
@@ -291,6 +298,8 @@ class Retelling:
             told.append(events.TextDelta(**common, text=message.text))
             if record.agent == MAIN and agent.is_answered:
                 self._replies.append(message.text.strip())
+            elif record.agent == MAIN:
+                self._cut_reply = message.text.strip()
         return [*told, events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
 
     # ------------------------------------------------------------------------------------------------------- tools

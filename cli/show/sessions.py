@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from chain.wording import counted
@@ -49,8 +49,8 @@ class Summary(Protocol):
         ...
 
     @property
-    def open_lines(self) -> int:
-        """How many lines still wait in it."""
+    def open_lines(self) -> Sequence[str]:
+        """The ids of the lines that still wait in it."""
         ...
 
     @property
@@ -61,7 +61,9 @@ class Summary(Protocol):
 
 def session_rows(found: Iterable[Summary], width: int) -> list[str]:
     """A row for each session: id, when it was begun, how many lines wait in it, and its first query cut to fit."""
-    rows = [(each.id, _date(each.began), _waiting(each.open_lines), flat(each.query[: 4 * width])) for each in found]
+    rows = [
+        (each.id, _date(each.began), _waiting(len(each.open_lines)), flat(each.query[: 4 * width])) for each in found
+    ]
     taken = sum(max(columns(row[n]) for row in rows) + GAP for n in range(3)) if rows else 0
     room = max(width - taken - GAP, LEAST)
     return table([(*first, cut(query, room, CUT)) for *first, query in rows], width)

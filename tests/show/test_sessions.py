@@ -15,7 +15,7 @@ from cli.show.text import columns
 class Closed:
     id: str
     query: str
-    open_lines: int = 0
+    open_lines: tuple[str, ...] = ()
     began: float = 1e9
     runs: int = 1
     tokens: int = 10
