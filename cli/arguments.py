@@ -94,13 +94,14 @@ class Place:
 def read_place(args: argparse.Namespace, state: Path) -> Place:
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
     given = Path(args.workspace or ".")
-    if not (args.goes_on or args.resume is not None):
+    if not _resumes(args):
         return Place(given)
     from chain.app import sessions
 
-    if args.goes_on and args.resume is not None:
+    is_latest = vars(args)["continue"]
+    if is_latest and args.resume is not None:
         raise UserError("--continue and --resume contradict each other; leave one out")
-    if args.goes_on:
+    if is_latest:
         found = sessions.latest(state, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
@@ -146,7 +147,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 def _resumes(args: argparse.Namespace) -> bool:
     """Whether a session goes on, whose waiting lines may be all that there is to do."""
-    return args.goes_on or args.resume is not None
+    return vars(args)["continue"] or args.resume is not None
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:

@@ -191,7 +191,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--stdin", action="store_true"),
         add("--output-format", metavar="FORMAT", type=_one_of("text", "json", "stream-json"), default="text"),
         add("--input-format", metavar="FORMAT", type=_one_of("text", "stream-json"), default="text"),
-        add("-c", "--continue", action="store_true", dest="goes_on"),
+        add("-c", "--continue", action="store_true"),
         add("-r", "--resume", metavar="ID"),
         add("--say", action="append", default=[], metavar="LINE"),
         add("--script", metavar="FILE"),

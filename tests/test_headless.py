@@ -481,7 +481,7 @@ async def test_unsent_lines_are_reported_to_people(tmp_path: Path) -> None:
     async with opened(tmp_path, "hello", says=["@iteration 9 never"], reads=False, output="text") as stage:
         assert await stage.ended() == 3
 
-        assert stage.stderr.splitlines()[-1] == "↩ Never sent (its moment did not come): @iteration 9 never"
+        assert stage.stderr.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 9 never"
         assert stage.stdout == "Done: hello\n"
 
 
@@ -1112,7 +1112,7 @@ async def test_a_signal_in_text_mode_says_what_happened(tmp_path: Path) -> None:
         assert await stage.ended() == 130
 
         assert stage.stdout == "", "there is no answer"
-        *_, sentence, closing = stage.stderr.splitlines()
+        *_, sentence, closing, _resume = stage.stderr.splitlines()
         assert sentence == "Interrupted. Tell the chain what to do instead."
         assert "interrupted, 1 iteration" in closing
 

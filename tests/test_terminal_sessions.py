@@ -258,3 +258,75 @@ def test_whole_lines_wait_for_the_new_session_too(start: Start) -> None:
 
     assert screen.wait() == 0
     assert told(screen) == [{}, {"L1": ("hello", "delivered")}]
+
+
+# ------------------------------------------------------------------------------------------------ resuming
+
+
+@pytest.mark.spec("11", "kill -9 at any moment")
+def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) -> None:
+    first = idle(start())
+    busy(first, "gate a")
+    send(first, "!use B").until("Interrupting: !use B").until(lambda s: journals_have(s, "use B"))
+    first.kill(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    id = journal_files(first.home)[-1].stem
+
+    second = idle(start("-r", id[:-3]))
+    assert "▶ gate a" in second.everything
+    assert "[Interrupted: stopped while running" in second.joined
+    assert "The program ended in the middle of the last run, 1 tool running." in second.joined
+    assert "1 line from before waits (L2): Enter on an empty line sends it" in second.joined
+    send(second, "/queue").until("L2")
+    second.type("\r")
+    second.until("Understood: use B")
+    quit(idle(second))
+    assert told(second) == [{"L1": ("gate a", "delivered"), "L2": ("!use B", "delivered")}]
+
+    third = idle(start("-c"))
+    assert "Understood: use B" in third.everything
+    assert "from before" not in third.everything
+    send(third, "hello").until("Done: hello")
+    quit(idle(third))
+
+
+def journals_have(screen: Screen, text: str) -> bool:
+    return any(text.encode() in path.read_bytes() for path in journal_files(screen.home))
+
+
+@pytest.mark.spec("11", "/resume shows the latest ten")
+def test_a_session_is_resumed_at_the_prompt(start: Start) -> None:
+    screen = idle(start())
+    send(screen, "todo: add buy milk", "hello").until("Done: hello")
+    first = journal_files(screen.home)[-1].stem
+    afresh(screen)
+    send(screen, "todo: clear", "/resume").until(lambda s: s.everything.count(first) > 1)
+    send(screen, f"/resume {first}").until("The session goes on.")
+    screen.until(lambda s: "plan 0/1" in s.toolbar)
+    send(idle(screen), "hello again").until("Done: hello again")
+    quit(idle(screen))
+    lines = {"L1": ("todo: add buy milk", "handled"), "L2": ("hello", "delivered")}
+    assert told(screen)[0] == {**lines, "L3": ("hello again", "delivered")}
+
+
+def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
+    first = idle(start())
+    id = journal_files(first.home)[-1].stem
+    second = start("-r", id)
+    assert second.wait() == 2
+    assert f"the session {id} is open in another process; end that first" in second.joined
+    quit(first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-r", "nothing"], "there is no session 'nothing'; chain sessions list shows those that there are"),
+        (["-c"], "is kept; begin one without --continue"),
+        (["-c", "-r", "x"], "--continue and --resume contradict each other; leave one out"),
+    ],
+)
+def test_what_cannot_be_resumed_is_said(start: Start, arguments: list[str], says: str) -> None:
+    screen = start(*arguments)
+    assert screen.wait() == 2
+    assert says in screen.joined

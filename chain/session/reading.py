@@ -15,6 +15,8 @@ from chain.records import Entry
 MAX_FAULTS = 5
 """Faults that are told one by one. A file with more of them is broken as a whole, which these say as well."""
 
+_DECODER = json.JSONDecoder()
+
 _TORN_ON_PURPOSE = b"\0\n"
 """How a row ends that a writer gave up (``DiskFile.append``)."""
 
@@ -46,7 +48,7 @@ class Reading:
 
     def _read(self, row: bytes) -> Entry | None:
         try:
-            raw = json.loads(row)
+            raw = _DECODER.decode(row.decode())
             if not isinstance(raw, dict):
                 raise ValueError("it is no JSON object")
             entry = records.from_json(raw)

@@ -88,6 +88,7 @@ class Size:
     lines: int = 200
     interrupted: int = 200
     memory: int = 10_000
+    records: int = 1_000_000
     prompts: int = 11
     keys: int = 200
     reports: int = 150
@@ -110,6 +111,7 @@ QUICK = Size(
     lines=8,
     interrupted=21,
     memory=40,
+    records=2_540,
     prompts=1,
     keys=8,
     reports=8,
@@ -141,6 +143,7 @@ def main() -> int:
         partial(waiting_line, size.lines),
         partial(reuse, size.interrupted),
         partial(memory, size.memory),
+        partial(resuming, size),
         partial(commands, size.commands),
         partial(terminal, size),
     ]
@@ -285,6 +288,25 @@ def memory(iterations: int) -> list[Row]:
         alone = max(1, int(program("memory.py", "hold", folder)))
     remark = f"{needed / MIB:.1f} MiB, the messages {alone / MIB:.1f} MiB"
     return [Row(f"memory for {iterations:,} iterations, of the conversation's", 3.0, [needed / alone], remark=remark)]
+
+
+def resuming(size: Size) -> list[Row]:
+    """A long session that is opened again, and a journal that is very long, against a tenth of it."""
+    seconds, grown, journal = map(float, program("resuming.py", "open", size.memory).split())
+    held = f"{grown / MIB:.1f} MiB, the journal {journal / MIB:.1f} MiB"
+    long, more, _ = map(float, program("resuming.py", "read", size.records).split())
+    short, some, _ = map(float, program("resuming.py", "read", size.records // 10).split())
+    took = f"{short:.1f} s and {long:.1f} s, grown by {some / MIB:.1f} MiB and {more / MIB:.1f} MiB"
+    return [
+        Row(f"resuming a session of {size.memory:,} iterations", 2.0, [seconds], " s"),
+        Row("memory for that, of its journal's size", 3.0, [grown / journal], remark=held),
+        Row(
+            f"a journal of {size.records:,} records, of ten times a tenth of it",
+            1.2,
+            [long / (10 * short)],
+            remark=took,
+        ),
+    ]
 
 
 def commands(count: int) -> list[Row]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import trio
+from double import serve, text
 from hypothesis import strategies as st
 from support import MemoryFile, open_session, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.gate import TWO_STEPS, Gate
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
+from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -198,3 +200,15 @@ def test_whatever_a_tree_was_doing_it_can_be_gone_on_with(
 
 def test_an_empty_journal_is_a_session_that_was_not_begun() -> None:
     assert not read_back(io.BytesIO(b"")).restored.was_begun
+
+
+@pytest.mark.spec("11", "a session that resumes into a valid conversation")
+async def test_the_next_query_after_a_crash_is_accepted_by_the_strict_service(mock_clock: MockClock) -> None:
+    data = await killed("use B")
+    file, read = left(data)
+    async with serve([text("Gone on.")]) as double:
+        model = model_at(double.url)
+        async with open_session(model, tools=[Gate().tool], file=file, resume=read) as session:
+            result = await session.run("and now?")
+        await model.aclose()
+    assert (result.status, result.result) == ("done", "Gone on.")

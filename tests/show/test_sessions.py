@@ -26,7 +26,7 @@ class Closed:
 def test_a_row_has_the_id_the_time_what_waits_and_the_first_query() -> None:
     began = time.mktime((2026, 3, 4, 5, 6, 7, 0, 0, -1))
     one, two, none = session_rows(
-        [Closed("a1", "Find the\nbug", 1, began), Closed("a2", "", 2), Closed("a3", "Do it")], 80
+        [Closed("a1", "Find the\nbug", ("L1",), began), Closed("a2", "", ("L1", "L2")), Closed("a3", "Do it")], 80
     )
     assert one.split() == ["a1", "2026-03-04", "05:06", "1", "line", "waits", "Find", "the", "bug"]
     assert two.endswith("2 lines wait")
