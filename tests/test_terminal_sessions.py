@@ -272,7 +272,7 @@ def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) 
     assert first.wait() == -signal.SIGKILL
     id = journal_files(first.home)[-1].stem
 
-    second = idle(start("-r", id[:-3]))
+    second = idle(start("-r", id[:-3]).until("from before waits"))
     assert "▶ gate a" in second.everything
     assert "[Interrupted: stopped while running" in second.joined
     assert "The program ended in the middle of the last run, 1 tool running." in second.joined
@@ -283,8 +283,7 @@ def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) 
     quit(idle(second))
     assert told(second) == [{"L1": ("gate a", "delivered"), "L2": ("!use B", "delivered")}]
 
-    third = idle(start("-c"))
-    assert "Understood: use B" in third.everything
+    third = idle(start("-c").until("Understood: use B").until("/help explains"))
     assert "from before" not in third.everything
     send(third, "hello").until("Done: hello")
     quit(idle(third))
