@@ -1,0 +1,230 @@
+"""What has to hold of a session that was killed and resumed, judged by what was seen. Pure.
+
+Each check gives its complaints, in words. ``Record`` is a row of a journal, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from double import rules
+
+from chain import records
+from chain.lines.parse import parse_line
+from chain.wording import SKIPPED
+
+from .asked import HEADERS
+
+Record: TypeAlias = Mapping[str, Any]
+
+FINAL = {"delivered", "handled", "returned", "dropped"}
+_INTERRUPTED = "[Interrupted"
+_REFUSED = ["delivered", "returned"]
+"""The one way out of a final state."""
+
+
+def rows(data: bytes) -> list[Record]:
+    """The records of a journal; rows that a kill has left torn, or a power cut empty, are passed over."""
+    found = []
+    for row in data.split(b"\n"):
+        try:
+            record = json.loads(row)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def lost(acknowledged: Iterable[str], answers: Mapping[str, str], journal: Sequence[Record]) -> Iterator[str]:
+    """I6: what was acknowledged is on the disk."""
+    there = {bare(r["text"]) for r in journal if r["type"] == "line"}
+    for text in sorted({bare(text) for text in acknowledged} - there):
+        yield f"the line {text!r} was acknowledged and is not in the journal"
+    decided = {(r["id"], r["decision"]) for r in journal if r["type"] == "answer"}
+    for id, decision in sorted(set(answers.items()) - decided):
+        yield f"the answer to {id} ({decision}) was acknowledged and is not in the journal"
+
+
+def unsettled(journal: Sequence[Record], *, may_wait: bool = False) -> Iterator[str]:
+    """I1: every line has come to exactly one end."""
+    for id, found in _receipts(journal).items():
+        if found != [*found[:1]] and found != _REFUSED:
+            yield f"line {id} has come to more than one end: {found}"
+        elif not FINAL.issuperset(found):
+            yield f"line {id} has come to no end: {found}"
+        elif not found and not may_wait:
+            yield f"line {id} still waits"
+
+
+def repeated(journal: Sequence[Record]) -> Iterator[str]:
+    """I6: no line is delivered twice, and no command about the plan is carried out twice, or not at all."""
+    ends = _receipts(journal)
+    lines = {r["id"]: r["text"] for r in journal if r["type"] == "line"}
+    carried = Counter(id for r in journal if r["type"] == "message" for id in r["line_ids"])
+    for id, times in carried.items():
+        if times > 1:
+            yield f"line {id} is in {times} messages"
+    for id, found in ends.items():
+        if ("delivered" in found) != bool(carried[id]):
+            yield f"line {id} ends {found} and is in {carried[id]} messages"
+    texts = [b["text"] for r in journal if r["type"] == "message" for b in _texts_of_user(r["message"])]
+    sent = Counter(parse_line(lines[id]).message.strip() for id in carried)
+    for text, times in sent.items():
+        if (found_times := sum(each.count(text) for each in texts)) > times:
+            yield f"{text!r} is {found_times} times in the conversations, and was delivered {times} times"
+    yield from _plan_repeated(journal, ends, lines)
+
+
+def _plan_repeated(journal: Sequence[Record], ends: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[str]:
+    wanted = Counter(
+        added
+        for id, text in lines.items()
+        if (added := _added(text)) and ends[id] and ends[id][-1] in ("delivered", "handled")
+    )
+    done = Counter(r["text"] for r in journal if r["type"] == "plan" and r["by"] == "user" and r["change"] == "added")
+    for task in sorted({*wanted, *done}):
+        if wanted[task] != done[task]:
+            yield f"the task {task!r} was added {done[task]} times by {wanted[task]} lines"
+    closed = Counter(r["n"] for r in journal if r["type"] == "plan" and r["change"] == "closed")
+    for n, times in closed.items():
+        if times > 1:
+            yield f"task {n} was closed {times} times"
+
+
+def misjudged(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """What is told of the calls that were open when the program was killed.
+
+    One that had started and not finished was interrupted, and one that had not started was skipped. Of one that had
+    finished, its result may not have come to the disk; but it was not skipped.
+    """
+    started = {r["id"] for r in before if r["type"] == "tool_started"}
+    finished = {r["id"] for r in before if r["type"] == "tool_finished"}
+    told = {b["tool_use_id"]: b["content"] for b in _results(after)}
+    for id in _open_calls(before):
+        text = told.get(id)
+        if text is None:
+            yield f"the call {id} was open, and has no result"
+        elif id not in started:
+            if text != SKIPPED:
+                yield f"the call {id} never started, and its result is {text!r:.80}"
+        elif text == SKIPPED or (id not in finished and not text.startswith(_INTERRUPTED)):
+            yield f"the call {id} had {'finished' if id in finished else 'started'}, and its result is {text!r:.80}"
+
+
+def unallowed(journal: Sequence[Record]) -> Iterator[str]:
+    """A call that needs an answer starts only once the answer that allows it is on the disk; all questions end."""
+    asked: dict[str, Record] = {}
+    decided: dict[str, str] = {}
+    for r in journal:
+        if r["type"] == "question":
+            asked[r["id"]] = r
+        elif r["type"] == "answer":
+            if r["id"] in decided:
+                yield f"the question {r['id']} has two answers"
+            decided[r["id"]] = r["decision"]
+        elif r["type"] == "tool_started":
+            of_call = [q["id"] for q in asked.values() if q["tool_call_id"] == r["id"] and q["kind"] == "approval"]
+            if of_call and decided.get(of_call[-1]) != "allowed":
+                yield f"the call {r['id']} started before it was allowed"
+    for id in asked.keys() - decided.keys():
+        yield f"the question {id} is still open"
+
+
+def unanswered_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
+    """What a call brings about comes after the answer that allows it is on the disk."""
+    allowed = {r["id"] for r in journal if r["type"] == "answer" and r["decision"] == "allowed"}
+    previews = [r["preview"] for r in journal if r["type"] == "question" and r["id"] in allowed]
+    for name in made:
+        if not any(name in preview for preview in previews):
+            yield f"{name} was written, and no answer in the journal allows it"
+
+
+def unended(journal: Sequence[Record]) -> Iterator[str]:
+    """Every agent that was started has ended."""
+    open_ = Counter(r["name"] for r in journal if r["type"] == "agent_started")
+    open_.subtract(r["name"] for r in journal if r["type"] == "agent_ended")
+    for name, times in open_.items():
+        if times:
+            yield f"the agent {name} was started and ended, less {times} times"
+
+
+def unreadable(journal: Sequence[Record]) -> Iterator[str]:
+    """Every record has the form of its type, and they are numbered from 1 on."""
+    for n, record in enumerate(journal, 1):
+        try:
+            found = records.from_json(record)
+        except ValueError as error:
+            yield f"record {n} cannot be read: {error}"
+            continue
+        if isinstance(found.record, records.Unknown):
+            yield f"record {n} is of an unknown type: {record['type']}"
+        if found.seq != n:
+            yield f"record {n} has the number {found.seq}"
+            return
+
+
+def invalid(asked: Iterable[bytes], journal: Sequence[Record]) -> Iterator[str]:
+    """I2: every request, and every conversation on record, is one that the Messages API takes."""
+    for n, body in enumerate(asked, 1):
+        fault = rules.check(json.loads(body), HEADERS)
+        if fault is not None:
+            yield f"request {n}: {fault.message}"
+    for agent, messages in _conversations(journal).items():
+        if messages and messages[-1]["role"] == "assistant":
+            messages = [*messages, {"role": "user", "content": [{"type": "text", "text": "and on"}]}]
+        fault = rules.check_messages(messages) if messages else None
+        if fault is not None:
+            yield f"the conversation of {agent}: {fault.message}"
+
+
+def bare(text: str) -> str:
+    """A line's text without its marker, which its sender may have given in another way."""
+    return text.lstrip("! ")
+
+
+def _receipts(journal: Sequence[Record]) -> dict[str, list[str]]:
+    ends: dict[str, list[str]] = {}
+    for r in journal:
+        if r["type"] == "line":
+            ends.setdefault(r["id"], [])
+        elif r["type"] == "receipt":
+            ends.setdefault(r["id"], []).append(r["state"])
+    return ends
+
+
+def _added(text: str) -> str:
+    _, is_add, task = text.partition("todo: add ")
+    return task if is_add else ""
+
+
+def _texts_of_user(message: Record) -> list[Record]:
+    return [b for b in message["content"] if b["type"] == "text"] if message["role"] == "user" else []
+
+
+def _results(journal: Sequence[Record]) -> Iterator[Record]:
+    for r in journal:
+        if r["type"] == "message":
+            yield from (b for b in r["message"]["content"] if b["type"] == "tool_result")
+
+
+def _open_calls(journal: Sequence[Record]) -> list[str]:
+    answered = {b["tool_use_id"] for b in _results(journal)}
+    found = []
+    for r in journal:
+        if r["type"] == "message":
+            found += [b["id"] for b in r["message"]["content"] if b["type"] == "tool_use"]
+    return [id for id in found if id not in answered]
+
+
+def _conversations(journal: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = defaultdict(list)
+    for r in journal:
+        if r["type"] == "message":
+            found[r["agent"]].append(r["message"])
+        elif r["type"] == "withdrawn" and r["messages"]:
+            del found[r["agent"]][-r["messages"] :]
+    return found

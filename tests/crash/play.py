@@ -1,0 +1,122 @@
+"""One point, from the start of the program to the end of the run that its session was last resumed for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import checks
+from .checks import Record
+from .home import Home
+from .point import Point, Reach
+from .scenarios import BY_NAME, Scenario, resumed
+from .seen import Seen
+
+WRONG_USAGE = 2
+
+_TRACEBACK = "Traceback (most recent call last)"
+_SHOWN = 2_000
+"""Characters of what a program showed that a complaint repeats, from its end."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a point. The lists are complaints, by what they are about; all are empty if all is well.
+
+    ``kills`` and ``resumed`` count programs. ``was_empty``: the journal held no record when the program was first
+    killed, so there was nothing to resume.
+    """
+
+    point: str
+    scenario: str
+    kills: int = 0
+    resumed: int = 0
+    acknowledged: int = 0
+    was_empty: bool = False
+    lost: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    unopened: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def complaints(self) -> list[str]:
+        """All of them."""
+        return [*self.lost, *self.invalid, *self.unopened, *self.left, *self.wrong]
+
+
+def measure(scenario: Scenario) -> tuple[Reach, list[str]]:
+    """How many calls a scenario has that nobody kills, and what is wrong with it."""
+    outcome = Outcome("", scenario.name)
+    with Home() as home:
+        seen, outcome.left = home.run(scenario, None)
+        _judge_end(scenario, seen, outcome)
+        _judge_records(home, [seen], outcome)
+        return Reach(home.counts.writes, home.counts.syncs, seen.pieces), outcome.complaints
+
+
+def play(point: Point) -> Outcome:
+    """Play a point and judge it."""
+    scenario = BY_NAME[point.scenario]
+    outcome = Outcome(point.to_json(), point.scenario)
+    with Home(is_separate=point.is_separate) as home:
+        seen, left = home.run(scenario, point.kill)
+        outcome.left += left
+        if seen.is_killed:
+            outcome.kills += 1
+            outcome.wrong += checks.unanswered_effects(home.made(scenario.made), home.records)
+        else:
+            _judge_end(scenario, seen, outcome)
+        outcome.was_empty = not home.records
+        known, before = [seen], [home.records]
+        for n, again in enumerate((*point.again, None), 1):
+            id = None if home.latest is None else home.latest.stem
+            how = resumed(f"recap {n} of it all", point.way, id, scenario)
+            seen, left = home.run(how, again)
+            outcome.left += left
+            known.append(seen)
+            if seen.is_killed:
+                outcome.kills += 1
+                before.append(home.records)
+            elif outcome.was_empty and seen.code == WRONG_USAGE and not before[-1]:
+                return outcome  # nothing was kept, and nothing was acknowledged
+            else:
+                outcome.resumed += _judge_end(how, seen, outcome)
+        _judge_records(home, known, outcome)
+        for each in before:
+            outcome.wrong += checks.misjudged(each, home.records)
+    return outcome
+
+
+def _judge_end(scenario: Scenario, seen: Seen, outcome: Outcome) -> bool:
+    """Whether a program that nobody killed came to its end as it should."""
+    shown = f"{seen.shown}\n{seen.errors}"
+    why = ""
+    if seen.code is None:
+        why = "it hangs"
+    elif _TRACEBACK in shown:
+        why = f"it ends with {seen.code} and a traceback"
+    elif seen.code not in scenario.codes:
+        why = f"it ends with {seen.code}"
+    elif seen.is_stuck:
+        why = "it does not show what it should"
+    if why:
+        outcome.unopened.append(f"{scenario.name}: {why}: {shown.strip()[-_SHOWN:]}")
+    return not why
+
+
+def _judge_records(home: Home, known: Sequence[Seen], outcome: Outcome) -> None:
+    every = [checks.rows(path.read_bytes()) for path in home.journals]
+    together: list[Record] = [record for journal in every for record in journal]
+    texts = [text for seen in known for text in seen.acknowledged]
+    answers = {id: decision for seen in known for id, decision in seen.answers.items()}
+    outcome.acknowledged = len(set(texts)) + len(answers)
+    outcome.lost += checks.lost(texts, answers, together)
+    outcome.invalid += checks.invalid(home.asked(), home.records)
+    for journal in every:
+        is_last = journal == home.records
+        outcome.wrong += checks.unreadable(journal)
+        outcome.wrong += checks.unsettled(journal, may_wait=not is_last)
+        outcome.wrong += checks.repeated(journal)
+        outcome.wrong += checks.unallowed(journal)
+        outcome.wrong += checks.unended(journal)

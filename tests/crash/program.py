@@ -1,0 +1,219 @@
+"""The real program, as a child of this process: forked from it, or started from its file.
+
+Importing the program takes longer than most runs of it. So one process imports it once, and each program is a fork of
+that, made before any thread or trio run exists in it. What then runs is ``console``, the entry point of the installed
+command, with an environment, descriptors, folder and session of its own, up to the end of the interpreter. Nothing of
+the program is replaced: what differs from ``python -m cli`` is when its modules were imported. Some points are played
+with ``python -m cli`` as well (``is_separate``).
+
+This process is a subreaper: whatever a program leaves behind, in whatever session and however often it forked, becomes
+a child of this process, and ``nothing_left`` sees it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import tempfile
+import termios
+import threading
+import time
+from atexit import _run_exitfuncs  # type: ignore[attr-defined]
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from . import layer
+from .point import Kill
+
+ROOT = Path(__file__).parents[2]
+
+GONE_S = 10.0
+"""For what a killed program started to be gone; usual are some milliseconds."""
+
+_RUN_BY_THEMSELVES = ("__main__.py", "guard.py", "worker.py")
+
+_LATE = (
+    *(
+        "yaml",
+        "yaml.cyaml",
+        "regex",
+        "uuid",
+        "markdown_it",
+        "pygments.lexers",
+        "pygments.formatters",
+        "importlib.resources",
+    ),
+    *("pydantic.main", "pydantic.types", "pydantic.json_schema", "pydantic.plugin._loader", "pydantic.type_adapter"),
+    *("pydantic._internal._generate_schema", "pydantic._internal._docs_extraction", "pydantic._internal._validators"),
+)
+"""What the program imports when it needs it. A name that is missing here costs time and nothing else."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUND_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a program is started. ``stdin``, ``stdout`` and ``stderr`` are descriptors of this process.
+
+    ``counts`` is the file of the layer, ``requests`` that of what the model is asked.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    folder: Path
+    stdin: int
+    stdout: int
+    stderr: int
+    counts: Path
+    requests: Path
+    kill: Kill | None = None
+    has_terminal: bool = False
+
+
+def become_parent() -> None:
+    """Prepare this process for its children: to be called once, before the program is imported."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def load() -> None:
+    """Import what a program imports, late or not, so that no fork has to."""
+    for folder in ("chain", "cli"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name not in _RUN_BY_THEMSELVES:
+                importlib.import_module(
+                    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                )
+    for name in _LATE:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def start(how: Start, *, is_separate: bool) -> int:
+    """Start a program and return its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _enter(how)
+        if is_separate:
+            _run_separate(how)
+        _run_forked(how)
+    finally:
+        os._exit(70)
+
+
+def wait(pid: int, timeout_s: float) -> int | None:
+    """The exit code of a program, negative for a signal; ``None`` if it still runs after so long."""
+    fd = os.pidfd_open(pid)
+    try:
+        if not select.select([fd], [], [], timeout_s)[0]:
+            return None
+    finally:
+        os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def kill(pid: int) -> None:
+    """Kill a program that was not waited for."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def nothing_left(timeout_s: float = GONE_S) -> list[str]:
+    """What the programs have left behind that does not end within this time; it is killed."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return []
+        if not pid:
+            if time.monotonic() > end:
+                break
+            select.select([], [], [], _ROUND_S)
+    found = []
+    while left := _children():
+        found += [_command(pid) for pid in left]
+        for pid in left:
+            kill(pid)
+            os.waitpid(pid, 0)
+    return found
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return "?"
+
+
+# ------------------------------------------------------------------------------------------------------- in the child
+
+
+def _enter(how: Start) -> None:
+    """Take the descriptors, the folder, the environment and the session that a shell would give."""
+    os.setsid()
+    for fd, number in ((how.stdin, 0), (how.stdout, 1), (how.stderr, 2)):
+        os.dup2(fd, number)
+    os.closerange(3, 256)
+    if how.has_terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.chdir(how.folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run_separate(how: Start) -> NoReturn:
+    more = [str(how.counts), str(how.requests), how.kill.to_json() if how.kill else ""]
+    env = {**how.env, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+    os.execve(sys.executable, [sys.executable, "-m", "crash.separate", *more, *how.argv], env)
+
+
+def _run_forked(how: Start) -> NoReturn:
+    os.environ.clear()
+    os.environ.update(how.env)
+    tempfile.tempdir = None
+    for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        setattr(sys, name, open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
+    sys.argv = ["chain", *how.argv]
+    begin(how.counts, how.requests, how.kill)
+    from cli.main import console
+
+    try:
+        console()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    # What the interpreter does at its end.
+    threading._shutdown()  # type: ignore[attr-defined]
+    _run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def begin(counts: Path, requests: Path, kill: Kill | None) -> None:
+    """Arm the layer, and keep what the model is asked: the last step before the program begins."""
+    from . import asked
+
+    asked.keep(requests)
+    layer.arm(counts, kill if kill is not None and kill.call != "seen" else None)
