@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from double import rules
+from double.continuity import Said, broken, said
 
 from chain import records
 from chain.lines.parse import parse_line
@@ -19,6 +21,15 @@ from chain.wording import SKIPPED
 from .asked import HEADERS
 
 Record: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one program asked of the model, and whether a power cut came after its end."""
+
+    asked: Sequence[Mapping[str, Any]]
+    lost_power: bool
+
 
 FINAL = {"delivered", "handled", "returned", "dropped"}
 _INTERRUPTED = "[Interrupted"
@@ -68,11 +79,13 @@ def repeated(journal: Sequence[Record]) -> Iterator[str]:
     for id, times in carried.items():
         if times > 1:
             yield f"line {id} is in {times} messages"
+        if id not in lines:
+            yield f"line {id} is in a message and has no record"
     for id, found in ends.items():
         if ("delivered" in found) != bool(carried[id]):
             yield f"line {id} ends {found} and is in {carried[id]} messages"
     texts = [b["text"] for r in journal if r["type"] == "message" for b in _texts_of_user(r["message"])]
-    sent = Counter(parse_line(lines[id]).message.strip() for id in carried)
+    sent = Counter(parse_line(lines[id]).message.strip() for id in carried if id in lines)
     for text, times in sent.items():
         if (found_times := sum(each.count(text) for each in texts)) > times:
             yield f"{text!r} is {found_times} times in the conversations, and was delivered {times} times"
@@ -98,11 +111,11 @@ def _plan_repeated(journal: Sequence[Record], ends: Mapping[str, list[str]], lin
 def misjudged(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     """What is told of the calls that were open when the program was killed.
 
-    One that had started and not finished was interrupted, and one that had not started was skipped. Of one that had
-    finished, its result may not have come to the disk; but it was not skipped.
+    One that had started and not finished was interrupted, and one that had not started was skipped. One that had
+    finished has its result, unless that had not come to the disk.
     """
     started = {r["id"] for r in before if r["type"] == "tool_started"}
-    finished = {r["id"] for r in before if r["type"] == "tool_finished"}
+    finished = {r["id"]: r.get("text", "") for r in before if r["type"] == "tool_finished"}
     told = {b["tool_use_id"]: b["content"] for b in _results(after)}
     for id in _open_calls(before):
         text = told.get(id)
@@ -111,8 +124,11 @@ def misjudged(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str
         elif id not in started:
             if text != SKIPPED:
                 yield f"the call {id} never started, and its result is {text!r:.80}"
-        elif text == SKIPPED or (id not in finished and not text.startswith(_INTERRUPTED)):
-            yield f"the call {id} had {'finished' if id in finished else 'started'}, and its result is {text!r:.80}"
+        elif finished.get(id):
+            if text != finished[id]:
+                yield f"the call {id} had the result {finished[id]!r:.80}, and has {text!r:.80}"
+        elif not text.startswith(_INTERRUPTED):
+            yield f"the call {id} had started, and its result is {text!r:.80}"
 
 
 def unallowed(journal: Sequence[Record]) -> Iterator[str]:
@@ -167,18 +183,39 @@ def unreadable(journal: Sequence[Record]) -> Iterator[str]:
             return
 
 
-def invalid(asked: Iterable[bytes], journal: Sequence[Record]) -> Iterator[str]:
+def invalid(asked: Iterable[Program], journal: Sequence[Record]) -> Iterator[str]:
     """I2: every request, and every conversation on record, is one that the Messages API takes."""
-    for n, body in enumerate(asked, 1):
-        fault = rules.check(json.loads(body), HEADERS)
-        if fault is not None:
-            yield f"request {n}: {fault.message}"
+    for n, program in enumerate(asked, 1):
+        for k, body in enumerate(program.asked, 1):
+            fault = rules.check(body, HEADERS)
+            if fault is not None:
+                yield f"request {k} of program {n}: {fault.message}"
     for agent, messages in _conversations(journal).items():
         if messages and messages[-1]["role"] == "assistant":
             messages = [*messages, {"role": "user", "content": [{"type": "text", "text": "and on"}]}]
         fault = rules.check_messages(messages) if messages else None
         if fault is not None:
             yield f"the conversation of {agent}: {fault.message}"
+
+
+def changed(asked: Iterable[Program], journal: Sequence[Record]) -> Iterator[str]:
+    """I7: each request begins with the one before it in its conversation, also if that was another program's.
+
+    A conversation is known by its first text. A power cut may take what was not synced, and a withdrawal is on record.
+    """
+    if any(r["type"] == "withdrawn" for r in journal):
+        return
+    last: dict[str, Said] = {}
+    for n, program in enumerate(asked, 1):
+        for k, body in enumerate(program.asked, 1):
+            first, now = body["messages"][0]["content"][0]["text"], said(body)
+            before = last.get(first)
+            why = None if before is None else broken(before, now, fixed=False)
+            if why is not None:
+                yield f"request {k} of program {n}: {why}"
+            last[first] = now
+        if program.lost_power:
+            last.clear()
 
 
 def bare(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from . import checks, json_side, program, tty_side
-from .checks import Record
+from .checks import Program, Record
 from .layer import Counts
 from .point import Kill
 from .scenarios import CONFIG, AtTerminal, Scenario
@@ -28,6 +29,7 @@ class Home:
         self.counts = Counts()
         self._is_separate = is_separate
         self._runs = 0
+        self._asked: list[tuple[bytes, bool]] = []
         self._synced: dict[int, int] = {}
         """The bytes of each journal that are sure, by its inode."""
 
@@ -52,10 +54,13 @@ class Home:
             seen = json_side.talk(begin, kill, scenario.rows, scenario.cues, scenario.results)
             seen.errors = self._file("errors").read_text(errors="replace")
         self.counts = Counts.read(self._file("counts"))
+        requests = self._file("requests")
+        lost_power = seen.is_killed and kill is not None and kill.power != "on"
+        self._asked.append((requests.read_bytes() if requests.exists() else b"", lost_power))
         if self.counts.inode:
             self._synced[self.counts.inode] = self.counts.synced
         left = program.nothing_left()
-        if seen.is_killed and kill is not None:
+        if lost_power and kill is not None:
             self._cut_power(kill)
         return seen, left
 
@@ -75,12 +80,9 @@ class Home:
         """The records of that."""
         return [] if self.latest is None else checks.rows(self.latest.read_bytes())
 
-    def asked(self) -> list[bytes]:
-        """All requests of all programs. A last one that is torn was never sent."""
-        found: list[bytes] = []
-        for path in self._folder.glob("requests-*"):
-            found += path.read_bytes().split(b"\n")[:-1]
-        return found
+    def asked(self) -> list[Program]:
+        """What the programs asked of the model. A last request that is torn was never sent."""
+        return [Program([json.loads(body) for body in each.split(b"\n")[:-1]], cut) for each, cut in self._asked]
 
     def made(self, names: Sequence[str]) -> list[str]:
         """Which of these files are there."""
@@ -126,8 +128,8 @@ class Home:
         }
 
     def _cut_power(self, kill: Kill) -> None:
-        """Take from each journal what a power cut may take, if the point has one; what is left is on the disk."""
-        for path in self.journals if kill.power != "on" else []:
+        """Take from each journal what a power cut may take; what is left is on the disk."""
+        for path in self.journals:
             found = path.stat()
             sure = min(self._synced.get(found.st_ino, 0), found.st_size)
             kept = sure + round(kill.left * (found.st_size - sure))

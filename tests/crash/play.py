@@ -112,7 +112,9 @@ def _judge_records(home: Home, known: Sequence[Seen], outcome: Outcome) -> None:
     answers = {id: decision for seen in known for id, decision in seen.answers.items()}
     outcome.acknowledged = len(set(texts)) + len(answers)
     outcome.lost += checks.lost(texts, answers, together)
-    outcome.invalid += checks.invalid(home.asked(), home.records)
+    asked = home.asked()
+    outcome.invalid += checks.invalid(asked, home.records)
+    outcome.invalid += checks.changed(asked, together)
     for journal in every:
         is_last = journal == home.records
         outcome.wrong += checks.unreadable(journal)

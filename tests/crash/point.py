@@ -113,6 +113,7 @@ def choose(scenario: str, reach: Reach, count: int, seed: int, *, is_at_terminal
 
 def _spread(most: int, count: int, chance: random.Random) -> list[int]:
     """So many numbers from 1 to ``most``: all of them if there is room, else at even distances, in any order."""
+    most = max(1, most)  # what is never called is never reached
     numbers = list(range(1, most + 1)) * (count // most)
     left = count - len(numbers)
     start = chance.random()
@@ -132,4 +133,6 @@ def _again(n: int, chance: random.Random) -> tuple[Kill, ...]:
 
 
 def _kill(kind: tuple[Call, Where], n: int, power: Power, chance: random.Random) -> Kill:
-    return Kill(kind[0], n, kind[1], round(chance.random(), 3), power, round(chance.random(), 3))
+    # Every second power cut takes all that it can.
+    left = chance.choice((0.0, round(chance.random(), 3)))
+    return Kill(kind[0], n, kind[1], round(chance.random(), 3), power, left)

@@ -100,6 +100,10 @@ Scenario: TypeAlias = Headless | AtTerminal
 IDLE = "Type a task"
 """What the prompt welcomes its user with."""
 
+DONE = "✓ done,"
+INTERRUPTED = "⏹ interrupted,"
+"""How the last row of a run begins."""
+
 
 def typed(*lines: str) -> str:
     """Lines with their Enter, in one go."""
@@ -235,12 +239,12 @@ SCENARIOS: Sequence[Scenario] = (
         "typed",
         [
             Step(IDLE, typed("stall at the terminal")),
-            Step("▶ stall", typed("a typed wish", "todo: add rake the leaves", "then: work on a typed task") + "!!"),
-            Step("📤 Interrupting: then:", typed("now go on typing")),
-            Step("The work is done.", typed("work again please")),
-            Step("The work is done.", typed("/new"), 2),
+            Step("▶ stall", typed("a typed wish", "todo: add rake the leaves", "then: work on a typed task")),
+            Step("📤 Interrupting: then:", typed("!!now go on typing")),
+            Step(DONE, typed("work again please"), 2),
+            Step(DONE, typed("/new"), 3),
             Step("/new", typed("work in a new session")),
-            Step("The work is done.", typed("/quit"), 3),
+            Step(DONE, typed("/quit"), 4),
         ],
     ),
     AtTerminal(
@@ -251,8 +255,8 @@ SCENARIOS: Sequence[Scenario] = (
             Step("Q2?", typed("no, rather not")),
             Step("Q3?", typed("/to main wait for me", "right")),
             Step("Q4?", ESC),
-            Step("Interrupted.", typed("work on a last task")),
-            Step("The work is done.", typed("/quit")),
+            Step(INTERRUPTED, typed("work on a last task")),
+            Step(DONE, typed("/quit")),
         ],
         made=["made-1.txt"],
     ),
@@ -261,10 +265,10 @@ SCENARIOS: Sequence[Scenario] = (
         [
             Step(IDLE, typed("run commands here")),
             Step("started", typed("!!cut it short here")),
-            Step("It ran.", typed("stall here too")),
+            Step(DONE, typed("stall here too")),
             Step("▶ stall", ESC),
-            Step("Interrupted.", typed("send some of them")),
-            Step("All were sent.", typed("/quit")),
+            Step(INTERRUPTED, typed("send some of them")),
+            Step(DONE, typed("/quit"), 2),
         ],
     ),
 )

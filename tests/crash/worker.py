@@ -1,7 +1,8 @@
 """A process that plays points, a fork for each program: ``python -m crash.worker``.
 
 It reads tasks as rows of JSON and answers each with its outcomes, one a row, and ``{"done": true}``. A task is
-``{"point": "..."}``, or for every second of 100 points ``{"scenario": "...", "count": 100, "seed": 1, "part": [0, 2]}``.
+``{"point": "..."}``, or, for every second of 100 points, ``{"scenario": "...", "count": 100, "seed": 1, "part": [0,
+2]}``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -35,7 +36,10 @@ def points_of(task: dict[str, Any]) -> tuple[list[Point], list[str]]:
     name, (part, parts) = task["scenario"], task["part"]
     reach, complaints = reach_of(name)
     is_at_terminal = isinstance(BY_NAME[name], AtTerminal)
-    return choose(name, reach, task["count"], task["seed"], is_at_terminal=is_at_terminal)[part::parts], complaints
+    points = choose(name, reach, task["count"], task["seed"], is_at_terminal=is_at_terminal)[part::parts]
+    if task.get("is_separate"):
+        points = [replace(point, is_separate=True) for point in points]
+    return points, complaints
 
 
 def outcomes(task: dict[str, Any]) -> Iterator[Outcome]:

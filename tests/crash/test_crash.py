@@ -1,0 +1,50 @@
+"""The real program, killed at points that are spread over all its writes and syncs, and resumed.
+
+``python -m tests.crash --points 5000`` plays more of them. A point that failed is shown with the command that plays it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from .plan import shares, tasks
+from .scenarios import BY_NAME
+from .tally import Report, told
+from .workers import Row, run
+
+POINTS = 312
+"""Over all scenarios; a third of a minute of a core for each hundred."""
+
+SEED = 13
+TOGETHER = 2
+"""Scenarios that one process plays: it takes a second to start."""
+
+NAMES = list(BY_NAME)
+
+
+def played(todo: Sequence[Row]) -> Report:
+    report = Report()
+    run(todo, 1, report.add)
+    assert not report.failed, "\n\n".join(told(outcome) for outcome in report.failed)
+    return report
+
+
+@pytest.mark.parametrize("names", [NAMES[n :: -(-len(NAMES) // TOGETHER)] for n in range(-(-len(NAMES) // TOGETHER))])
+def test_nothing_that_was_acknowledged_is_lost(names: list[str]) -> None:
+    report = played([task for task in tasks(POINTS, SEED) if task["scenario"] in names])
+    assert report.all.points == sum(shares(POINTS)[name] for name in names)
+    assert report.all.kills >= 0.9 * report.all.points
+    assert report.all.acknowledged
+
+
+@pytest.mark.parametrize("name", ["questions", "commands", "typed"])
+def test_nothing_depends_on_the_fork(name: str) -> None:
+    report = played([{"scenario": name, "count": 4, "seed": SEED, "part": [0, 1], "is_separate": True}])
+    assert report.all.kills
+
+
+def test_the_points_are_as_many_as_promised() -> None:
+    assert sum(shares(POINTS).values()) == POINTS >= 300
