@@ -39,7 +39,7 @@ _REFUSED = ["delivered", "returned"]
 
 def rows(data: bytes) -> list[Record]:
     """The records of a journal; rows that a kill has left torn, or a power cut empty, are passed over."""
-    found = []
+    found: list[Record] = []
     for row in data.split(b"\n"):
         try:
             record = json.loads(row)
@@ -250,7 +250,7 @@ def _results(journal: Sequence[Record]) -> Iterator[Record]:
 
 def _open_calls(journal: Sequence[Record]) -> list[str]:
     answered = {b["tool_use_id"] for b in _results(journal)}
-    found = []
+    found: list[str] = []
     for r in journal:
         if r["type"] == "message":
             found += [b["id"] for b in r["message"]["content"] if b["type"] == "tool_use"]

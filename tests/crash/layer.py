@@ -73,8 +73,8 @@ class _Layer:
             _die()
         return written
 
-    def syncing(self, sync: Callable[[int], None]) -> Callable[[int], None]:
-        def synced(fd: int) -> None:
+    def syncing(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
+        def synced(fd: Any) -> None:  # noqa: ANN401 - what os.fsync takes
             if not self._counts(fd):
                 return sync(fd)
             with self._lock:
@@ -130,10 +130,10 @@ arm = _layer.arm
 
 def install() -> None:
     """Put the layer between ``os`` and everything that is imported from here on."""
-    os.write = _layer.write  # type: ignore[assignment]
-    os.fdatasync = _layer.syncing(_FDATASYNC)  # type: ignore[assignment]
-    os.fsync = _layer.syncing(_FSYNC)  # type: ignore[assignment]
-    os.ftruncate = _layer.ftruncate  # type: ignore[assignment]
+    os.write = _layer.write
+    os.fdatasync = _layer.syncing(_FDATASYNC)
+    os.fsync = _layer.syncing(_FSYNC)
+    os.ftruncate = _layer.ftruncate
 
 
 def _is_journal(fd: int) -> bool:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .scenarios import BY_NAME, AtTerminal
+from .scenarios import BY_NAME
 
 PART = 50
 """Points that one process plays before it asks for more."""
-
-HEADLESS_SHARE = 2
-"""How many points a scenario without a terminal has for each of one at a terminal, which takes longer."""
 
 
 def shares(points: int, names: Sequence[str] | None = None) -> dict[str, int]:
     """How many of so many points each scenario has."""
     chosen = list(names or BY_NAME)
-    weights = [1 if isinstance(BY_NAME[name], AtTerminal) else HEADLESS_SHARE for name in chosen]
+    weights = [BY_NAME[name].weight for name in chosen]
     ends = [points * sum(weights[: n + 1]) // sum(weights) for n in range(len(chosen))]
     return {name: end - start for name, start, end in zip(chosen, [0, *ends], ends, strict=False)}
 

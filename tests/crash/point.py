@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
@@ -21,12 +22,16 @@ Way: TypeAlias = Literal["lines", "query", "prompt"]
 
 KINDS: Sequence[tuple[Call, Where]] = (
     ("write", "after"),
-    ("sync", "before"),
     ("write", "middle"),
-    ("sync", "after"),
+    ("sync", "before"),
     ("write", "before"),
     ("seen", "after"),
+    ("write", "after"),
+    ("write", "middle"),
+    ("write", "before"),
+    ("sync", "after"),
 )
+"""In turn. There are ten times as many writes as syncs."""
 
 MOST_KILLS = 3
 """How often a session is killed while it is resumed, at most."""
@@ -101,13 +106,13 @@ def choose(scenario: str, reach: Reach, count: int, seed: int, *, is_at_terminal
     """So many points of a scenario: all kinds in turn, and for each the calls from the first to the last, spread."""
     chance = random.Random(f"{seed} {scenario}")
     ways = _AT_TERMINAL if is_at_terminal else _HEADLESS
-    share = -(-count // len(KINDS))
-    numbers = {kind: _spread(reach.of(kind[0]), share, chance) for kind in KINDS}
+    kinds = [KINDS[n % len(KINDS)] for n in range(count)]
+    numbers = {kind: _spread(reach.of(kind[0]), times, chance) for kind, times in Counter(kinds).items()}
     points = []
-    for n in range(count):
-        turn, kind = n // len(KINDS), KINDS[n % len(KINDS)]
-        kill = _kill(kind, numbers[kind][turn], _POWERS[(turn + n) % len(_POWERS)], chance)
-        points.append(Point(scenario, kill, _again(n, chance), ways[(turn + n) % len(ways)]))
+    for n, kind in enumerate(kinds):
+        turn = n + n // len(KINDS)
+        kill = _kill(kind, numbers[kind].pop(), _POWERS[turn % len(_POWERS)], chance)
+        points.append(Point(scenario, kill, _again(n, chance), ways[turn % len(ways)]))
     return points
 
 
@@ -124,7 +129,7 @@ def _spread(most: int, count: int, chance: random.Random) -> list[int]:
 
 def _again(n: int, chance: random.Random) -> tuple[Kill, ...]:
     """How the resumed programs are killed: often not at all, else at each of their writes in turn."""
-    kinds = KINDS[:-1]  # what a resumed program shows first says nothing of what it has done
+    kinds = [kind for kind in KINDS if kind[0] != "seen"]  # what it shows first says nothing of what it has done
     times = _TIMES_AGAIN[n % len(_TIMES_AGAIN)]
     return tuple(
         _kill(kinds[(n + k) % len(kinds)], 1 + (n // 2 + 3 * k) % RESUMED_WRITES, _POWERS[(n + k) % 4], chance)

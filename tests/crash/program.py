@@ -24,7 +24,7 @@ import tempfile
 import termios
 import threading
 import time
-from atexit import _run_exitfuncs  # type: ignore[attr-defined]
+from atexit import _run_exitfuncs
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -73,6 +73,8 @@ class Headless:
     codes: frozenset[int] = frozenset({0})
     made: Sequence[str] = ()
     """The files that only an answer may bring about."""
+    weight: int = 2
+    """How many points it has, beside the others: about one for each twenty-five calls of its journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class AtTerminal:
     args: Sequence[str] = ()
     codes: frozenset[int] = frozenset({0})
     made: Sequence[str] = ()
+    weight: int = 2
 
 
 Scenario: TypeAlias = Headless | AtTerminal
@@ -126,6 +129,7 @@ SCENARIOS: Sequence[Scenario] = (
             line("work on the first thing"),
         ],
         results=2,
+        weight=3,
     ),
     Headless(
         "full",
@@ -136,6 +140,7 @@ SCENARIOS: Sequence[Scenario] = (
                 [*(line(f"wish number {n} of six") for n in range(1, 7)), line("now the seventh", now=True)],
             ),
         ],
+        weight=1,
     ),
     Headless(
         "cut",
@@ -145,6 +150,7 @@ SCENARIOS: Sequence[Scenario] = (
             Cue({"type": "result"}, [line("stall until I stop you"), line("@after 0.02 stop")]),
         ],
         results=2,
+        weight=1,
     ),
     Headless(
         "stopped",
@@ -208,6 +214,7 @@ SCENARIOS: Sequence[Scenario] = (
         "commands",
         [line("@iteration 1 todo: add run the tap"), line("run two commands")],
         [Cue({"type": "tool_progress", "text": "started"}, [line("now stop that one", now=True)])],
+        weight=1,
     ),
     Headless(
         "agents",
@@ -220,6 +227,7 @@ SCENARIOS: Sequence[Scenario] = (
             line("@iteration 1 look closer, third one", to="explore-3"),
             line("send them all"),
         ],
+        weight=4,
     ),
     Headless(
         "children",
@@ -234,6 +242,7 @@ SCENARIOS: Sequence[Scenario] = (
         ],
         results=2,
         codes=frozenset({130}),
+        weight=3,
     ),
     AtTerminal(
         "typed",
@@ -259,6 +268,7 @@ SCENARIOS: Sequence[Scenario] = (
             Step(DONE, typed("/quit")),
         ],
         made=["made-1.txt"],
+        weight=1,
     ),
     AtTerminal(
         "watched",
