@@ -29,6 +29,7 @@ class Home:
         self.counts = Counts()
         self._is_separate = is_separate
         self._runs = 0
+        self._is_named = False
         self._asked: list[tuple[bytes, bool]] = []
         self._synced: dict[int, int] = {}
         """The bytes of each journal that are sure, by its inode."""
@@ -57,6 +58,7 @@ class Home:
         requests = self._file("requests")
         lost_power = seen.is_killed and kill is not None and kill.power != "on"
         self._asked.append((requests.read_bytes() if requests.exists() else b"", lost_power))
+        self._is_named |= bool(self.counts.is_named)
         if self.counts.inode:
             self._synced[self.counts.inode] = self.counts.synced
         left = program.nothing_left()
@@ -130,6 +132,9 @@ class Home:
     def _cut_power(self, kill: Kill) -> None:
         """Take from each journal what a power cut may take; what is left is on the disk."""
         for path in self.journals:
+            if not self._is_named and not kill.left:
+                path.unlink()
+                continue
             found = path.stat()
             sure = min(self._synced.get(found.st_ino, 0), found.st_size)
             kept = sure + round(kill.left * (found.st_size - sure))

@@ -24,18 +24,22 @@ from .point import Kill
 SLOW_DISK_S = 0.004
 """Before a sync that never ends: who reads the output sees by then what was acknowledged too early."""
 
-_COUNTS = struct.Struct("<QQQQ")
+_COUNTS = struct.Struct("<5Q")
 _WRITE, _FDATASYNC, _FSYNC, _FTRUNCATE = os.write, os.fdatasync, os.fsync, os.ftruncate
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The calls of a program on its journals, the bytes that the last finished sync covered, and of which file."""
+    """The calls of a program on its journals, the bytes that the last finished sync covered, and of which file.
+
+    ``is_named`` is 1 once the folder of the journals was synced: before that a power cut takes the whole file.
+    """
 
     writes: int = 0
     syncs: int = 0
     synced: int = 0
     inode: int = 0
+    is_named: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Counts:
@@ -49,7 +53,7 @@ class _Layer:
         self._fd = -1
         self._kill: Kill | None = None
         self._lock = threading.Lock()
-        self._writes = self._syncs = self._synced = self._inode = 0
+        self._writes = self._syncs = self._synced = self._inode = self._is_named = 0
 
     def arm(self, path: Path, kill: Kill | None) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -74,9 +78,13 @@ class _Layer:
         return written
 
     def syncing(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
-        def synced(fd: Any) -> None:  # noqa: ANN401 - what os.fsync takes
+        def synced(fd: Any) -> None:
             if not self._counts(fd):
-                return sync(fd)
+                sync(fd)
+                if self._fd >= 0 and _path(fd).endswith("/sessions"):
+                    self._is_named = 1
+                    self._note()
+                return
             with self._lock:
                 self._syncs += 1
                 kill = self._due("sync", self._syncs)
@@ -91,7 +99,6 @@ class _Layer:
                 self._note()
             if kill == "after":
                 _die()
-            return None
 
         return synced
 
@@ -111,7 +118,7 @@ class _Layer:
             _FTRUNCATE(fd, length)
 
     def _counts(self, fd: int) -> bool:
-        return self._fd >= 0 and _is_journal(fd)
+        return self._fd >= 0 and _path(fd).endswith(".jsonl")
 
     def _due(self, call: str, n: int) -> str | None:
         kill = self._kill
@@ -121,7 +128,8 @@ class _Layer:
         return 0.5 if self._kill is None else self._kill.part
 
     def _note(self) -> None:
-        os.pwrite(self._fd, _COUNTS.pack(self._writes, self._syncs, self._synced, self._inode), 0)
+        counts = (self._writes, self._syncs, self._synced, self._inode, self._is_named)
+        os.pwrite(self._fd, _COUNTS.pack(*counts), 0)
 
 
 _layer = _Layer()
@@ -131,17 +139,16 @@ arm = _layer.arm
 def install() -> None:
     """Put the layer between ``os`` and everything that is imported from here on."""
     os.write = _layer.write
-    os.fdatasync = _layer.syncing(_FDATASYNC)
-    os.fsync = _layer.syncing(_FSYNC)
+    os.fdatasync = _layer.syncing(_FDATASYNC)  # type: ignore[assignment]
+    os.fsync = _layer.syncing(_FSYNC)  # type: ignore[assignment]
     os.ftruncate = _layer.ftruncate
 
 
-def _is_journal(fd: int) -> bool:
+def _path(fd: int) -> str:
     try:
-        path = os.readlink(f"/proc/self/fd/{fd}")
+        return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
-        return False
-    return path.endswith(".jsonl")
+        return ""
 
 
 def _die() -> None:
