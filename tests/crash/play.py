@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from . import checks
 from .checks import Record
 from .home import Home
-from .point import Point, Reach
+from .point import Kill, Point, Reach
 from .scenarios import BY_NAME, Scenario, resumed
 from .seen import Seen
 
@@ -49,8 +49,7 @@ def measure(scenario: Scenario) -> tuple[Reach, list[str]]:
     """How many calls a scenario has that nobody kills, and what is wrong with it."""
     outcome = Outcome("", scenario.name)
     with Home() as home:
-        seen, outcome.left = home.run(scenario, None)
-        _judge_end(scenario, seen, outcome)
+        seen = _run(home, scenario, None, outcome)
         _judge_records(home, [seen], outcome)
         return Reach(home.counts.writes, home.counts.syncs, seen.pieces), outcome.complaints
 
@@ -60,32 +59,35 @@ def play(point: Point) -> Outcome:
     scenario = BY_NAME[point.scenario]
     outcome = Outcome(point.to_json(), point.scenario)
     with Home(is_separate=point.is_separate) as home:
-        seen, left = home.run(scenario, point.kill)
-        outcome.left += left
-        if seen.is_killed:
-            outcome.kills += 1
+        known = [_run(home, scenario, point.kill, outcome)]
+        if known[0].is_killed:
             outcome.wrong += checks.unanswered_effects(home.made(scenario.made), home.records)
-        else:
-            _judge_end(scenario, seen, outcome)
         outcome.was_empty = not home.records
-        known, before = [seen], [home.records]
+        cut_short = [home.records]
         for n, again in enumerate((*point.again, None), 1):
-            id = None if home.latest is None else home.latest.stem
+            before, id = home.records, home.latest.stem if home.latest else None
             how = resumed(f"recap {n} of it all", point.way, id, scenario)
-            seen, left = home.run(how, again)
-            outcome.left += left
-            known.append(seen)
-            if seen.is_killed:
-                outcome.kills += 1
-                before.append(home.records)
-            elif outcome.was_empty and seen.code == WRONG_USAGE and not before[-1]:
-                return outcome  # nothing was kept, and nothing was acknowledged
-            else:
-                outcome.resumed += _judge_end(how, seen, outcome)
+            known.append(_run(home, how, again, outcome, may_fail=not before))
+            if not known[-1].is_killed and not home.records:
+                break  # there is nothing to resume; if that is a loss, it is told below
+            # What a power cut has taken, nobody is told of.
+            cut_short = [*(each for each in cut_short if home.records[: len(each)] == each), home.records]
         _judge_records(home, known, outcome)
-        for each in before:
+        for each in cut_short:
             outcome.wrong += checks.misjudged(each, home.records)
     return outcome
+
+
+def _run(home: Home, scenario: Scenario, kill: Kill | None, outcome: Outcome, *, may_fail: bool = False) -> Seen:
+    """Run a program, and judge how it ended if nobody killed it; ``may_fail``: there is nothing to open."""
+    seen, left = home.run(scenario, kill)
+    outcome.left += left
+    if seen.is_killed:
+        outcome.kills += 1
+    elif not (may_fail and seen.code == WRONG_USAGE):
+        is_good = _judge_end(scenario, seen, outcome)
+        outcome.resumed += is_good and scenario.name not in BY_NAME
+    return seen
 
 
 def _judge_end(scenario: Scenario, seen: Seen, outcome: Outcome) -> bool:

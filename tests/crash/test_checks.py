@@ -203,4 +203,4 @@ def test_a_conversation_that_another_program_changed_is_found(
 
 
 def test_torn_rows_are_passed_over() -> None:
-    assert checks.rows(b'{"a":1}\n{"b":\0\n\0\0\n{"c":3}\n{"d"') == [{"a": 1}, {"c": 3}]
+    assert checks.rows(b'{"a":1}\n{"b":\0\n\0\0\n{"c":3}\n{"d":4}') == [{"a": 1}, {"c": 3}]
