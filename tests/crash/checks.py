@@ -16,7 +16,7 @@ from double.continuity import Said, broken, said
 
 from chain import records
 from chain.lines.parse import parse_line
-from chain.wording import SKIPPED
+from chain.wording import MAIN, SKIPPED
 
 from .asked import HEADERS
 
@@ -169,6 +169,35 @@ def unended(journal: Sequence[Record]) -> Iterator[str]:
     for name, times in open_.items():
         if times:
             yield f"the agent {name} was started and ended, less {times} times"
+
+
+def unfinished(journal: Sequence[Record]) -> Iterator[str]:
+    """Every run has a result, also one that the program did not live to see the end of."""
+    is_open = False
+    for r in journal:
+        if r["type"] == "message" and r["agent"] == MAIN:
+            if is_open and r["point"] == "start":
+                yield f"the run before {'and '.join(r['line_ids'])} has no result"
+            is_open = True
+        elif r["type"] == "result":
+            is_open = False
+    if is_open:
+        yield "the last run has no result"
+
+
+def withheld(journal: Sequence[Record]) -> Iterator[str]:
+    """A line that a refusal has withdrawn goes back to the user, unless it was about the plan and was carried out."""
+    ends = _receipts(journal)
+    carried_out = {r.get("line_id") for r in journal if r["type"] == "plan"}
+    delivered: dict[str, list[Sequence[str]]] = defaultdict(list)
+    for r in journal:
+        if r["type"] == "message":
+            delivered[r["agent"]].append(r["line_ids"])
+        elif r["type"] == "withdrawn" and r["messages"]:
+            for id in (id for ids in delivered[r["agent"]][-r["messages"] :] for id in ids):
+                if ends[id][-1:] != ["returned"] and id not in carried_out:
+                    yield f"line {id} was withdrawn, and ends {ends[id]}"
+            del delivered[r["agent"]][-r["messages"] :]
 
 
 def unreadable(journal: Sequence[Record]) -> Iterator[str]:

@@ -124,3 +124,5 @@ def _judge_records(home: Home, known: Sequence[Seen], outcome: Outcome) -> None:
         outcome.wrong += checks.repeated(journal)
         outcome.wrong += checks.unallowed(journal)
         outcome.wrong += checks.unended(journal)
+        outcome.wrong += checks.unfinished(journal)
+        outcome.wrong += checks.withheld(journal)

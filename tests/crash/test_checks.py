@@ -15,7 +15,7 @@ Change = Callable[[list[dict[str, Any]]], object]
 
 
 def message(role: str, *blocks: Mapping[str, Any], ids: Sequence[str] = (), agent: str = "main") -> dict[str, Any]:
-    point = "start" if ids else None
+    point = ("start" if list(ids) == ["L1"] else "D") if ids else None
     return {
         "type": "message",
         "message": {"role": role, "content": list(blocks)},
@@ -64,6 +64,14 @@ def answer(id: str, decision: str = "allowed") -> dict[str, Any]:
     return {"type": "answer", "id": id, "text": "y", "decision": decision, "by": "user", "agent": "main"}
 
 
+def ended() -> dict[str, Any]:
+    return {"type": "result", "status": "done", "result": "Made.", "iterations": 2}
+
+
+def withdrawn(messages: int) -> dict[str, Any]:
+    return {"type": "withdrawn", "messages": messages, "agent": "main", "reason": "refused"}
+
+
 def agent(type: str, name: str = "explore-1") -> dict[str, Any]:
     more = {"kind": "explore", "task": "find"} if type == "agent_started" else {"status": "done", "iterations": 1}
     return {"type": type, "name": name, "parent_id": "c1", "agent": "main", **more}
@@ -90,6 +98,7 @@ def journal() -> list[dict[str, Any]]:
         message("user", text("Also: todo: add sweep (Done: task 1 added: sweep)"), ids=["L2"]),
         receipt("L2"),
         message("assistant", text("Made.")),
+        ended(),
     ]
 
 
@@ -106,6 +115,8 @@ def complaints(journal: Sequence[Record], acknowledged: Sequence[str] = (), made
         "unallowed": checks.unallowed(journal),
         "effects": checks.unanswered_effects(made, journal),
         "unended": checks.unended(journal),
+        "unfinished": checks.unfinished(journal),
+        "withheld": checks.withheld(journal),
         "unreadable": checks.unreadable(journal),
         "invalid": checks.invalid([], journal),
     }
@@ -127,8 +138,8 @@ CASES: list[tuple[str, Change, set[str]]] = [
     ("a line ends twice", also(receipt("L1")), {"unsettled"}),
     ("a line is delivered and handled", also(receipt("L1", "handled")), {"unsettled"}),
     ("a refusal gives a line back", also(receipt("L1", "returned")), set()),
-    ("a line is delivered twice", also(message("user", text("again"), ids=["L1"])), {"repeated"}),
-    ("a text is said twice", also(message("user", text("Then: make it"))), {"repeated"}),
+    ("a line is delivered twice", also(message("user", text("again"), ids=["L1"]), ended()), {"repeated"}),
+    ("a text is said twice", also(message("user", text("Then: make it")), ended()), {"repeated"}),
     ("a delivery without its message", also(line("L3", "wait"), receipt("L3")), {"repeated"}),
     ("a message without its receipt", without("receipt", 0), {"repeated", "unsettled"}),
     (
@@ -144,6 +155,10 @@ CASES: list[tuple[str, Change, set[str]]] = [
     ("an agent goes on", without("agent_ended"), {"unended"}),
     ("a result is missing", lambda rows: rows[13]["message"]["content"].pop(), {"invalid"}),
     ("a call has no results", without("message", 2), {"invalid"}),
+    ("a run has no result", without("result"), {"unfinished"}),
+    ("a query before the result", lambda rows: rows.insert(0, rows.pop()), {"unfinished"}),
+    ("a line is withdrawn", also(withdrawn(2)), {"withheld"}),
+    ("a withdrawn line comes back", also(withdrawn(2), receipt("L2", "returned")), {"repeated"}),
     ("a record has another form", lambda rows: rows[0].pop("kind"), {"unreadable"}),
 ]
 
