@@ -194,7 +194,8 @@ def withheld(journal: Sequence[Record]) -> Iterator[str]:
         if r["type"] == "message":
             delivered[r["agent"]].append(r["line_ids"])
         elif r["type"] == "withdrawn" and r["messages"]:
-            for id in (id for ids in delivered[r["agent"]][-r["messages"] :] for id in ids):
+            gone = [id for ids in delivered[r["agent"]][-r["messages"] :] for id in ids]
+            for id in gone if r["reason"] == "refused" else []:
                 if ends[id][-1:] != ["returned"] and id not in carried_out:
                     yield f"line {id} was withdrawn, and ends {ends[id]}"
             del delivered[r["agent"]][-r["messages"] :]
