@@ -58,9 +58,8 @@ class Home:
         requests = self._file("requests")
         lost_power = seen.is_killed and kill is not None and kill.power != "on"
         self._asked.append((requests.read_bytes() if requests.exists() else b"", lost_power))
-        self._is_named |= bool(self.counts.is_named)
-        if self.counts.inode:
-            self._synced[self.counts.inode] = self.counts.synced
+        self._is_named |= self.counts.is_named
+        self._synced.update(self.counts.synced)
         left = program.nothing_left()
         if lost_power and kill is not None:
             self._cut_power(kill)

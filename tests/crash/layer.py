@@ -14,8 +14,8 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +24,30 @@ from .point import Kill
 SLOW_DISK_S = 0.004
 """Before a sync that never ends: who reads the output sees by then what was acknowledged too early."""
 
-_COUNTS = struct.Struct("<5Q")
+_COUNTS, _SYNCED = struct.Struct("<3Q"), struct.Struct("<2Q")
 _WRITE, _FDATASYNC, _FSYNC, _FTRUNCATE = os.write, os.fdatasync, os.fsync, os.ftruncate
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The calls of a program on its journals, the bytes that the last finished sync covered, and of which file.
+    """The calls of a program on its journals, and the bytes of each, by its inode, that a finished sync covered.
 
-    ``is_named`` is 1 once the folder of the journals was synced: before that a power cut takes the whole file.
+    ``is_named``: the folder of the journals was synced; before that a power cut takes the whole file.
     """
 
     writes: int = 0
     syncs: int = 0
-    synced: int = 0
-    inode: int = 0
-    is_named: int = 0
+    is_named: bool = False
+    synced: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Counts:
         """What a program left in its file; nothing where it did not come so far."""
         data = path.read_bytes() if path.exists() else b""
-        return cls(*_COUNTS.unpack(data)) if len(data) == _COUNTS.size else cls()
+        if len(data) < _COUNTS.size:
+            return cls()
+        writes, syncs, is_named = _COUNTS.unpack_from(data)
+        return cls(writes, syncs, bool(is_named), dict(_SYNCED.iter_unpack(data[_COUNTS.size :])))
 
 
 class _Layer:
@@ -53,7 +55,8 @@ class _Layer:
         self._fd = -1
         self._kill: Kill | None = None
         self._lock = threading.Lock()
-        self._writes = self._syncs = self._synced = self._inode = self._is_named = 0
+        self._writes = self._syncs = self._is_named = 0
+        self._synced: dict[int, int] = {}
 
     def arm(self, path: Path, kill: Kill | None) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -95,7 +98,7 @@ class _Layer:
                 _die()
             sync(fd)
             with self._lock:
-                self._synced, self._inode = found.st_size, found.st_ino
+                self._synced[found.st_ino] = found.st_size
                 self._note()
             if kill == "after":
                 _die()
@@ -128,8 +131,8 @@ class _Layer:
         return 0.5 if self._kill is None else self._kill.part
 
     def _note(self) -> None:
-        counts = (self._writes, self._syncs, self._synced, self._inode, self._is_named)
-        os.pwrite(self._fd, _COUNTS.pack(*counts), 0)
+        counts = _COUNTS.pack(self._writes, self._syncs, self._is_named)
+        os.pwrite(self._fd, counts + b"".join(_SYNCED.pack(*each) for each in self._synced.items()), 0)
 
 
 _layer = _Layer()
