@@ -21,8 +21,8 @@ from typing import Any
 
 from .point import Kill
 
-SLOW_DISK_S = 0.004
-"""Before a sync that never ends: who reads the output sees by then what was acknowledged too early."""
+SLOW_DISK_S = 0.02
+"""Before a sync that never ends: by then, what should have waited for it has been said or done."""
 
 _COUNTS, _SYNCED = struct.Struct("<3Q"), struct.Struct("<2Q")
 _WRITE, _FDATASYNC, _FSYNC, _FTRUNCATE = os.write, os.fdatasync, os.fsync, os.ftruncate

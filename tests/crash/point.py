@@ -138,6 +138,8 @@ def _again(n: int, chance: random.Random) -> tuple[Kill, ...]:
 
 
 def _kill(kind: tuple[Call, Where], n: int, power: Power, chance: random.Random) -> Kill:
+    if kind == ("sync", "before") and power == "on":
+        power = "cut"  # as long as there is power, it does not matter whether a sync was to come
     # Every second power cut takes all that it can.
     left = chance.choice((0.0, round(chance.random(), 3)))
     return Kill(kind[0], n, kind[1], round(chance.random(), 3), power, left)
