@@ -104,6 +104,8 @@ async def open_chain(
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
+        if resumed is not None:
+            await _bring_to_disk(journal)
         chain = Chain(session, shared, journal, audience, resumed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
@@ -123,6 +125,13 @@ def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:
     before = Path(session.workspace) if session is not None and session.workspace else workspace
     if before.is_dir() and before.resolve() != workspace:
         raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
+
+
+async def _bring_to_disk(journal: Journal) -> None:
+    """Sync what a crash may have left unsynced: the lines in it will be shown as safe. Raises ``SessionError``."""
+    await journal.sync()
+    if journal.failure is not None:
+        raise SessionError(f"{journal.failure}; chain sessions show reads it")
 
 
 def _main_agent(

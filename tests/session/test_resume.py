@@ -11,7 +11,7 @@ import pytest
 import trio
 from double import serve, text
 from hypothesis import strategies as st
-from support import MemoryFile, open_session, sharded, wait_quiet
+from support import FullDisk, MemoryFile, open_session, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.gate import TWO_STEPS, Gate
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
@@ -112,6 +112,22 @@ async def test_a_call_that_ran_is_told_as_interrupted_and_those_after_it_as_skip
         assert ["[Interrupted: stopped" in r.text for r in results[-1].results][:1] == [True]
         assert NOTE in session.sent()
         check_went_on(session, 0)
+
+
+async def test_what_is_shown_after_a_crash_is_on_the_disk() -> None:
+    file, read = left(await killed("use B"))
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.chain.waiting
+        assert file.synced == file.data
+
+
+async def test_a_session_whose_disk_is_broken_is_not_opened() -> None:
+    file, read = left(await killed("use B"))
+    disk = FullDisk()
+    disk.data, disk.broken = file.data, True
+    with pytest.raises(SessionError):
+        async with open_session(ANSWER, file=disk, resume=read):
+            pass
 
 
 async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
