@@ -21,7 +21,7 @@ ROWS, COLUMNS = 50, 250
 """So wide that no row is wrapped."""
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_=>])")
-_QUEUED = re.compile(r"📤 Interrupting: (.*?) [⏳⚡]")
+_QUEUED = re.compile(r"📤 Interrupting: (.*?) (?:↪ .*? )?[⏳⚡]")
 
 
 def talk(begin: Callable[[int, int], int], kill: Kill | None, steps: Sequence[Step]) -> Seen:
