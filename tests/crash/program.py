@@ -2,9 +2,9 @@
 
 Importing the program takes longer than most runs of it. So one process imports it once, and each program is a fork of
 that, made before any thread or trio run exists in it. What then runs is ``console``, the entry point of the installed
-command, with an environment, descriptors, folder and session of its own, up to the end of the interpreter. Nothing of
-the program is replaced: what differs from ``python -m cli`` is when its modules were imported. Some points are played
-with ``python -m cli`` as well (``is_separate``).
+command, with an environment, descriptors, folder and session of its own, up to the end of the interpreter. What differs
+from ``python -m cli`` is when its modules were imported, the layer under its files, and that what the model is asked is
+kept (``asked``). Some points are played with ``cli`` run as a module in a process of its own as well (``separate``).
 
 This process is a subreaper: whatever a program leaves behind, in whatever session and however often it forked, becomes
 a child of this process, and ``nothing_left`` sees it.
