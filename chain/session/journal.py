@@ -11,6 +11,7 @@ queued, so nobody hears of a delivery before the line itself.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -153,6 +154,9 @@ def _sync_all(group: Iterable[_Wanted]) -> None:
     for each in group:
         try:
             _sync(each.fd)
+            if os.fstat(each.fd).st_nlink == 0:
+                # What is on the disk without a name is gone with this process.
+                raise OSError(errno.ENOENT, "the file was removed")
         except OSError as error:
             each.error = error
 

@@ -731,3 +731,17 @@ async def test_a_sync_whose_caller_is_cancelled_goes_on_for_the_others(tmp_path:
                 await trio.lowlevel.checkpoint()
                 scopes[cancelled].cancel()
     assert {"a", "b"} <= set(done)
+
+
+async def test_a_file_that_was_removed_keeps_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s1.jsonl"
+    with disk_file(path) as file:
+        journal = Journal(file, path=path)
+        told = []
+        journal.record(Unknown("line", {"n": 1}))
+        path.unlink()
+        journal.acknowledge(lambda: told.append("safe"))
+        await journal.sync()
+    assert told == []
+    assert journal.failure is not None
+    assert "the file was removed" in journal.failure

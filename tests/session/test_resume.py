@@ -228,3 +228,54 @@ async def test_the_next_query_after_a_crash_is_accepted_by_the_strict_service(mo
             result = await session.run("and now?")
         await model.aclose()
     assert (result.status, result.result) == ("done", "Gone on.")
+
+
+def session_row(seq: int, **fields: Any) -> bytes:
+    row = {"type": "session", "seq": seq, "time": 1.0, "id": "test", "version": "0.1.0", "model": "unnamed"}
+    return json.dumps({**row, "workspace": "", **fields}).encode() + b"\n"
+
+
+CHANGES = {
+    "another model": ({"model": "large"}, "large answered before; now rules does."),
+    "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools that are no longer there: fly."),
+    "new tools": ({"tools": ["plan_list"]}, "Tools that were not there before: plan_add_task"),
+    "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
+}
+"""What a session was opened with, and what is said of it when it is resumed."""
+
+
+@pytest.mark.parametrize("case", CHANGES)
+async def test_what_is_no_longer_as_it_was_is_said(case: str) -> None:
+    fields, says = CHANGES[case]
+    file, read = left(session_row(1, **fields))
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.chain.resumed is not None
+        said = [change for change in session.chain.resumed.changes if not change.startswith("unnamed answered")]
+        assert [change for change in said if says in change], said
+        assert (await session.run("and now?")).status == "done"
+
+
+# As version 0.1.0 wrote it, killed in the middle of a tool.
+OLD = """
+{"type":"session","seq":1,"time":1.5,"id":"20260101-120000-abcdef","version":"0.1.0","model":"offline","workspace":"/w"}
+{"type":"line","seq":2,"time":1.5,"id":"L1","text":"Count them","kind":"verbatim","urgent":false,"agent":"main"}
+{"type":"message","seq":3,"time":1.5,"message":{"role":"user","content":[{"type":"text","text":"Count them"}]},\
+"agent":"main","parent_id":"root","is_interjection":false,"line_ids":["L1"],"point":"start"}
+{"type":"receipt","seq":4,"time":1.5,"id":"L1","state":"delivered","agent":"main","iteration":0,"point":"start",\
+"waited_s":0.1,"reason":""}
+{"type":"message","seq":5,"time":1.5,"message":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"look",\
+"input":{}}]},"agent":"main","parent_id":"root"}
+{"type":"tool_started","seq":6,"time":1.5,"id":"t1","name":"look","agent":"main"}
+{"type":"line","seq":7,"time":1.5,"id":"L2","text":"!now","kind":"urgent","urgent":true,"agent":"main"}
+"""
+
+
+async def test_a_session_of_version_0_1_0_goes_on() -> None:
+    data = OLD.replace("\\\n", "").lstrip().encode()
+    file, read = left(data)
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        await session.run("and now?")
+        results = [result for m in session.model.requests[0].messages for result in m.results]
+        assert [result.text[:12] for result in results] == ["[Interrupted"]
+        assert "USER INTERRUPTION: now" in session.sent()
+        check_went_on(session, 7)
