@@ -150,6 +150,8 @@ class ShownSession:
         ids = [accepted.id for accepted in self.chain.waiting]
         if not ids:
             return []
+        if self.chain.is_running:
+            return []  # they go with the run that has just begun
         them = "it" if len(ids) == 1 else "them"
         return [
             f"{counted(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "

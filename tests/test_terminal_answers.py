@@ -20,7 +20,7 @@ def test_the_answer_is_seen_once_and_before_the_closing_row(start: Start) -> Non
 
     assert screen.wait() == 0, "a terminal is not waited for"
     assert screen.rows.count(ANSWER) == 1
-    assert screen.rows[-1].startswith("✓ done, 1 iteration")
+    assert screen.rows[-2].startswith("✓ done, 1 iteration")
     assert screen.rows[-2] == ANSWER
 
 
@@ -52,7 +52,7 @@ def test_the_unfinished_rows_of_a_reply_are_replaced_by_the_finished_ones(start:
     assert screen.wait() == 0
     seen = re.findall(r"w\d\d", " ".join(screen.rows))
     assert seen == [f"w{n:02}" for n in range(1, 41)]
-    assert screen.rows[-1].startswith("✓ done")
+    assert screen.rows[-2].startswith("✓ done")
 
 
 def test_what_is_typed_and_a_narrower_window_double_nothing(start: Start) -> None:
@@ -111,7 +111,7 @@ def test_where_one_of_the_two_goes_elsewhere_the_answer_is_where_standard_output
         if has_answer:
             assert rows == [ANSWER]
         else:
-            assert rows[-1].startswith("✓ done, 1 iteration")
+            assert rows[-2].startswith("✓ done, 1 iteration")
 
 
 def test_at_a_terminal_too_json_is_one_object(start: Start) -> None:
@@ -126,7 +126,7 @@ def test_a_trace_that_was_asked_for_is_named(start: Start) -> None:
     screen = start("-p", "hello there", env={"CHAIN_TRACE": "1"}, columns=300)
 
     assert screen.wait() == 0
-    assert "traces" in screen.rows[-1]
+    assert "traces" in screen.rows[-2]
 
 
 def test_a_configuration_error_is_told_without_waiting_for_input(start: Start) -> None:

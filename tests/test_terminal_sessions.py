@@ -70,7 +70,6 @@ def slow(start: Start) -> Screen:
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-@pytest.mark.spec("11", "/new: a new init, ids from L1, the plan")
 @pytest.mark.spec("4", "model_context_window_exceeded")
 def test_each_new_conversation_is_a_session_of_its_own(screen: Screen) -> None:
     send(screen, "todo: add buy milk", "todo: add ask for more", "todo: fail 2 closed").until("closed")
@@ -97,7 +96,6 @@ def test_each_new_conversation_is_a_session_of_its_own(screen: Screen) -> None:
     ] == [1, 1, 1]
 
 
-@pytest.mark.spec("5", "the plan in the tail")
 def test_the_model_of_a_new_session_is_told_the_plan_and_nothing_else(screen: Screen) -> None:
     send(screen, "todo: add buy milk", "hello").until("Done: hello")
     afresh(screen)
@@ -114,7 +112,6 @@ def test_the_model_of_a_new_session_is_told_the_plan_and_nothing_else(screen: Sc
     assert [task["text"] for task in begun[1]["tasks"]] == ["buy milk"]
 
 
-@pytest.mark.spec("11", "/new and /resume are refused while a run is active")
 def test_a_run_that_is_active_keeps_its_session(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, "/new").until("a run is active; stop it first")
@@ -263,7 +260,6 @@ def test_whole_lines_wait_for_the_new_session_too(start: Start) -> None:
 # ------------------------------------------------------------------------------------------------ resuming
 
 
-@pytest.mark.spec("11", "kill -9 at any moment")
 def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) -> None:
     first = idle(start())
     busy(first, "gate a")
@@ -293,7 +289,6 @@ def journals_have(screen: Screen, text: str) -> bool:
     return any(text.encode() in path.read_bytes() for path in journal_files(screen.home))
 
 
-@pytest.mark.spec("11", "/resume shows the latest ten")
 def test_a_session_is_resumed_at_the_prompt(start: Start) -> None:
     screen = idle(start())
     send(screen, "todo: add buy milk", "hello").until("Done: hello")

@@ -155,9 +155,10 @@ class Ledger:
         origin: Origin = next((known for known in origins if known == record.origin), "prompt")
         return Accepted(record.id, line_of(record), record.agent, number, trio.current_time(), origin)
 
-    def forget_counts(self) -> None:
-        """Count the lines that come back from now on alone."""
+    def begin_anew(self) -> None:
+        """Count and list the lines alone that are settled from now on."""
         self.returned = 0
+        self._settled.clear()
 
     def readdress(self, accepted: Accepted, agent: str) -> Accepted:
         """The line as one that waits for another agent, whose own did not live to read it."""

@@ -244,7 +244,7 @@ class _Tally:
     def _add(self, record: records.Record | records.Unknown) -> None:
         match record:
             case records.Session():
-                self.session = self.session or record
+                self.session = record
                 self.model = record.model
             case records.Model(name=name):
                 self.model = name
@@ -282,7 +282,8 @@ def _summary(head: _Head) -> Summary:
         path=head.path,
         began=head.began,
         changed=head.changed,
-        workspace=head.workspace,
+        # The one that it was opened in last: its first may be gone.
+        workspace=head.workspace if session is None else session.workspace,
         model=tally.model,
         version="" if session is None else session.version,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),

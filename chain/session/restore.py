@@ -117,7 +117,7 @@ class Restored:
                 asking = self._agent(agent)
                 asking.asked_at, asking.iteration = entry.seq, iteration
             case records.RequestEnded(agent=agent, usage=usage):
-                self._agent(agent).usage += usage
+                self._add_usage(agent, usage)
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
             case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
@@ -168,6 +168,13 @@ class Restored:
             # The record of its start is missing.
             self.agents[name] = KnownAgent(name, kind=name.rpartition("-")[0], parent=MAIN)
         return self.agents[name]
+
+    def _add_usage(self, name: str, usage: Usage) -> None:
+        """Count what a model call has used, for the agents above too, as ``Run.add_usage`` does."""
+        agent = self._agent(name)
+        agent.usage += usage
+        if agent.is_at_work:
+            self._add_usage(agent.parent, usage)
 
     def _start(self, entry: Entry, record: records.AgentStarted) -> None:
         agent = self._agent(record.name)

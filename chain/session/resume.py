@@ -90,7 +90,7 @@ class Resuming:
         with self._journal.watched(self._tell):
             self._bring_back()
         # They are told with what was before, and not once more as what happens now.
-        self._shared.ledger.forget_counts()
+        self._shared.ledger.begin_anew()
         return Resumed(tuple(self._read.past), changed)
 
     def _tell(self, entry: Entry) -> None:
@@ -196,7 +196,11 @@ def changes(read: ReadBack, session: Session) -> Sequence[str]:
             found.append(f"Tools that were not there before: {', '.join(new)}.")
     if known.is_running:
         calls = [known.main, *(agent for agent in known.agents.values() if agent.is_at_work)]
-        ran = sum(call.id in agent.started for agent in calls for call in agent.conversation.open_calls)
+        ran = sum(
+            call.id in agent.started and call.id not in agent.results
+            for agent in calls
+            for call in agent.conversation.open_calls
+        )
         tools = f", {counted(ran, 'tool')} running" if ran else ""
         found.append(f"The program ended in the middle of the last run{tools}.")
     return found

@@ -218,7 +218,6 @@ def test_an_empty_journal_is_a_session_that_was_not_begun() -> None:
     assert not read_back(io.BytesIO(b"")).restored.was_begun
 
 
-@pytest.mark.spec("11", "a session that resumes into a valid conversation")
 async def test_the_next_query_after_a_crash_is_accepted_by_the_strict_service(mock_clock: MockClock) -> None:
     data = await killed("use B")
     file, read = left(data)

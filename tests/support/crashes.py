@@ -87,10 +87,11 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
     events.Answer: lambda e: (e.id, e.text, e.decision, e.by),
     events.AgentStarted: lambda e: (e.name, e.kind, e.parent_id, e.task),
     events.AgentEnded: lambda e: (e.name, e.kind, e.parent_id, e.task, e.status),
-    events.Result: lambda e: (e.status, e.result, e.replies, e.iterations, e.usage, e.partial, e.termination_reason),
+    events.Result: lambda e: (e.status, e.result, e.iterations, e.usage, e.partial, e.termination_reason),
 }
 """What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
-since some were cut before their model call."""
+since some were cut before their model call. Of a reply that was cut the record does not say whether it is among the
+run's replies."""
 
 _NEVER_RECORDED = ("refused", "unsent")
 
