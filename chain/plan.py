@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from chain.errors import PlanError
+from chain.errors import JournalError, PlanError
 from chain.events import Author, TaskState, TaskView
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
 from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
@@ -51,14 +51,14 @@ class Watcher(Protocol):
     """Who hears of the changes of a plan."""
 
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
-        """The tasks are about to be these; what this raises keeps the plan as it is."""
+        """The tasks are these now. A ``JournalError`` takes the change back."""
         ...
 
 
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` hears of each change before it is made. ``revision`` counts the changes, and ``last_by`` made the last.
+    ``watcher`` hears of each change, and may refuse it. ``revision`` counts the changes, and ``last_by`` made the last.
     ``line_id`` is the line that asks for a change, if one does.
     """
 
@@ -151,12 +151,15 @@ class Plan:
         return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
 
     def _change(self, change: PlanChange) -> None:
-        tasks = changed(self._tasks, change)
-        if self.watcher is not None:
-            self.watcher.plan_changes(change, tasks)
-        self._tasks = tasks
-        self.revision += 1
-        self.last_by = change.by
+        before = self._tasks, self.revision, self.last_by
+        # First of all: who hears of the change may make another in the same step.
+        self._tasks, self.revision, self.last_by = changed(self._tasks, change), self.revision + 1, change.by
+        try:
+            if self.watcher is not None:
+                self.watcher.plan_changes(change, self._tasks)
+        except JournalError:
+            self._tasks, self.revision, self.last_by = before
+            raise
 
 
 def _one_line(text: str, what: str) -> str:

@@ -223,3 +223,15 @@ def test_replacing_keeps_the_order(texts: list[str]) -> None:
     plan.replace_all(texts, "model")
 
     assert [task.text for task in plan.tasks] == [" ".join(text.split()) for text in texts]
+
+
+def test_a_change_that_is_made_on_hearing_of_another_comes_after_it() -> None:
+    class Adds:
+        def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+            if len(tasks) == 1:
+                plan.add("second", "user")
+
+    plan = Plan(Adds())
+    plan.add("first", "user")
+    assert [task.text for task in plan.tasks] == ["first", "second"]
+    assert plan.revision == 2

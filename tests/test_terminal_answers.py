@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,19 @@ pytest_plugins = ["support.terminal"]
 ANSWER = "Done: hello there"
 
 
+def before_farewell(rows: Sequence[str]) -> list[str]:
+    """The rows above the one that says how to go on with the session."""
+    return list(rows[: next(n for n, row in enumerate(rows) if row.startswith("Session "))])
+
+
 def test_the_answer_is_seen_once_and_before_the_closing_row(start: Start) -> None:
     screen = start("-p", "hello there")
 
     assert screen.wait() == 0, "a terminal is not waited for"
     assert screen.rows.count(ANSWER) == 1
-    assert screen.rows[-2].startswith("✓ done, 1 iteration")
-    assert screen.rows[-2] == ANSWER
+    answer, closing = before_farewell(screen.rows)[-2:]
+    assert closing.startswith("✓ done, 1 iteration")
+    assert answer == ANSWER
 
 
 def test_a_reply_is_seen_while_it_streams_and_ctrl_c_ends_it(start: Start, tmp_path: Path) -> None:
@@ -52,7 +59,7 @@ def test_the_unfinished_rows_of_a_reply_are_replaced_by_the_finished_ones(start:
     assert screen.wait() == 0
     seen = re.findall(r"w\d\d", " ".join(screen.rows))
     assert seen == [f"w{n:02}" for n in range(1, 41)]
-    assert screen.rows[-2].startswith("✓ done")
+    assert before_farewell(screen.rows)[-1].startswith("✓ done")
 
 
 def test_what_is_typed_and_a_narrower_window_double_nothing(start: Start) -> None:
@@ -111,7 +118,7 @@ def test_where_one_of_the_two_goes_elsewhere_the_answer_is_where_standard_output
         if has_answer:
             assert rows == [ANSWER]
         else:
-            assert rows[-2].startswith("✓ done, 1 iteration")
+            assert before_farewell(rows)[-1].startswith("✓ done, 1 iteration")
 
 
 def test_at_a_terminal_too_json_is_one_object(start: Start) -> None:

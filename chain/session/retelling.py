@@ -177,7 +177,8 @@ class Retelling:
         is_moved = record.id in self._lines
         self._lines[record.id] = record
         if not (self._is_running or self._starting or is_moved):
-            self._starting = record
+            is_done_at_once = record.kind == "todo" or (record.kind == "question" and "?" not in record.text)
+            self._starting = None if is_done_at_once else record
             return []
         told = self._start_with_line(at) if not is_moved else []
         self._queued[record.id] = record.agent

@@ -73,10 +73,8 @@ def check_damaged(rows: list[bytes]) -> None:
 
 
 _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
-    events.RunStarted: lambda e: (e.id, e.query),
     events.Reply: lambda e: (e.iteration, e.text, e.tool_calls),
     events.ToolResult: lambda e: (e.iteration, e.id, e.name, e.text, e.is_error),
-    events.LineQueued: lambda e: (e.id, e.text, e.kind, e.urgency, e.target_agent, e.origin, e.adjustment),
     events.UserInterruption: lambda e: (
         *(e.ids, e.message, e.iteration, e.point, e.prompt_source, e.target_agent),
         *(e.parent_id, e.remaining, e.tools_skipped),
@@ -91,7 +89,7 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
 }
 """What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
 since some were cut before their model call. Of a reply that was cut the record does not say whether it is among the
-run's replies."""
+run's replies; and whether a line that a listener sends in the step of an ending starts a run shows later."""
 
 _NEVER_RECORDED = ("refused", "unsent")
 
@@ -110,12 +108,7 @@ def check_retold(session: Session) -> None:
 
 def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[object]]:
     found: dict[tuple[str, str], list[object]] = defaultdict(list)
-    all_events = list(all_events)
-    # A line that is sent on hearing of a run's end is on record before that: whether it starts a run shows later.
-    queries = {event.id for event in all_events if isinstance(event, events.RunStarted)}
     for event in all_events:
-        if isinstance(event, events.LineQueued) and event.id in queries:
-            continue
         key = _KEYS.get(type(event))
         if key is not None and not (isinstance(event, events.Receipt) and event.state in _NEVER_RECORDED):
             found[event.agent, event.type].append(key(event))
