@@ -8,7 +8,6 @@ left undone is done by ``resume``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chain import messages, records
@@ -94,11 +93,6 @@ class Restored:
         """Whether a run began and has no result."""
         self.usage = Usage()
         """What the runs used that have a result."""
-
-    @property
-    def was_begun(self) -> bool:
-        """Whether there is anything but how it was opened."""
-        return bool(self.lines or self.main.conversation.messages or self.tasks)
 
     def add(self, entry: Entry) -> None:
         """Add the next entry. Raises ``SessionError`` for one that cannot follow those before it."""
@@ -225,8 +219,3 @@ class Restored:
         agent.started.clear()
         agent.results.clear()
         agent.knows_until = 0
-
-
-def open_calls(agent: KnownAgent) -> Mapping[str, bool]:
-    """The calls of an agent without a result, and of each whether its tool had started."""
-    return {call.id: call.id in agent.started for call in agent.conversation.open_calls}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from typing import Any
@@ -212,10 +211,6 @@ def test_whatever_a_tree_was_doing_it_can_be_gone_on_with(
 
     random.seed(0)
     trio.run(play, clock=MockClock(autojump_threshold=0))
-
-
-def test_an_empty_journal_is_a_session_that_was_not_begun() -> None:
-    assert not read_back(io.BytesIO(b"")).restored.was_begun
 
 
 async def test_the_next_query_after_a_crash_is_accepted_by_the_strict_service(mock_clock: MockClock) -> None:
