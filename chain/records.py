@@ -1,7 +1,7 @@
 """The records of a session's journal, as a union of frozen types, and their JSON both ways.
 
 A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
-epoch), then the fields of its type. This module is the only one that knows their form. Records of other types are kept
+epoch), then the fields of its type, and ``upon`` where somebody acted in the step of an event. This module is the only one that knows their form. Records of other types are kept
 as they are (``Unknown``), so that a journal of a newer version loses nothing.
 
 Earlier forms are still read: a ``plan`` record without ``change`` holds all tasks, and a ``line`` record without
@@ -339,11 +339,15 @@ Record: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record with its place in the journal."""
+    """A record with its place in the journal.
+
+    ``upon`` is the event in whose very step it was written, if somebody acted on hearing of that (``moment_of``).
+    """
 
     seq: int
     time: float
     record: Record | Unknown
+    upon: str = ""
 
 
 def digest(text: str) -> str:
@@ -373,13 +377,15 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
     if not 0 <= time < MAX_TIME:
         raise ValueError("the time of a record is in seconds since the epoch")
     kind = _kind_of(type, raw)
+    upon = raw.get("upon", "")
+    upon = upon if isinstance(upon, str) else ""
     if kind is None:
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
-        return Entry(seq, float(time), Unknown(type, rest))
+        return Entry(seq, float(time), Unknown(type, rest), upon)
     try:
         if kind is Line and "urgency" not in raw:
             raw = _as_new_line(raw)
-        return Entry(seq, float(time), _read_fields(kind, raw))
+        return Entry(seq, float(time), _read_fields(kind, raw), upon)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 

@@ -111,12 +111,20 @@ class Feed:
         stream.add(event.text)
 
 
+def moment_of(event: Event) -> str:
+    """The words by which an event is known again when its session is replayed."""
+    named = getattr(event, "id", "") or getattr(event, "name", "") or "+".join(getattr(event, "ids", ()))
+    state = getattr(event, "state", "") or getattr(event, "status", "")
+    return " ".join(part for part in (event.type, event.agent, str(event.iteration), named, state) if part)
+
+
 class Audience:
     """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
         self._listeners: list[Listener] = []
+        self._told: Event | None = None
 
     def feed(self, first: Event) -> Feed:
         """A new feed of all events from now on, after ``first``."""
@@ -141,8 +149,17 @@ class Audience:
                 feed.put(event)
         if is_any_gone:
             self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
-        for listener in self._listeners:
-            listener(event)
+        before, self._told = self._told, event
+        try:
+            for listener in self._listeners:
+                listener(event)
+        finally:
+            self._told = before
+
+    @property
+    def moment(self) -> str:
+        """The event that listeners hear of just now (``moment_of``); empty for none."""
+        return "" if self._told is None else moment_of(self._told)
 
     def close(self) -> None:
         """Close the feeds."""

@@ -168,6 +168,8 @@ class Journal:
         """``seq`` is that of the last record that is there already."""
         self.id = id
         self.path = path
+        self.upon: Callable[[], str] = lambda: ""
+        """The event in whose step a record is written, if somebody acts on hearing of it just now."""
         self._file = file
         self._seq = seq
         self._watcher: Callable[[Entry], None] | None = None
@@ -189,8 +191,10 @@ class Journal:
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        entry = Entry(self._seq, time.time(), record)
+        entry = Entry(self._seq, time.time(), record, self.upon())
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **records.to_json(record)}
+        if entry.upon:
+            raw["upon"] = entry.upon
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
