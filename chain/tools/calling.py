@@ -22,10 +22,18 @@ NO_OUTPUT = "(no output)"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every call: seconds until a tool is stopped, characters of a result."""
+    """What holds for every call: seconds until a tool is stopped, characters of a result.
+
+    The results of the tools that are named in ``whole`` stay as they come: they were shortened when they were recorded.
+    """
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
+    whole: frozenset[str] = frozenset()
+
+    def shortened(self, tool: Tool, text: str) -> str:
+        """The result of a tool, shortened to the limit that holds for it."""
+        return text if tool.name in self.whole else shortened(text, self.result_limit)
 
 
 def find(registry: Registry, call: ToolCall) -> Tool:
@@ -91,10 +99,10 @@ async def run(
     if scope.cancelled_caught:
         return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
     if error is not None:
-        return failed(call, shortened(_message(tool, error), rules.result_limit))
+        return failed(call, rules.shortened(tool, _message(tool, error)))
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
-    return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT)
+    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT)
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:
