@@ -21,7 +21,7 @@ from chain.config.settings import ModelSettings
 from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
-from chain.kinds import Kinds
+from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
@@ -40,8 +40,12 @@ from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
 from chain.wording import MAIN, ROOT
 
+REALLY_RUN = frozenset({"todo", "ask", "agents"})
+"""The groups of tools that have no effects outside of a session, so that a replay runs them."""
+
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
+    from chain.session.replay.actors import Actors
 
 
 @asynccontextmanager
@@ -57,6 +61,7 @@ async def open_chain(
     resume: str | ReadBack = "",
     interactive: bool = False,
     traces: Path | None = None,
+    actors: Actors | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -64,17 +69,25 @@ async def open_chain(
     ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
-    debug traces, ``None`` for none. Raises ``UserError`` for anything in the configuration that cannot be used, and for
-    a session that cannot be resumed.
+    debug traces, ``None`` for none; ``actors`` stand in for models and tools where a session is replayed. Raises
+    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed.
     """
     guard = Guard()
     groups = tool_groups(settings, guard)
     tools = tuple(tools)
+    open_model: OpenModel = partial(build_model, interactive=interactive)
+    if actors is not None:
+        real = [tool for name in REALLY_RUN for tool in groups[name]]
+        groups = {name: actors.tools(each, real) for name, each in groups.items()}
+        tools = actors.tools(tools, real)
+        open_model = actors.open_model
     if any(delegates(tool) for tool in configured_tools(settings, settings.chain(), tools, groups)):
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
     spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
-    kinds = Kinds(settings, spec, groups, tools, partial(build_model, interactive=interactive))
+    if actors is not None:
+        rules = actors.rules(rules)
+    kinds = Kinds(settings, spec, groups, tools, open_model)
     allowed = read_allowances(settings, spec.registry, groups)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
@@ -85,7 +98,8 @@ async def open_chain(
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         audience = Audience()
-        trace = None
+        journal.upon = lambda: audience.moment
+        trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
@@ -93,7 +107,7 @@ async def open_chain(
         inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed)
-        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=trace)
+        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)

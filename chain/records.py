@@ -1,8 +1,9 @@
 """The records of a session's journal, as a union of frozen types, and their JSON both ways.
 
 A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
-epoch), then the fields of its type, and ``upon`` where somebody acted in the step of an event. This module is the only one that knows their form. Records of other types are kept
-as they are (``Unknown``), so that a journal of a newer version loses nothing.
+epoch), then the fields of its type, and ``upon`` where somebody acted in the step of an event. This module is the only
+one that knows their form. Records of other types are kept as they are (``Unknown``), so that a journal of a newer
+version loses nothing.
 
 Earlier forms are still read: a ``plan`` record without ``change`` holds all tasks, and a ``line`` record without
 ``urgency`` was ``urgent`` or not, and if it was nothing else, of the kind ``urgent``.

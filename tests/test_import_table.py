@@ -92,6 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
     "chain.sessions": SESSION,
+    "chain.replaying": SESSION | {"chain.app", "chain.chain", "chain.config"},
     "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
@@ -104,6 +105,7 @@ PUBLIC |= {
     "chain.lines.parse",
     "chain.plain",
     "chain.prompts",
+    "chain.replaying",
     "chain.threads",
     "chain.toolbox",
     "chain.version",

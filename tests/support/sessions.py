@@ -102,6 +102,7 @@ class Session:
     """The models that ``ask`` changed to."""
     use: Settings | None = None
     """What it was opened with."""
+    tools: tuple[Tool, ...] = ()
     addressed: dict[str, str] = field(default_factory=dict)
     """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
 
@@ -261,7 +262,7 @@ async def open_session(
         chosen,
         workspace=chosen.file.parent,
         state=chosen.file.parent / "state",
-        tools=tools,
+        tools=(tools := tuple(tools)),
         model=recorder,
         journal=Journal(file, id="test", seq=0 if resume is None else resume.seq),
         resume=resume or "",
@@ -269,7 +270,7 @@ async def open_session(
         traces=traces,
         plan=plan,
     ) as chain:
-        session = Session(chain, recorder, file, interactive, use=chosen)
+        session = Session(chain, recorder, file, interactive, use=chosen, tools=tools)
         recorder.on_request = session.mark
         chain.listen(session.hear)
         try:
