@@ -98,6 +98,7 @@ class Actors:
         self.tape = Tape(script.entries, self.pause)
         self._script = script
         self._pauses: list[tuple[str, trio.Event]] = []
+        self._is_playing = False
         self._is_over = False
         self._tools: list[RecordedTool] = []
 
@@ -147,8 +148,13 @@ class Actors:
         """Let what was written be on the disk. Whether anybody waited for that."""
         return any(not agent for agent, _ in self._pauses) and self.end_pause("")
 
+    def enter(self) -> None:
+        """From now on there is somebody who gives cues."""
+        self._is_playing = True
+
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
+        self._is_playing = False
         self._is_over = self.tape.is_off = True
         for cue in [*(asked.cue for asked in self.asked.values()), *(each.cue for each in self.running.values())]:
             cue.scope.shield = False
@@ -159,7 +165,7 @@ class Actors:
 
     async def pause(self, agent: str) -> None:
         """Wait until nothing else can go on."""
-        if not self._is_over and (agent or not self.is_quick()):
+        if self._is_playing and (agent or not self.is_quick()):
             event = trio.Event()
             self._pauses.append((agent, event))
             try:

@@ -67,6 +67,7 @@ class Director:
         self._chain = chain
         self._acts = Acts(self._script, self._actors, chain)
         chain.listen(self._hear)
+        self._actors.enter()
         try:
             while True:
                 await wait_all_tasks_blocked()
