@@ -44,7 +44,7 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
     return trio.run(_replay, settings, Recording(rows), tuple(tools), clock=MockClock())
 
 
-def recording(state: Path, id: str) -> list[bytes]:
+def recorded(state: Path, id: str) -> list[bytes]:
     """The rows of the session whose id begins so, or of the journal at a path that ends in ``.jsonl``.
 
     Raises ``SessionError``.

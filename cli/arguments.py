@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
-COMMANDS = {"check": "", "demo": "", "explain": "LINE", "help": "[TOPIC]", "init": "[DIR]", "sessions": "[WHAT]"}
+COMMANDS = {
+    "check": "",
+    "demo": "",
+    "explain": "LINE",
+    "help": "[TOPIC]",
+    "init": "[DIR]",
+    "replay": "ID",
+    "sessions": "[WHAT]",
+}
 """The subcommands, each with the word that it needs or, in brackets, may have."""
 
 
@@ -43,6 +51,8 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
         return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
     if name == "explain":
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
+    if name == "replay" and not beside:
+        raise UserError("chain replay needs the id of a session; chain sessions lists them")
     if not wanted and beside:
         raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
     if len(beside) > 1:

@@ -96,6 +96,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         from cli.subcommands.explain import explain
 
         return _show(args, explain(settings, word or ""))
+    if command == "replay":
+        from cli.subcommands.replay import replayed
+
+        rows, code = replayed(settings, state_folder(os.environ), word or "", tools)
+        return _show(args, rows) or code
     if command == "check":
         import trio
 

@@ -14,7 +14,7 @@ USAGE = """\
 chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
-chain COMMAND    check, demo, explain LINE, help [TOPIC], init or sessions"""
+chain COMMAND    check, demo, explain LINE, help [TOPIC], init, replay ID or sessions"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -29,6 +29,7 @@ Commands:
   help [TOPIC]            the reference: lines, keys, moments, tools, agents and
                           more
   init [DIR]              write config.yaml and prompts/, to change them
+  replay ID               run a recorded session again, offline, and compare it
   sessions [WHAT]         what is kept: list (the default), show ID, export ID,
                           delete ID
 

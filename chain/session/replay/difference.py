@@ -65,6 +65,8 @@ def _request_parts(recorded: records.RequestSent, today: records.RequestSent) ->
     return " and ".join(found) or "another form"
 
 
+_NOT_COMPARED = frozenset({"usage", "seconds", "waited_s"})
+
 _NAMES: dict[str, str] = {
     "line": "a line",
     "receipt": "a receipt",
@@ -106,8 +108,8 @@ def _shown(record: Record | Unknown | None) -> list[str]:
         case None:
             return ["(nothing)"]
         case records.Message(message=message):
-            about = {"point": record.point, "line_ids": list(record.line_ids), "source": record.source}
-            named = [f"{name}: {value}" for name, value in about.items() if value]
+            about = {name: getattr(record, name) for name in ("point", "line_ids", "source", "remaining", "skipped")}
+            named = [f"{name}: {_plain(value)}" for name, value in about.items() if value]
             return [f"{_name(record)}, {message.role}", *named, *_rows_of(message)]
         case records.RequestSent():
             fields = records.to_json(record)
@@ -120,8 +122,14 @@ def _shown(record: Record | Unknown | None) -> list[str]:
             return [_name(record), *_fields(record)]
 
 
+def _plain(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
 def _fields(record: Record | Unknown) -> Iterator[str]:
     for name, value in records.to_json(record).items():
+        if name in _NOT_COMPARED:
+            continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         first, *more = text.splitlines() or [""]
         yield f"{name}: {first}"

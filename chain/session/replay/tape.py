@@ -11,7 +11,6 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 
 from chain import records
 from chain.messages import Usage
@@ -129,7 +128,8 @@ class Tape:
         agent = str(getattr(recorded, "agent", MAIN))
         sent = self._entries[self.sent[agent]].record if agent in self.sent else None
         begun = sent.iteration if isinstance(sent, records.RequestSent) else 0
-        return Difference(n, agent, max(begun, int(getattr(recorded, "iteration", 0))), recorded, today, why)
+        n_th = max(begun, int(getattr(recorded, "iteration", 0)))
+        return Difference(n, agent, n_th, _compared(recorded), None if today is None else _compared(today), why)
 
 
 def _whose(record: Record | Unknown) -> str:
@@ -153,16 +153,10 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
         case records.Receipt():
             return replace(record, waited_s=None)
         case records.Message(source=source):
-            return replace(record, source=_file_name(source))
+            return replace(record, source=source.partition(":")[0])  # wherever its file is
         case records.ToolFinished():
             return replace(record, seconds=0.0, text="")  # the message of results has it
         case records.RequestEnded() | records.AgentEnded() | records.Result():
             return replace(record, usage=Usage())
         case _:
             return record
-
-
-def _file_name(source: str) -> str:
-    """Where a handler prompt is from, wherever its folder is."""
-    kind, colon, path = source.partition(":")
-    return f"{kind}{colon}{PurePath(path).name}"
