@@ -136,10 +136,10 @@ async def test_what_is_told_of_a_configuration_that_is_another(what: str, autoju
     assert told in " ".join(found.rows)
 
 
-ANSWERS: dict[str, Sequence[tuple[float, str | None]]] = {
-    "allowed": [(1, "y"), (1, "y"), (1, "y")],
-    "always": [(1, "a"), (1, "a"), (1, "a")],
-    "refused, with a reason": [(1, "not that one"), (1, "n"), (1, "2")],
+ANSWERS: dict[str, Sequence[str]] = {
+    "allowed": ["y"] * 5,
+    "always": ["a"] * 5,
+    "refused, with a reason": ["not that one", "n", "n", "no", "2"],
     "nobody": [],
 }
 
@@ -150,7 +150,7 @@ async def test_questions_are_answered_as_they_were(answers: str, autojump_clock:
     ask = ToolCall("d", "ask_user_question", {"question": "Which?", "options": ["left", "right"]})
     model = RandomModel([Step((change, replace(change, id="b"), ToolCall("c", "dig", {}), ask))])
     async with open_session(model, tools=ASKING_TOOLS) as session, trio.open_nursery() as nursery:
-        session.chain.listen(Replies(session, list(ANSWERS[answers]), nursery))
+        session.chain.listen(Replies(session, [(1, text) for text in ANSWERS[answers]], nursery))
         if ANSWERS[answers]:
             with session.chain.answering():
                 await session.run("Do the task")
