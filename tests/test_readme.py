@@ -54,6 +54,12 @@ def test_the_library_example_prints_what_it_says(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, block("README.md", "library output")), done.stderr
 
 
+def test_the_replay_finds_the_kept_session_as_it_was(tmp_path: Path) -> None:
+    argv = shlex.split(block("README.md", "replay").removeprefix("chain "))
+    done = run("-m", "cli", *argv, cwd=ROOT, home=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
 def test_every_kind_of_line_in_its_table_is_one() -> None:
     shown = [re.findall(r"`(.+?)`", cells[0])[0] for cells in rows("README.md", "line")]
     read = [parse_line(text) for text in shown]
@@ -72,7 +78,7 @@ def test_every_kind_of_line_in_its_table_is_one() -> None:
 def test_every_command_that_it_names_exists() -> None:
     named = re.findall(r"`(?:\.venv/bin/)?chain ([a-z]+)", README)
     assert set(named) <= {*COMMANDS, "help"}
-    assert {"check", "demo", "explain", "help", "init", "sessions"} <= set(named)
+    assert {"check", "demo", "explain", "help", "init", "replay", "sessions"} <= set(named)
 
 
 def test_every_option_that_it_names_exists(tmp_path: Path) -> None:

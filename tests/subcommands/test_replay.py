@@ -1,0 +1,68 @@
+"""`chain replay ID`: what the program says of a session that it runs again, and its exit codes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.house import ROOT
+from support.journals import journal_files
+from support.program import environ
+
+
+def chain(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *words],
+        cwd=home,
+        env=environ(home, {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with the configuration and the journal of the session that is kept for tests."""
+    shutil.copytree(ROOT / "tests" / "recorded", tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_a_journal_is_replayed_from_its_file(home: Path) -> None:
+    before = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+    done = chain(home, "replay", "session.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("The same: 1 run")
+    assert {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()} == before
+    assert journal_files(home) == []
+
+
+def test_a_session_is_replayed_by_the_beginning_of_its_id_with_its_lines_where_they_came(home: Path) -> None:
+    says = ["--say", "@iteration 2 use the other file", "--say", "@answer why?", "--say", "@done Once more"]
+    assert chain(home, "-p", "Do the task", "--no-stdin", *says).returncode == 0
+    [journal] = journal_files(home)
+    done = chain(home, "replay", journal.stem[:12])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_a_difference_is_told_with_both_sides(home: Path) -> None:
+    handler = home / "handler.yaml"
+    handler.write_text(handler.read_text().replace("THE USER SAYS", "THE USER WRITES"))
+    done = chain(home, "replay", "session.jsonl")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert {"-THE USER SAYS: how far are you?", "+THE USER WRITES: how far are you?"} <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("words", [[], ["nothing"], ["gone.jsonl"], ["rules.jsonl"]])
+def test_what_cannot_be_replayed_is_wrong_usage(words: list[str], home: Path) -> None:
+    shutil.copy(home / "rules.yaml", home / "rules.jsonl")
+    done = chain(home, "replay", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
