@@ -1,31 +1,17 @@
-"""The records of a session's journal, as a union of frozen types, and their JSON both ways.
-
-A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
-epoch), then the fields of its type, and ``upon`` where somebody acted in the step of an event. This module is the only
-one that knows their form. Records of other types are kept as they are (``Unknown``), so that a journal of a newer
-version loses nothing.
-
-Earlier forms are still read: a ``plan`` record without ``change`` holds all tasks, and a ``line`` record without
-``urgency`` was ``urgent`` or not, and if it was nothing else, of the kind ``urgent``.
-"""
+"""The records of a session's journal, as a union of frozen types. Their JSON is in ``record_json``."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache
-from types import UnionType
-from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from chain import messages
 from chain.events import AnsweredBy, Author, Decision, Phase, Point, QuestionKind, State, Status, TaskView
-from chain.messages import JsonObject, Overrides, StopReason, Usage
+from chain.messages import Overrides, StopReason, Usage
 
-MAX_TIME = 1e12
-"""Seconds since the epoch: thirty thousand years, and far from where a float ends."""
-
-_BRIEF = {"brief": True}
+BRIEF = {"brief": True}
 """Marks a field that the JSON leaves out while it has its default."""
 
 
@@ -38,7 +24,7 @@ class Session:
     version: str
     model: str
     workspace: str
-    tools: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+    tools: tuple[str, ...] = field(default=(), metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +69,9 @@ class Message:
     is_interjection: bool = False
     line_ids: tuple[str, ...] = ()
     point: Point | None = None
-    source: str = field(default="", metadata=_BRIEF)
-    remaining: int = field(default=0, metadata=_BRIEF)
-    skipped: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+    source: str = field(default="", metadata=BRIEF)
+    remaining: int = field(default=0, metadata=BRIEF)
+    skipped: tuple[str, ...] = field(default=(), metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +106,7 @@ class ToolFinished:
     agent: str
     is_error: bool
     seconds: float
-    text: str = field(default="", metadata=_BRIEF)
+    text: str = field(default="", metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +123,7 @@ class Question:
     options: tuple[str, ...] = ()
     preview: str = ""
     protections: tuple[str, ...] = ()
-    subject: str = field(default="", metadata=_BRIEF)
+    subject: str = field(default="", metadata=BRIEF)
     """What a pattern of an allowance is compared with."""
 
 
@@ -161,7 +147,7 @@ class TaskAdded:
     change: ClassVar[str] = "added"
     text: str
     by: Author
-    line_id: str = field(default="", metadata=_BRIEF)
+    line_id: str = field(default="", metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +160,7 @@ class TaskClosed:
     state: Literal["DONE", "FAILED"]
     reason: str
     by: Author
-    line_id: str = field(default="", metadata=_BRIEF)
+    line_id: str = field(default="", metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +171,7 @@ class PlanReplaced:
     change: ClassVar[str] = "replaced"
     texts: tuple[str, ...]
     by: Author
-    line_id: str = field(default="", metadata=_BRIEF)
+    line_id: str = field(default="", metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +182,7 @@ class PlanRestored:
     change: ClassVar[str] = "restored"
     tasks: tuple[TaskView, ...]
     by: Author
-    line_id: str = field(default="", metadata=_BRIEF)
+    line_id: str = field(default="", metadata=BRIEF)
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
@@ -249,10 +235,10 @@ class RequestSent:
     iteration: int
     system: str
     tools: str
-    max_iterations: int = field(default=0, metadata=_BRIEF)
-    attempt: int = field(default=1, metadata=_BRIEF)
-    tail: tuple[str, ...] = field(default=(), metadata=_BRIEF)
-    overrides: Overrides = field(default_factory=Overrides, metadata=_BRIEF)
+    max_iterations: int = field(default=0, metadata=BRIEF)
+    attempt: int = field(default=1, metadata=BRIEF)
+    tail: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    overrides: Overrides = field(default_factory=Overrides, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +255,14 @@ class RequestEnded:
     agent: str
     iteration: int
     stop_reason: StopReason | None = None
-    usage: Usage = field(default_factory=Usage, metadata=_BRIEF)
-    message: messages.Message | None = field(default=None, metadata=_BRIEF)
-    cut_calls: tuple[str, ...] = field(default=(), metadata=_BRIEF)
-    error: str = field(default="", metadata=_BRIEF)
-    retryable: bool = field(default=False, metadata=_BRIEF)
-    retry_after: float | None = field(default=None, metadata=_BRIEF)
-    parameters: tuple[str, ...] = field(default=(), metadata=_BRIEF)
-    was_shown: bool = field(default=False, metadata=_BRIEF)
+    usage: Usage = field(default_factory=Usage, metadata=BRIEF)
+    message: messages.Message | None = field(default=None, metadata=BRIEF)
+    cut_calls: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    error: str = field(default="", metadata=BRIEF)
+    retryable: bool = field(default=False, metadata=BRIEF)
+    retry_after: float | None = field(default=None, metadata=BRIEF)
+    parameters: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    was_shown: bool = field(default=False, metadata=BRIEF)
 
 
 Request: TypeAlias = RequestSent | RequestEnded
@@ -354,164 +340,3 @@ class Entry:
 def digest(text: str) -> str:
     """What stands for a long text that is not recorded again and again."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
-
-
-def to_json(record: Record | Unknown) -> JsonObject:
-    """The fields of a record as JSON, ``type`` apart."""
-    match record:
-        case Unknown(raw=raw):
-            return dict(raw)
-        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
-            return {"change": record.change, **_fields(record)}
-        case RequestSent() | RequestEnded():
-            return {"phase": record.phase, **_fields(record)}
-        case _:
-            return _fields(record)
-
-
-def from_json(raw: Mapping[str, Any]) -> Entry:
-    """A row of a journal. Raises ``ValueError``, with what is wrong, for one that is no record."""
-    type = raw.get("type")
-    seq, time = raw.get("seq"), raw.get("time")
-    if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
-        raise ValueError("a record needs a type, a seq and a time")
-    if not 0 <= time < MAX_TIME:
-        raise ValueError("the time of a record is in seconds since the epoch")
-    kind = _kind_of(type, raw)
-    upon = raw.get("upon", "")
-    upon = upon if isinstance(upon, str) else ""
-    if kind is None:
-        rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
-        return Entry(seq, float(time), Unknown(type, rest), upon)
-    try:
-        if kind is Line and "urgency" not in raw:
-            raw = _as_new_line(raw)
-        return Entry(seq, float(time), _read_fields(kind, raw), upon)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
-
-
-# ----------------------------------------------------------------------------------------------------------- the fields
-
-_VARIANTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "plan": ("change", "restored", {kind.change: kind for kind in get_args(PlanChange)}),
-    "request": ("phase", "", {kind.phase: kind for kind in get_args(Request)}),
-}
-"""The types that have several forms: the key that names the form, the form where it is missing, and the forms."""
-
-_KINDS: dict[str, Any] = {kind.type: kind for kind in get_args(Record) if kind.type not in _VARIANTS}
-
-
-def _kind_of(type: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
-    """The dataclass of a record; ``None`` for what this version does not know."""
-    if type not in _VARIANTS:
-        return _KINDS.get(type)
-    key, default, forms = _VARIANTS[type]
-    form = raw.get(key, default)
-    return forms.get(form) if isinstance(form, str) else None
-
-
-@cache
-def _written(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
-    """The fields of a kind, each with the value for which the JSON leaves it out."""
-    return tuple((f.name, _default(f) if f.metadata.get("brief") else _ALWAYS) for f in fields(kind))
-
-
-_ALWAYS = object()
-"""The default of a field that is always written."""
-
-
-def _default(f: Any) -> Any:  # noqa: ANN401 - a field
-    return f.default if f.default_factory is MISSING else f.default_factory()
-
-
-def _fields(record: object) -> JsonObject:
-    found: JsonObject = {}
-    kind: Any = type(record)
-    for name, default in _written(kind):
-        value = getattr(record, name)
-        if default is _ALWAYS or value != default:
-            found[name] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
-    if isinstance(value, messages.Message):
-        return messages.to_json(value)
-    if is_dataclass(value):
-        return _fields(value)
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-_Read: TypeAlias = Callable[[Any], Any]
-"""Reads a value from its JSON. Raises ``_WrongForm``."""
-
-
-def _read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """An object of a type from its JSON; what the JSON leaves out has its default."""
-    found = {}
-    for name, read in _readers(kind):
-        if name in raw:
-            value = raw[name]
-            try:
-                found[name] = read(value)
-            except _WrongForm:
-                raise ValueError(f"{name} is {value!r:.40}") from None
-    return kind(**found)
-
-
-class _WrongForm(Exception):
-    """The JSON of a field is not of the type of the field."""
-
-
-@cache
-def _readers(kind: Any) -> tuple[tuple[str, _Read], ...]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
-    return tuple((f.name, _reader(hints[f.name])) for f in fields(kind))
-
-
-def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        (other,) = (each for each in inside if each is not type(None))
-        read = _reader(other)
-        return lambda value: None if value is None else read(value)
-    if origin is tuple:
-        each = _reader(inside[0])
-        return lambda value: tuple(map(each, _checked(value, list)))
-    if hint is messages.Message:
-        return messages.from_json
-    if is_dataclass(hint):
-        return lambda value: _read_fields(hint, _checked(value, dict))
-    if origin is Literal:
-        return lambda value: _one_of(inside, value)
-    if hint is float:
-        return _number
-    return lambda value: _checked(value, hint)
-
-
-def _checked(value: Any, kind: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
-    # Not isinstance: to Python a bool is an int.
-    if type(value) is not kind:
-        raise _WrongForm
-    return value
-
-
-def _number(value: Any) -> float:  # noqa: ANN401 - the JSON edge
-    if type(value) is not float and type(value) is not int:
-        raise _WrongForm
-    return float(value)
-
-
-def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
-    if type(value) is not str or value not in allowed:
-        raise _WrongForm
-    return value
-
-
-def _as_new_line(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The JSON of a line of version 0.1.0 in the form of today."""
-    if type(raw["urgent"]) is not bool:
-        raise ValueError(f"urgent is {raw['urgent']!r:.40}")
-    kind = "redirect" if raw["kind"] == "urgent" else raw["kind"]
-    return {**raw, "kind": kind, "urgency": "urgent" if raw["urgent"] else "next"}

@@ -25,7 +25,8 @@ from chain.lines.parse import parse_line
 from chain.lines.receipts import Accepted, Ledger
 from chain.plan import Plan
 from chain.providers.scripted.model import ScriptedModel
-from chain.records import Entry, Message, from_json
+from chain.record_json import from_json
+from chain.records import Entry, Message
 from chain.session.journal import Journal
 from chain.tools import plan as plan_tools
 from chain.tools.registry import Registry

@@ -39,7 +39,7 @@ from support.models import TOOLS, RandomModel, Step, steps
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events, records
+from chain import events, record_json, records
 from chain.errors import JournalError, UserError
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
@@ -171,7 +171,7 @@ async def test_a_session_begins_with_the_plan_that_it_is_given() -> None:
     tasks = (Task("buy milk"), Task("find a shop", "DONE"), Task("ask for credit", "FAILED", "none is given"))
     async with open_session(ANSWER, plan=iter(tasks)) as session:
         assert session.chain.plan.tasks == tasks
-        plan = records.from_json(session.records[1]).record
+        plan = record_json.from_json(session.records[1]).record
         assert isinstance(plan, records.PlanRestored)
         assert plan.by == "user"
         assert [(view.n, view.text, view.state, view.reason) for view in plan.tasks] == [

@@ -36,7 +36,7 @@ TOOLS = PURE | {
     "trio",
 }
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
-SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes", "chain.version"}
+SESSION = AGENT | {"chain.session", "chain.event_json", "chain.record_json", "chain.exit_codes", "chain.version"}
 
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
     "chain.records": {"chain.events", "chain.messages"},
+    "chain.record_json": {"chain.messages", "chain.records"},
     "chain.plan": {"chain.errors", "chain.events", "chain.lines.parse", "chain.records"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,

@@ -26,7 +26,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from chain import records
+from chain import record_json
 from chain.errors import JournalError
 from chain.records import Entry, Record, Unknown
 from chain.threads import Threads
@@ -192,7 +192,7 @@ class Journal:
             raise JournalError(self._failure)
         self._seq += 1
         entry = Entry(self._seq, time.time(), record, self.upon())
-        raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **records.to_json(record)}
+        raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         if entry.upon:
             raw["upon"] = entry.upon
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from chain import records
+from chain import record_json, records
 from chain.errors import SessionError
 from chain.messages import Usage
 
@@ -208,7 +208,7 @@ def _time(written: bytes) -> float:
         time = float(written)
     except ValueError:
         return 0.0
-    return time if 0 <= time < records.MAX_TIME else 0.0
+    return time if 0 <= time < record_json.MAX_TIME else 0.0
 
 
 # ------------------------------------------------------------------------------------------------------- the whole file
@@ -310,7 +310,7 @@ def _needed_rows(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 def _entry(row: bytes) -> records.Entry | None:
     try:
         raw = json.loads(row)
-        return records.from_json(raw) if isinstance(raw, dict) else None
+        return record_json.from_json(raw) if isinstance(raw, dict) else None
     except (ValueError, RecursionError):
         return None
 

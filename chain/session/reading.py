@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from chain import records
+from chain import record_json
 from chain.records import Entry
 
 MAX_FAULTS = 5
@@ -51,7 +51,7 @@ class Reading:
             raw = _DECODER.decode(row.decode())
             if not isinstance(raw, dict):
                 raise ValueError("it is no JSON object")
-            entry = records.from_json(raw)
+            entry = record_json.from_json(raw)
         except (ValueError, RecursionError) as error:
             why = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else error
             self._fault(f"row {self._number} of the journal cannot be read and was left out: {why}")

@@ -20,7 +20,7 @@ from typing import Any
 import trio
 from memory import held, peak
 
-from chain import messages, records
+from chain import messages, record_json, records
 from chain.app import open_chain
 from chain.config.load import load_settings
 from chain.messages import Text, ToolCall, ToolResult, Usage, assistant, tool_results, user_text
@@ -40,7 +40,7 @@ class Written:
 
     def add(self, record: records.Record) -> bytes:
         self.seq += 1
-        raw = {"type": record.type, "seq": self.seq, "time": 1.75e9 + self.seq, **records.to_json(record)}
+        raw = {"type": record.type, "seq": self.seq, "time": 1.75e9 + self.seq, **record_json.to_json(record)}
         return json.dumps(raw, separators=(",", ":")).encode() + b"\n"
 
     def run(self, number: int, iterations: int) -> Iterator[bytes]:

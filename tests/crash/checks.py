@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from double import rules
 from double.continuity import Said, broken, said
 
-from chain import records
+from chain import record_json, records
 from chain.lines.parse import parse_line
 from chain.wording import MAIN, SKIPPED
 
@@ -205,7 +205,7 @@ def unreadable(journal: Sequence[Record]) -> Iterator[str]:
     """Every record has the form of its type, and they are numbered from 1 on."""
     for n, record in enumerate(journal, 1):
         try:
-            found = records.from_json(record)
+            found = record_json.from_json(record)
         except ValueError as error:
             yield f"record {n} cannot be read: {error}"
             continue

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from chain import records
+from chain import record_json, records
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.records import Record, Unknown
 from chain.session.replay.tape import Difference
@@ -112,7 +112,7 @@ def _shown(record: Record | Unknown | None) -> list[str]:
             named = [f"{name}: {_plain(value)}" for name, value in about.items() if value]
             return [f"{_name(record)}, {message.role}", *named, *_rows_of(message)]
         case records.RequestSent():
-            fields = records.to_json(record)
+            fields = record_json.to_json(record)
             rows = [
                 f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items() if name != "tail"
             ]
@@ -127,7 +127,7 @@ def _plain(value: object) -> str:
 
 
 def _fields(record: Record | Unknown) -> Iterator[str]:
-    for name, value in records.to_json(record).items():
+    for name, value in record_json.to_json(record).items():
         if name in _NOT_COMPARED:
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from chain import records
+from chain import record_json, records
 from chain.messages import Usage
 from chain.records import Entry, Record, Unknown
 from chain.wording import MAIN
@@ -72,7 +72,7 @@ class Tape:
         """Compare one record."""
         if self.is_off or self.difference is not None:
             return
-        record = records.from_json(json.loads(data)).record
+        record = record_json.from_json(json.loads(data)).record
         left = self._left[_whose(record)]
         if not left:
             # The program may be ahead of the end of the record, which counts only if something is missing then.

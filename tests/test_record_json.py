@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from chain import events, messages, records
 from chain.plan import Task, changed
-from chain.records import Entry, Unknown, from_json, to_json
+from chain.record_json import from_json, to_json
+from chain.records import Entry, Unknown
 
 WORDS = st.text(max_size=20)
 COUNTS = st.integers(0, 10**9)
