@@ -14,8 +14,8 @@ USAGE = """\
 chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
-chain COMMAND    check, demo, explain LINE, help [TOPIC], init [DIR], replay ID
-                 or sessions"""
+chain COMMAND    check, demo, explain LINE, help [TOPIC], init [DIR],
+                 replay ID or sessions"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
