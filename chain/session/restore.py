@@ -17,6 +17,7 @@ from chain.events import Point, State, Status
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
+from chain.session.activity import Activity
 from chain.wording import MAIN
 
 
@@ -89,8 +90,7 @@ class Restored:
         self.numbers: Counter[str] = Counter()
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
-        self.is_running = False
-        """Whether a run began and has no result."""
+        self.activity = Activity()
         self.usage = Usage()
         """What the runs used that have a result."""
 
@@ -103,7 +103,14 @@ class Restored:
             what = f"record {entry.seq} of the journal does not follow from those before it: {why}"
             raise SessionError(f"{what}; chain sessions show and export still read it") from None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a run began and has no result."""
+        return self.activity.is_running
+
     def _add(self, entry: Entry) -> None:
+        if self.activity.add(entry.record):
+            self.main.iteration, self.main.usage = 0, Usage()
         match entry.record:
             case records.Message() as record:
                 self._add_message(entry, record)
@@ -133,7 +140,7 @@ class Restored:
                 ended = self._agent(name)
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
             case records.Result(usage=usage):
-                self.is_running, self.main.usage = False, Usage()
+                self.main.usage = Usage()
                 self.usage += usage
             case other:
                 self._add_rare(other)
@@ -195,8 +202,6 @@ class Restored:
         elif message.results:
             agent.started.clear()
             agent.results.clear()
-        if agent is self.main and record.point in ("start", "A") and not self.is_running:
-            self.is_running, self.main.iteration, self.main.usage = True, 0, Usage()
 
     def _add_change(self, entry: Entry, change: PlanChange) -> None:
         self.tasks = changed(self.tasks, change)

@@ -89,6 +89,7 @@ class Resuming:
         changed = changes(self._read, self._session)
         with self._journal.watched(self._tell):
             self._bring_back()
+        self._read.past.extend(self._read.retelling.rest())
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
         return Resumed(tuple(self._read.past), changed)

@@ -5,9 +5,10 @@ child's work begin and end where they did, and an interruption stands where it l
 
 ::
 
-    line, no run active      run_started, once it is known that it starts one
+    line, no run active      nothing yet: it starts a run, is done at once, or waits for a run that a crash prevented
     line                     line_queued
-    message of lines         user_interruption, or the query of a run
+    first message of a run   run_started
+    message of lines         user_interruption, unless it is the query of a run
     request                  iteration_started, usage
     message of the model     text_delta, reply
     tool_started             tool_call
@@ -29,7 +30,9 @@ from chain.lines.receipts import adjustment_view, line_of
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
-from chain.wording import MAIN, ROOT
+from chain.session.activity import Activity
+from chain.session.undecided import Began, Told, Undecided
+from chain.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _ORIGINS = frozenset(get_args(events.Origin))
 
@@ -39,6 +42,7 @@ def retell(entries: Iterable[Entry]) -> Iterator[Event]:
     retelling = Retelling()
     for entry in entries:
         yield from retelling.events(entry)
+    yield from retelling.rest()
 
 
 @dataclass(slots=True)
@@ -69,26 +73,52 @@ class Retelling:
         """The lines that wait, and for whom."""
         self._tasks: tuple[Task, ...] = ()
         self._is_first = True
-        self._is_running = False
-        self._starting: records.Line | None = None
-        """A line that came when no run was active: it starts one, unless it is done at once."""
+        self._activity = Activity()
+        self._follows = False
+        """Whether lines were left to wait at the end of a run, so that the next one begins by itself."""
+        self._undecided = Undecided()
         self._replies: list[str] = []
         self._cut_reply = ""
         """What was shown of a reply that was cut; it is one of the run's replies if nothing follows it."""
         self._receipts: list[events.Receipt] = []
 
     def events(self, entry: Entry) -> list[Event]:
-        """The events of the next record, which may belong to those before it."""
+        """The events that the next record makes known, which may be those of records before it."""
+        if isinstance(entry.record, records.Line):
+            is_moved = entry.record.id in self._lines
+            self._lines[entry.record.id] = entry.record
+            if not (is_moved or self._activity.is_running or self._follows or self._undecided.held):
+                self._undecided.hold(entry)
+                return []
+        return self._tell_all(self._undecided.add(entry))
+
+    def rest(self) -> list[Event]:
+        """The events that were held back, now that no more records come."""
+        return self._tell_all(self._undecided.rest())
+
+    def _tell_all(self, decided: Iterable[Told]) -> list[Event]:
+        told: list[Event] = []
+        for each in decided:
+            if isinstance(each, Began):
+                told += self._start(each.time, each.line.id, line_of(each.line).message)
+                self._activity.is_running = True
+            else:
+                told += self._tell(each)
+        return told
+
+    def _tell(self, entry: Entry) -> list[Event]:
         record, at = entry.record, entry.time
+        was_running = self._activity.is_running
+        begins = self._activity.add(record)
         match record:
             case records.Session():
-                return self._session(record, at)
+                return self._session(record, at, was_running=was_running)
             case records.Line():
                 return self._line(record, at)
             case records.Receipt():
                 return self._receipt(record, at)
             case records.Message():
-                return self._message(record, at)
+                return self._message(record, at, begins=begins)
             case records.RequestSent():
                 return self._request(record, at)
             case records.RequestEnded():
@@ -106,7 +136,7 @@ class Retelling:
             case records.Model():
                 return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
             case records.Result():
-                return self._result(record, at)
+                return self._result(record, at, was_running=was_running)
             case _:
                 return []
 
@@ -118,35 +148,32 @@ class Retelling:
 
     # --------------------------------------------------------------------------------------- the session and its runs
 
-    def _session(self, record: records.Session, at: float) -> list[Event]:
-        self._is_running, self._starting = False, None
+    def _session(self, record: records.Session, at: float, *, was_running: bool) -> list[Event]:
+        told: list[Event] = []
+        if was_running:  # the record of its end is missing
+            lost = records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration)
+            told = self._result(lost, at, was_running=True)
+        self._follows = False
         if not self._is_first:
-            return [events.Notice(time=at, message=f"The session was resumed; {record.model} answers.")]
+            return [*told, events.Notice(time=at, message=f"The session was resumed; {record.model} answers.")]
         self._is_first = False
         init = events.Init(
             time=at, session=record.id, version=record.version, model=record.model, workspace=record.workspace
         )
-        return [init]
+        return [*told, init]
 
     def _start(self, at: float, id: str = "", query: str = "") -> list[Event]:
-        self._is_running, self._starting = True, None
+        self._follows = False
         self._of(MAIN).iteration = 0
         self._replies.clear()
         return [events.RunStarted(time=at, id=id, query=query)]
 
-    def _start_with_line(self, at: float) -> list[Event]:
-        """The start of the run of a line, now that it is known that it started one."""
-        line = self._starting
-        if line is None:
-            return []
-        self._queued.pop(line.id, None)
-        return self._start(at, line.id, line_of(line).message)
-
-    def _result(self, record: records.Result, at: float) -> list[Event]:
+    def _result(self, record: records.Result, at: float, *, was_running: bool) -> list[Event]:
         status = record.status
         was_cut = status == "interrupted" or status.startswith("cancelled")
         reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
-        told: list[Event] = []
+        # One whose first message could not be written has ended all the same.
+        told = [] if was_running else self._start(at)
         if self._cut_reply:
             self._replies.append(self._cut_reply)
             self._cut_reply = ""
@@ -165,25 +192,16 @@ class Retelling:
             receipts=tuple(self._receipts),
         )
         self._receipts.clear()
-        # Lines that are left to wait begin the next run in the same step. The message of a follow-up tells its start.
-        waiting = [self._lines[id].kind for id in self._queued if id in self._lines]
-        self._is_running = bool(waiting) and status in ("done", "max_iterations")
-        begins = self._is_running and "follow-up" not in waiting
-        return [*told, result, *(self._start(at) if begins else [])]
+        # Lines that are left to wait begin the next run in the same step.
+        self._follows = bool(self._queued) and status in ("done", "max_iterations")
+        return [*told, result]
 
     # ------------------------------------------------------------------------------------------------------- lines
 
     def _line(self, record: records.Line, at: float) -> list[Event]:
-        is_moved = record.id in self._lines
-        self._lines[record.id] = record
-        if not (self._is_running or self._starting or is_moved):
-            is_done_at_once = record.kind == "todo" or (record.kind == "question" and "?" not in record.text)
-            self._starting = None if is_done_at_once else record
-            return []
-        told = self._start_with_line(at) if not is_moved else []
         self._queued[record.id] = record.agent
         if record.kind == "stop":
-            return told  # it waits for nothing
+            return []  # it waits for nothing
         waiting = list(self._queued.values()).count(record.agent)
         queued = events.LineQueued(
             **self._common(record.agent, at),
@@ -196,11 +214,9 @@ class Retelling:
             origin=record.origin if record.origin in _ORIGINS else "prompt",  # type: ignore[arg-type]
             adjustment=adjustment_view(line_of(record)),
         )
-        return [*told, queued]
+        return [queued]
 
     def _receipt(self, record: records.Receipt, at: float) -> list[Event]:
-        if self._starting is not None and self._starting.id == record.id:
-            self._starting = None  # it was done at once
         if record.state != "queued":
             self._queued.pop(record.id, None)
         line = self._lines.get(record.id)
@@ -220,22 +236,18 @@ class Retelling:
 
     # ------------------------------------------------------------------------------------------- the conversation
 
-    def _message(self, record: records.Message, at: float) -> list[Event]:
+    def _message(self, record: records.Message, at: float, *, begins: bool) -> list[Event]:
         if record.message.role == "assistant":
             return self._reply(record, at)
         if record.message.results:
             return self._results(record, at)
         if record.point is None:
             return []
-        told: list[Event] = []
         if record.point == "start":
             id = next(iter(record.line_ids), "")
-            if self._starting is not None and self._starting.id == id:
-                return self._start_with_line(at)
-            is_follow_up = self._queued.pop(id, None) is not None
-            return self._start(at, id, record.message.text) if is_follow_up or not self._is_running else []
-        if record.agent == MAIN and not self._is_running:
-            told += self._start(at)
+            self._queued.pop(id, None)
+            return self._start(at, id, record.message.text)
+        told = self._start(at) if begins else []
         lines = [self._lines[id].text for id in record.line_ids if id in self._lines]
         told.append(
             events.UserInterruption(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from double import serve, text
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
+from support.eventful import eventful
 from support.gate import TWO_STEPS, Gate
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
@@ -147,6 +149,72 @@ async def test_a_session_may_be_resumed_at_every_byte_of_it() -> None:
             await session.run("and now?")
             check_went_on(session, 0)
             check_same_again(session)
+
+
+async def accepted_at_once() -> bytes:
+    """A session in which more lines are accepted before the first step of their run."""
+    async with open_session(ANSWER, interactive=True) as session:
+        for query in ("one", "then: more", "todo: add buy milk"):
+            session.chain.submit(query)
+        await wait_quiet(session)
+        session.chain.submit("todo: add buy bread")
+        session.chain.submit("status")
+        session.chain.submit("two")
+        session.chain.drop(session.chain.submit("not this").id)
+        session.chain.submit("!and three")
+        await wait_quiet(session)
+    file, read = left(session.file.data)
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        await session.run("four")
+    return session.file.data
+
+
+JOURNALS: dict[str, Callable[[], bytes]] = {
+    "lines that wait": lambda: trio.run(killed, "use B", "then: Do more"),
+    "lines at the start": lambda: trio.run(accepted_at_once),
+    "agents and questions": lambda: eventful().journal,
+}
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
+    async def check(data: bytes) -> None:
+        file, read = left(data)
+        async with open_session(ANSWER, file=file, resume=read, interactive=True, use=tree_settings()) as session:
+            assert session.chain.resumed is not None
+            past = session.chain.resumed.past
+            waiting = {accepted.id for accepted in session.chain.waiting}
+        check_ends(past)
+        told = {event.id for event in past if isinstance(event, events.LineQueued)}
+        assert waiting <= told, f"{waiting - told} wait, and nobody hears of it"
+
+    rows = JOURNALS[name]().splitlines(keepends=True)
+    for end in range(len(rows) + 1):
+        trio.run(check, b"".join(rows[:end]))
+
+
+def check_ends(past: Sequence[events.Event]) -> None:
+    """Each run and each agent's work that is told begins and ends, and nothing of an agent is told outside of a run."""
+    is_running, at_work = False, set[str]()
+    for event in past:
+        match event:
+            case events.RunStarted():
+                assert not is_running
+                is_running = True
+            case events.Result():
+                assert is_running
+                is_running = False
+            case events.AgentStarted(name=name):
+                assert name not in at_work
+                at_work.add(name)
+            case events.AgentEnded(name=name):
+                at_work.remove(name)
+            case events.IterationStarted() | events.Reply() | events.ToolResult() | events.UserInterruption():
+                assert is_running
+            case _:
+                pass
+    assert not is_running
+    assert not at_work
 
 
 async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
