@@ -116,10 +116,15 @@ class _Headless:
         """What is to be said of a session that goes on."""
         if self._chain.resumed is None:
             return ()
-        waiting = self._chain.waiting
-        texts = "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in waiting)
-        lines = (f"Lines from before, delivered with the first run: {texts}",) if waiting else ()
-        return (*self._chain.resumed.changes, *lines)
+        told = {
+            "Lines from before that the model refused": self._chain.resumed.returned,
+            "Lines from before, delivered with the first run": self._chain.waiting,
+        }
+        lines = {
+            what: "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in those)
+            for what, those in told.items()
+        }
+        return (*self._chain.resumed.changes, *(f"{what}: {texts}" for what, texts in lines.items() if texts))
 
     def _exit_code(self, problem: str) -> int:
         if problem:

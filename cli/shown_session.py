@@ -135,6 +135,9 @@ class ShownSession:
         self._show_past(resumed.past)
         rows = [*resumed.changes, *self._what_waits(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)
+        for accepted in resumed.returned:
+            if accepted.origin == "prompt":
+                self._program.give_back(accepted.line.text)
 
     def _show_past(self, past: Sequence[events.Event]) -> None:
         rows: list[str] = []

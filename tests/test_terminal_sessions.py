@@ -285,6 +285,21 @@ def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) 
     quit(idle(third))
 
 
+def test_a_line_that_a_crash_in_a_refusal_left_is_in_the_editor(start: Start) -> None:
+    first = idle(start())
+    send(first, "refuse this").until("The model refused")
+    first.until(lambda s: (s.editor or "").startswith("refuse this")).type(CTRL_C)
+    quit(idle(first))
+    path = journal_files(first.home)[-1]
+    before, withdrawn, after = path.read_bytes().partition(b'{"type":"withdrawn"')
+    path.write_bytes(before + withdrawn + after.partition(b"\n")[0] + b"\n")
+
+    second = start("-c").until(lambda s: (s.editor or "").startswith("refuse this"))
+    second.type(CTRL_C)
+    quit(idle(second))
+    assert told(second) == [{"L1": ("refuse this", "returned")}]
+
+
 def journals_have(screen: Screen, text: str) -> bool:
     return any(text.encode() in path.read_bytes() for path in journal_files(screen.home))
 

@@ -91,6 +91,8 @@ class Restored:
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
         self.activity = Activity()
+        self.withdrawn: list[str] = []
+        """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
         """What the runs used that have a result."""
 
@@ -110,6 +112,7 @@ class Restored:
 
     def _add(self, entry: Entry) -> None:
         if self.activity.add(entry.record):
+            self.withdrawn.clear()
             self.main.iteration, self.main.usage = 0, Usage()
         match entry.record:
             case records.Message() as record:
@@ -220,6 +223,7 @@ class Restored:
             for id in agent.since_answer:
                 if id in self.lines:
                     self.lines[id].is_withdrawn = True
+                    self.withdrawn.append(id)
         agent.since_answer.clear()
         agent.started.clear()
         agent.results.clear()

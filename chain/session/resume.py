@@ -54,11 +54,13 @@ class Resumed:
     """What is to be told of a session that was resumed.
 
     ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
-    ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was.
+    ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
+    that a refusal gave back: whoever had them again by then has lost them in the crash.
     """
 
     past: Sequence[events.Event]
     changes: Sequence[str]
+    returned: Sequence[Accepted] = ()
 
 
 def read_back(rows: Iterable[bytes]) -> ReadBack:
@@ -83,6 +85,7 @@ class Resuming:
         self._shared = shared
         self._inbox = session.tree.main.inbox
         self._accepted: dict[str, Accepted] = {}
+        self._returned: list[Accepted] = []
 
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
@@ -92,7 +95,7 @@ class Resuming:
         self._read.past.extend(self._read.retelling.rest())
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
-        return Resumed(tuple(self._read.past), changed)
+        return Resumed(tuple(self._read.past), changed, tuple(self._returned))
 
     def _tell(self, entry: Entry) -> None:
         self._read.past.extend(self._read.retelling.events(entry))
@@ -170,6 +173,9 @@ class Resuming:
             return
         if line.is_withdrawn and not line.is_carried_out and line.state in ("queued", "delivered"):
             ledger.settle(accepted, "returned", iteration=0, reason="refused")
+            self._returned.append(accepted)
+        elif line.state == "returned" and self._known.is_running and accepted.id in self._known.withdrawn:
+            self._returned.append(accepted)
 
 
 def record_opening(journal: Journal, session: Session, shared: Shared) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
-from support.gate import TWO_STEPS, Gate
+from support.gate import TWO_STEPS, Gate, begin, finish
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from support.wire import model_at
@@ -215,6 +215,25 @@ def check_ends(past: Sequence[events.Event]) -> None:
                 pass
     assert not is_running
     assert not at_work
+
+
+REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
+
+
+async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None:
+    gate = Gate()
+    async with open_session(REFUSES, tools=[gate.tool], interactive=True) as session:
+        await begin(session, gate, "use B", "todo: add buy milk", "use C")
+        await finish(session, gate)
+        rows = session.file.data.splitlines(keepends=True)
+    types = [record["type"] for record in session.records]
+    for end in range(types.index("withdrawn") + 1, len(rows) + 1):
+        file, read = left(b"".join(rows[:end]))
+        async with open_session(ANSWER, file=file, resume=read, interactive=True) as session:
+            assert session.chain.resumed is not None
+            returned = [accepted.line.text for accepted in session.chain.resumed.returned]
+            # With its result the run has come to its end, and with it the lines to their user.
+            assert returned == ([] if types[end - 1] == "result" else ["Do the task", "use B", "use C"])
 
 
 async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
