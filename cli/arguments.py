@@ -177,8 +177,8 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None
-    # Without a query there is nothing to begin with before it comes.
-    return FIRST_BYTE_S if query is not None else math.inf
+    # Without a query there is nothing to begin with before it comes, unless lines of a session that goes on wait.
+    return FIRST_BYTE_S if query is not None or _resumes(args) else math.inf
 
 
 def read_scheduled(args: argparse.Namespace) -> list[ScheduledLine]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.lines.parse import MAX_LINE, Urgency
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
-from cli.input.piped import NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
+from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
 from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
@@ -29,6 +30,7 @@ from cli.signals import LEAVING, received
 GRACE_S = 1.0
 """How long the output may still take after a signal: its reader may have stopped reading."""
 
+WAITED = f"no query came on standard input within {FIRST_BYTE_S:.0f} s, so the lines from before begin a run"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
@@ -141,30 +143,46 @@ class _Headless:
             if is_asked and (query := await self._query()) is not None:
                 # From here to the start no await: a signal that came before must not be followed by a run.
                 await trio.lowlevel.checkpoint_if_cancelled()
-                self._record(self._chain.start(query))
+                if query.strip() or not self._run_waiting():
+                    self._record(self._chain.start(query))
             if not is_asked or self._chain.is_running:
                 self._has_begun = True
                 for line in self._job.scheduled:
                     self._sender.schedule(_outgoing(line))
                 if self._job.reads_stdin:
+                    nursery.start_soon(self._run_waiting_without_input)
                     await self._read()
-                if not self._was_answered and self._chain.run_waiting():
-                    # Lines of a session that goes on are all that there is to do.
-                    self._was_answered = True
+                if not self._was_answered:
+                    self._run_waiting()
                 await self._settle()
             nursery.cancel_scope.cancel()
 
+    def _run_waiting(self) -> bool:
+        """Begin a run with the lines of a session that goes on, if some wait: they may be all that there is to do."""
+        has_begun = self._chain.run_waiting()
+        self._was_answered = self._was_answered or has_begun
+        return has_begun
+
+    async def _run_waiting_without_input(self) -> None:
+        """Begin that run without the end of the input, which may stay open and never say anything."""
+        if self._chain.resumed is not None and self._chain.waiting:
+            await trio.sleep(FIRST_BYTE_S)
+            if self._run_waiting():
+                self._notify(WAITED)
+
     async def _query(self) -> str | None:
-        """The query with what is piped in; ``None`` if that cannot be used."""
+        """The query with what is piped in, empty for none; ``None`` if that cannot be used."""
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
+        if query is None and not self._chain.waiting:
+            within = math.inf  # there is nothing to begin with before it comes
         async with trio.open_nursery() as nursery:
             # The model's client is loaded meanwhile.
             nursery.start_soon(self._chain.prepare)
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
-                query = with_piped(query, piped) if piped is not None else query
+                query = with_piped(query, piped) if piped is not None else query or ""
             except UserError as error:
                 self._problem = str(error)
                 query = None

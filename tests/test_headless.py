@@ -20,6 +20,8 @@ from typing import Any, Literal
 import pytest
 import trio
 from support import check_invariants, open_session, settings
+from support.crashes import left
+from support.killed import killed
 from support.models import ASKING_TOOLS
 from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -131,10 +133,12 @@ async def opened(
     piped_within: float | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
+    before: bytes = b"",
 ) -> AsyncIterator[Headless]:
     """Run the job; ``reads``: standard input is a pipe that ``Headless.send`` writes into.
 
-    ``is_checked``: afterwards the invariants are, which take an id for one line only.
+    ``before`` is the journal of the session that it goes on with, if it does. ``is_checked``: afterwards the invariants
+    are, which take an id for one line only.
     """
     paths = folder / "stdout", folder / "stderr"
     outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
@@ -142,6 +146,8 @@ async def opened(
     scheduled = tuple(parse_moment(say, strict=True) for say in says)
     job = Job(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
     renderer = Renderer(color=False, ascii=False, width=100)
+
+    file, read = left(before) if before else (None, None)
 
     @tool(timeout_s=10_000)
     async def wait(ctx: ToolContext) -> str:
@@ -162,7 +168,7 @@ async def opened(
         with FileIO(writing, "w") as stdin, trio.fail_after(GUARD_S):
             chosen = use or settings(max_iterations=max_iterations)
             async with (
-                open_session(RULES, tools=[wait, quick, *ASKING_TOOLS], use=chosen) as session,
+                open_session(RULES, tools=[wait, quick, *ASKING_TOOLS], use=chosen, file=file, resume=read) as session,
                 trio.open_nursery() as nursery,
             ):
                 stage = Headless(session, paths, stdin)
@@ -171,7 +177,7 @@ async def opened(
                 yield stage
                 if stage.code is None:
                     await stage.end()
-                if is_checked and session.model.requests:
+                if is_checked and session.model.requests and not before:
                     check_invariants(session, max_iterations=max_iterations)
     finally:
         for fd in (*outs, reading):
@@ -1158,6 +1164,45 @@ async def test_a_pipe_that_says_nothing_is_left_alone_with_a_notice(tmp_path: Pa
         [notice] = [message for message in told if "standard input" in message]
         assert "--no-stdin" in notice
         assert "--stdin" in notice
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "-p": {"piped_within": FIRST_BYTE_S},
+    "-p --stdin": {"piped_within": math.inf},
+    "a pipe": {},
+    "stream-json": {"input": "stream-json"},
+}
+"""How standard input is read of a headless session that goes on without a query."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_lines_from_before_run_when_standard_input_ends_without_a_query(tmp_path: Path, way: str) -> None:
+    async with opened(tmp_path, before=await killed("use B"), **WAYS[way]) as stage:
+        assert await stage.end() == 0
+
+        assert stage.last["result"] == "Heard: use B."
+        assert stage.session.state("L2") == "delivered"
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "--stdin" not in way])
+async def test_lines_from_before_do_not_wait_for_a_pipe_that_says_nothing(
+    tmp_path: Path, way: str, clock: MockClock
+) -> None:
+    async with opened(tmp_path, before=await killed("use B"), **WAYS[way]) as stage:
+        await wait_all_tasks_blocked()
+        assert stage.session.model.requests == [], "a query may still come"
+        clock.jump(FIRST_BYTE_S)
+        assert (await stage.until("result")).result == "Heard: use B."
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_query_from_standard_input_goes_with_the_lines_from_before(tmp_path: Path, way: str) -> None:
+    async with opened(tmp_path, before=await killed("use B"), **WAYS[way]) as stage:
+        stage.send(line("hello") if way == "stream-json" else "hello")
+        assert await stage.end() == 0
+
+        assert [e.query for e in stage.session.of(events.RunStarted)] == ["hello"]
+        assert "USER INTERRUPTION: use B" in stage.session.sent()
 
 
 @pytest.mark.parametrize("output", ["text", "stream-json"])

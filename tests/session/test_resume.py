@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
-from support.gate import TWO_STEPS, Gate, begin, finish
+from support.gate import Gate, begin, finish
+from support.killed import killed
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from support.wire import model_at
@@ -52,21 +53,6 @@ async def test_what_was_is_there_again() -> None:
         assert session.sent().splitlines()[0] == "user: hello"
         assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
         check_went_on(session, len(data.splitlines()))
-
-
-async def killed(*lines: str, model: str = TWO_STEPS) -> bytes:
-    """What is left of a session that was killed while a tool ran and these lines waited."""
-    gate = Gate()
-    async with open_session(model, tools=[gate.tool], interactive=True) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        for line in lines:
-            session.chain.submit(line)
-        await wait_all_tasks_blocked()
-        data = session.file.data
-        gate.open.set()
-        await wait_quiet(session)
-    return data
 
 
 WAITING = {

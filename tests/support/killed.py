@@ -1,0 +1,23 @@
+"""A session that was killed in the middle of a run."""
+
+from __future__ import annotations
+
+from trio.testing import wait_all_tasks_blocked
+
+from .gate import TWO_STEPS, Gate
+from .sessions import open_session, wait_quiet
+
+
+async def killed(*lines: str, model: str = TWO_STEPS) -> bytes:
+    """What is left of a session that was killed while a tool ran and these lines waited."""
+    gate = Gate()
+    async with open_session(model, tools=[gate.tool], interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        await wait_all_tasks_blocked()
+        data = session.file.data
+        gate.open.set()
+        await wait_quiet(session)
+    return data
