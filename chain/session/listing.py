@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +26,14 @@ SUFFIX = ".jsonl"
 _ROW = re.compile(rb'\{"type":"([^"\\]{1,80})","seq":\d{1,19},"time":(\d[\d.e+-]{0,30}),')
 _BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|returned|dropped)",|"text":")')
 """How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
+_SESSION = b'\n{"type":"session","seq":'
+"""How a row begins, after the end of the one before it, that tells in which folder a session was opened."""
 _NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result"})
 
 HEAD = 65_536
 """Bytes in which a journal has its first whole record, or it is none."""
+STRIDE = 1024 * 1024
+"""Bytes of a journal that are searched at once from its end on."""
 MAX_ROW = 4 * 1024 * 1024
 """Bytes of a row that is parsed: what a summary needs is far shorter, and memory is not spent on what is no journal."""
 
@@ -59,9 +64,8 @@ class Summary:
 
 def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
     """The sessions in a folder, the one that changed last first; of this workspace only, and at most the ``latest``."""
-    heads = sorted(_heads(folder, workspace), key=lambda head: (head.changed, head.path.name), reverse=True)
     found = []
-    for head in heads[:latest]:
+    for head in islice(_heads(folder, workspace), latest):
         with suppress(OSError):
             found.append(_summary(head))
     return found
@@ -82,9 +86,7 @@ def find(folder: Path, id: str) -> Path:
 
 def latest(folder: Path, workspace: Path) -> str | None:
     """The id of the session of a workspace that changed last, if there is one."""
-    heads = _heads(folder, workspace)
-    last = max(heads, key=lambda head: (head.changed, head.path.name), default=None)
-    return None if last is None else last.path.stem
+    return next((head.path.stem for head in _heads(folder, workspace)), None)
 
 
 def delete(folder: Path, id: str) -> None:
@@ -118,7 +120,7 @@ def is_open(path: Path) -> bool:
 def summary(path: Path) -> Summary:
     """The summary of one session. Raises ``OSError``."""
     head = _head(path)
-    return _summary(_Head(path, "", 0.0, 0.0) if head is None else head)
+    return _summary(_Head(path, 0.0, 0.0) if head is None else head)
 
 
 # ---------------------------------------------------------------------------------------- the first and the last record
@@ -129,7 +131,6 @@ class _Head:
     """What the ends of a journal tell."""
 
     path: Path
-    workspace: str
     began: float
     changed: float
 
@@ -162,28 +163,48 @@ def _first_rows(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _heads(folder: Path, workspace: Path | None) -> Iterator[_Head]:
-    here = None if workspace is None else os.path.realpath(workspace)
+    """Those of a folder, or of a workspace in it, the one that changed last first."""
+    every = []
     for path in _journals(folder):
         with suppress(OSError):
-            head = _head(path)
-            if head is not None and (here is None or (head.workspace and os.path.realpath(head.workspace) == here)):
+            if (head := _head(path)) is not None:
+                every.append(head)
+    every.sort(key=lambda head: (head.changed, head.path.name), reverse=True)
+    here = None if workspace is None else os.path.realpath(workspace)
+    for head in every:
+        with suppress(OSError):
+            # Only as far as somebody asks, since it may take a look at all of the file.
+            if here is None or ((its := _last_workspace(head.path)) and os.path.realpath(its) == here):
                 yield head
 
 
 def _head(path: Path) -> _Head | None:
     """What the ends of a file tell; ``None`` if it holds no journal."""
     with path.open("rb") as file:
-        workspace, began = "", None
-        for row in _first_rows(file):
-            found = _ROW.match(row)
-            if found is None:
-                continue
-            began = _time(found[2]) if began is None else began
-            entry = _entry(row) if found[1] == b"session" else None
-            if entry is not None and isinstance(entry.record, records.Session):
-                workspace = entry.record.workspace
-                break
-        return None if began is None else _Head(path, workspace, began, _last_time(file, began))
+        began = next((_time(found[2]) for row in _first_rows(file) if (found := _ROW.match(row))), None)
+        return None if began is None else _Head(path, began, _last_time(file, began))
+
+
+def _last_workspace(path: Path) -> str:
+    """The folder that a session was opened in last; empty if that is not on record. Raises ``OSError``."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        after = b""
+        while end:
+            start = max(end - STRIDE, 0)
+            file.seek(start)
+            # A row begins after the end of another one, or the file with it.
+            part = (b"" if start else b"\n") + file.read(end - start) + after
+            at = part.rfind(_SESSION)
+            while at >= 0:
+                file.seek(start + at + (1 if start else 0))
+                entry = _entry(file.readline(MAX_ROW))
+                if entry is not None and isinstance(entry.record, records.Session):
+                    return entry.record.workspace
+                at = part.rfind(_SESSION, 0, at)
+            # What the next part may end in the middle of.
+            end, after = start, part[: len(_SESSION) - 1]
+    return ""
 
 
 def _last_time(file: BinaryIO, first: float) -> float:
@@ -282,8 +303,8 @@ def _summary(head: _Head) -> Summary:
         path=head.path,
         began=head.began,
         changed=head.changed,
-        # The one that it was opened in last: its first may be gone.
-        workspace=head.workspace if session is None else session.workspace,
+        # That of the last record of an opening: that of the first may be gone.
+        workspace="" if session is None else session.workspace,
         model=tally.model,
         version="" if session is None else session.version,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),

@@ -162,6 +162,24 @@ def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
     assert listing.latest(folder, tmp_path) is None
 
 
+@pytest.mark.parametrize("between", [0, 1, listing.STRIDE // 2, 2 * listing.STRIDE])
+def test_a_session_is_of_the_workspace_that_it_was_opened_in_last(between: int, tmp_path: Path) -> None:
+    gone, here = tmp_path / "gone", tmp_path / "here"
+    opened = [{**SESSION, "workspace": str(each)} for each in (gone, here)]
+    rows = [opened[0], *RUN, message("x" * between), opened[1], *RUN, message("x" * between)]
+    journal(tmp_path, "a", rows)
+    assert listing.latest(tmp_path, here) == "a"
+    assert listing.latest(tmp_path, gone) is None
+    assert [each.workspace for each in listing.summaries(tmp_path, workspace=here)] == [str(here)]
+    assert listing.summaries(tmp_path, workspace=gone) == []
+
+
+def test_what_a_model_writes_about_sessions_opens_none(tmp_path: Path) -> None:
+    says = '\n{"type":"session","seq":1,"time":1,"id":"x","version":"1","model":"m","workspace":"/tmp"}\n'
+    journal(tmp_path, "a", [{**SESSION, "workspace": str(tmp_path)}, *RUN, message(says), message("x" * 40)])
+    assert listing.latest(tmp_path, tmp_path) == "a"
+
+
 @pytest.mark.parametrize(
     ("asked", "found"), [("20260101-a", "20260101-a"), ("20260102", "20260102-c"), ("20260101-ab", "20260101-ab")]
 )
