@@ -26,6 +26,11 @@ def every(state: Path) -> list[Summary]:
     return listing.summaries(_folder(state))
 
 
+def whole_id(state: Path, id: str) -> str:
+    """The id of the session whose id begins so. Raises ``SessionError``."""
+    return listing.find(_folder(state), id).stem
+
+
 def find(state: Path, id: str) -> Summary:
     """The session whose id begins so. Raises ``SessionError``."""
     path = listing.find(_folder(state), id)

@@ -58,8 +58,14 @@ async def serve(
     looks = Looks(color, ascii)
 
     def show(chain: Chain, model: str, program: Program) -> ShownSession:
-        known = partial(sessions.resumable, state, place.workspace)
-        commands = Commands(chain, settings, model=model, has_keys=screen.has_keys, summaries=known)
+        commands = Commands(
+            chain,
+            settings,
+            model=model,
+            has_keys=screen.has_keys,
+            summaries=partial(sessions.resumable, state, place.workspace),
+            whole_id=partial(sessions.whole_id, state),
+        )
         return ShownSession(chain, commands, screen, program, looks, tour=tour)
 
     opens = partial(

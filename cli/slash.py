@@ -66,7 +66,8 @@ class Commands:
     """The slash commands of one chain. All methods are called in the trio thread.
 
     ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
-    ``has_keys``: the screen has an editor, with keys of its own. ``summaries`` finds the sessions that can be resumed.
+    ``has_keys``: the screen has an editor, with keys of its own. ``summaries`` finds the sessions that can be resumed,
+    and ``whole_id`` the one whose id begins so, or raises ``UserError``.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class Commands:
         model: str | None = None,
         has_keys: bool = True,
         summaries: Callable[[], Sequence[Summary]] = tuple,
+        whole_id: Callable[[str], str] = str,
     ) -> None:
         self._chain = chain
         self._settings = settings
         self._summaries = summaries
+        self._whole_id = whole_id
         self._model = model
         self._has_keys = has_keys
         self._width = WIDTH
@@ -288,6 +291,7 @@ class Commands:
         if not id:
             return Answer("\n".join(session_rows(self._sessions(), self._width)) or "There is no other session here.")
         self._require_idle()
+        id = self._whole_id(id)
         if id == self._chain.session_id:
             return _not_understood("that session is the one that is open")
         return Answer("The session goes on.", opening=Opening(resume=id))

@@ -318,6 +318,16 @@ def test_a_session_is_resumed_at_the_prompt(start: Start) -> None:
     assert told(screen)[0] == {**lines, "L3": ("hello again", "delivered")}
 
 
+def test_the_session_that_is_open_is_known_by_the_beginning_of_its_id_too(screen: Screen) -> None:
+    send(idle(screen), "hello").until("Done: hello")
+    id = journal_files(screen.home)[-1].stem
+    send(idle(screen), f"/resume {id[:-3]}").until("that session is the one that is open")
+    screen.type(CTRL_C)
+    send(screen, "/resume nothing").until("there is no session 'nothing'")
+    assert "another process" not in screen.everything
+    quit(idle(screen))
+
+
 def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
     first = idle(start())
     id = journal_files(first.home)[-1].stem
