@@ -137,8 +137,11 @@ class Ledger:
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
         return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
 
-    def restore(self, record: records.Line, last: records.Receipt | None, number: int) -> Accepted:
-        """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt."""
+    def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
+        """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt.
+
+        ``waited_s``: how long it has waited, or had until it was delivered, in seconds by the clocks of both processes.
+        """
         receipt = Receipt(agent=record.agent, id=record.id, text=record.text, state="queued")
         if last is not None:
             receipt = replace(
@@ -153,7 +156,7 @@ class Ledger:
         self._receipts[record.id] = receipt
         origins: tuple[Origin, ...] = get_args(Origin)
         origin: Origin = next((known for known in origins if known == record.origin), "prompt")
-        return Accepted(record.id, line_of(record), record.agent, number, trio.current_time(), origin)
+        return Accepted(record.id, line_of(record), record.agent, number, trio.current_time() - waited_s, origin)
 
     def begin_anew(self) -> None:
         """Count and list the lines alone that are settled from now on."""

@@ -25,11 +25,14 @@ from chain.wording import MAIN
 class KnownLine:
     """A line, and what is known of what became of it.
 
-    ``receipt`` is the last one on record. ``entered``: a message delivers it, here in the conversation of an agent.
-    ``is_withdrawn``: that message has left the conversation. ``is_carried_out``: code has changed the plan for it.
+    ``accepted_at`` is when its record was written, ``entered_at`` when a message delivered it, if one did, and
+    ``entered`` where in the conversation of an agent. ``receipt`` is the last one on record. ``is_withdrawn``: that
+    message has left the conversation. ``is_carried_out``: code has changed the plan for it.
     """
 
     record: records.Line
+    accepted_at: float
+    entered_at: float | None = None
     receipt: records.Receipt | None = None
     entered: tuple[Point | None, int] | None = None
     is_withdrawn: bool = False
@@ -39,6 +42,10 @@ class KnownLine:
     def state(self) -> State:
         """As the receipts say."""
         return "queued" if self.receipt is None else self.receipt.state
+
+    def waited_s(self, now: float) -> float:
+        """How long it waited until it was delivered, or until now. A clock may have been set back meanwhile."""
+        return max((now if self.entered_at is None else self.entered_at) - self.accepted_at, 0.0)
 
 
 @dataclass(slots=True)
@@ -131,7 +138,7 @@ class Restored:
                 if line.id in self.lines:
                     self.lines[line.id].record = line
                 else:
-                    self.lines[line.id] = KnownLine(line)
+                    self.lines[line.id] = KnownLine(line, entry.time)
             case records.Receipt() as receipt:
                 if receipt.id in self.lines:
                     self.lines[receipt.id].receipt = receipt
@@ -195,7 +202,7 @@ class Restored:
         agent.conversation.append(message)
         for id in record.line_ids:
             if id in self.lines:
-                self.lines[id].entered = (record.point, agent.iteration)
+                self.lines[id].entered, self.lines[id].entered_at = (record.point, agent.iteration), entry.time
         agent.since_answer += record.line_ids
         if message.role == "assistant":
             self.call_ids.update(call.id for call in message.calls)

@@ -14,6 +14,7 @@ that the rest is written the next time::
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ class Resuming:
         shared.questions.count_from(known.questions)
         self._children.count_from(known.numbers)
         for number, line in enumerate(known.lines.values(), 1):
-            self._accepted[line.record.id] = shared.ledger.restore(line.record, line.receipt, number)
+            waited = line.waited_s(time.time())
+            self._accepted[line.record.id] = shared.ledger.restore(line.record, line.receipt, number, waited_s=waited)
         if (question := known.open_question) is not None:
             answer = records.Answer(question.id, "", "withdrawn", "user", question.agent)
             shared.journal.record(answer)

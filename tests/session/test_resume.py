@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -87,6 +88,35 @@ async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str) -
         assert places == sorted(places)
         assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
         check_went_on(session, len(read.past))
+
+
+@pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
+async def test_a_line_has_waited_since_it_was_accepted(ago: float, waited: float, mock_clock: MockClock) -> None:
+    rows = [json.loads(row) for row in (await killed("use B")).splitlines()]
+    for row in rows:
+        row["time"] = time.time() - ago
+    file, read = left(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+        session.chain.run_waiting()
+        await session.chain.wait_idle()
+        (receipt,) = (each for each in session.of(events.Receipt) if each.id == "L2")
+        (entered,) = session.of(events.UserInterruption)
+    assert receipt.waited_s == entered.waited_s
+    assert waited <= receipt.waited_s < waited + 600
+
+
+async def test_a_line_whose_receipt_is_missing_had_waited_until_it_was_delivered(mock_clock: MockClock) -> None:
+    file, read = left(b"".join(delivered_after(5.0)))
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        (receipt,) = session.chain.receipts
+    assert receipt.state == "delivered"
+    assert receipt.waited_s == pytest.approx(5.0)
+
+
+def delivered_after(seconds: float) -> Iterator[bytes]:
+    """The journal of a program that was killed before it had written that a line is delivered."""
+    for row in (json.loads(row) for row in OLD.replace("\\\n", "").strip().splitlines()[:3]):
+        yield json.dumps({**row, "time": 1.0 if row["seq"] < 3 else 1.0 + seconds}).encode() + b"\n"
 
 
 async def test_a_call_that_ran_is_told_as_interrupted_and_those_after_it_as_skipped() -> None:
