@@ -12,7 +12,6 @@ queued, so nobody hears of a delivery before the line itself.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
@@ -29,6 +28,7 @@ import trio
 from chain import record_json
 from chain.errors import JournalError
 from chain.records import Entry, Record, Unknown
+from chain.session.lock import lock
 from chain.threads import Threads
 
 _THREADS = Threads("journals")
@@ -61,7 +61,7 @@ class DiskFile:
         new = os.O_CREAT | os.O_EXCL if is_new else 0
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | new, 0o600)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._fd)
         except OSError:
             os.close(self._fd)
             raise

@@ -6,7 +6,6 @@ needs, which their beginning tells; what is torn, foreign or of another version 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from typing import BinaryIO
 from chain import record_json, records
 from chain.errors import SessionError
 from chain.messages import Usage
+from chain.session.lock import has_writer, lock
 
 SUFFIX = ".jsonl"
 
@@ -95,7 +95,7 @@ def delete(folder: Path, id: str) -> None:
     try:
         with path.open("rb") as file:
             # Held until the name is gone, so that nobody opens the session meanwhile.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
             path.unlink()
         _sync(folder)
     except BlockingIOError:
@@ -108,13 +108,9 @@ def is_open(path: Path) -> bool:
     """Whether a process has the session open."""
     try:
         with path.open("rb") as file:
-            # Shared, so that two who ask do not take each other for it; given up at once, when the file is closed.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return has_writer(file.fileno())
     except OSError:
         return False
-    return False
 
 
 def summary(path: Path) -> Summary:

@@ -1,6 +1,7 @@
 """The journal: what is on the disk when somebody is told so, in which order, and what a failing disk does."""
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -25,6 +26,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain.errors import JournalError, SessionError
 from chain.records import Unknown
 from chain.session import journal as session
+from chain.session import listing
 from chain.session.journal import DiskFile, Journal
 from chain.session.store import new_journal, sessions_folder
 
@@ -516,6 +518,30 @@ def test_what_is_there_already_is_kept(tmp_path: Path) -> None:
             file.append(b"three\n")
 
     assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_who_only_asks_whether_a_session_is_open_keeps_nobody_from_writing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s1.jsonl"
+    path.write_bytes(b"{}\n")
+    with path.open("rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            fcntl.flock(asking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(time, "sleep", pause)
+        with disk_file(path) as file:
+            file.append(b"{}\n")
+            assert listing.is_open(path)
+            assert len(pauses) == 1
+            with pytest.raises(BlockingIOError):
+                DiskFile(path)
+            assert len(pauses) == 1, "a writer is not waited for"
+    assert not listing.is_open(path)
 
 
 WRITER = """
