@@ -93,7 +93,8 @@ async def open_chain(
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
         if isinstance(resume, str) and resume:
-            journal, read = stack.enter_context(old_journal(sessions_folder(state), resume))
+            old = await stack.enter_async_context(old_journal(sessions_folder(state), resume))
+            journal, read = old
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))

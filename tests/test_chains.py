@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +22,12 @@ from chain.app import open_chain
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.plan import Task
+from chain.session import listing
 from chain.session.journal import Journal
 from cli.chains import Chains
+
+GUARD_S = 20
+"""A journal that is held for longer is waited for in vain."""
 
 
 def configured(folder: Path) -> Settings:
@@ -74,6 +82,58 @@ async def test_what_cannot_be_opened_leaves_the_others_open(tmp_path: Path) -> N
         assert one.start("Do the task").what == "started"
         await one.wait_idle()
         assert one.last_status == "done"
+
+
+@dataclass
+class Held:
+    """A journal that somebody has for a moment, which lasts until it is let go. ``begun``: it is waited for."""
+
+    path: Path
+    begun: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    async def wait_begun(self) -> None:
+        while not self.begun.is_set():
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
+    async with opener(tmp_path) as chains:
+        closed = await chains.open("one")
+    assert closed.journal_path is not None
+    held = Held(closed.journal_path)
+    with held.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+        def pause(seconds: float) -> None:
+            held.begun.set()
+            assert held.let_go.wait(GUARD_S), "it was waited for in the thread that would let it go"
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(time, "sleep", pause)
+        yield held
+
+
+async def test_the_others_go_on_while_a_session_is_locked_and_read(held: Held, tmp_path: Path) -> None:
+    async with opener(tmp_path) as chains, trio.open_nursery() as nursery:
+        one = await chains.open("one")
+        nursery.start_soon(partial(chains.open, "one", resume=held.path.stem))
+        await held.wait_begun()
+        assert one.start("Do the task").what == "started"
+        await one.wait_idle()
+        assert one.last_status == "done"
+        held.let_go.set()
+
+
+async def test_a_session_that_nobody_waits_for_any_more_is_left_to_others(held: Held, tmp_path: Path) -> None:
+    async with opener(tmp_path) as chains, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(chains.open, "one", resume=held.path.stem))
+        await held.wait_begun()
+        nursery.cancel_scope.cancel()
+        held.let_go.set()
+    assert not listing.is_open(held.path)
+    assert held.path.read_bytes().count(b'{"type":"session"') == 1, "it was not opened"
 
 
 @pytest.mark.parametrize(("model", "retries"), [("one", 0), ("two", 2)])
