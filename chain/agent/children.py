@@ -91,12 +91,22 @@ class Children:
         """Number the next agents of each kind after so many, which an earlier process started."""
         self._numbers.update(numbers)
 
-    def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor | None:
-        """Keep an agent of an earlier process, to be asked again; ``None`` if its kind is no longer there."""
+    @property
+    def max_kept(self) -> int:
+        """How many of those that have finished are kept."""
+        return self._bounds.max_kept
+
+    def problem_of(self, kind: str) -> str:
+        """Why no agent of a kind can be started, as things are now; empty if one can."""
         try:
-            spec = self._make_spec(view.kind, view.name, self._tree.main.spec, call_id)
-        except UserError:
-            return None
+            self._make_spec(kind, kind, self._tree.main.spec, "")
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor:
+        """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
+        spec = self._make_spec(view.kind, view.name, self._tree.main.spec, call_id)
         agent = self._new_agent(spec, view.kind, conversation)
         agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
         self._keep(agent)

@@ -87,10 +87,12 @@ class Resuming:
         self._inbox = session.tree.main.inbox
         self._accepted: dict[str, Accepted] = {}
         self._returned: list[Accepted] = []
+        kinds = dict.fromkeys(agent.kind for agent in read.restored.agents.values())
+        self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
-        changed = changes(self._read, self._session)
+        changed = [*changes(self._read, self._session), *self._lost_agents()]
         with self._journal.watched(self._tell):
             self._bring_back()
         self._read.past.extend(self._read.retelling.rest())
@@ -113,9 +115,9 @@ class Resuming:
         if (question := known.open_question) is not None:
             answer = records.Answer(question.id, "", "withdrawn", "user", question.agent)
             shared.journal.record(answer)
-        executors = {agent.name: self._keep(agent) for agent in known.agents.values()}
+        executors = {agent.name: self._keep(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
-            self._end_agent(agent, executors[agent.name])
+            self._end_agent(agent, executors.get(agent.name))
         main = self._session.restore(known.main.conversation, known.usage)
         self._restore(known.main, main)
         if known.is_running:
@@ -133,7 +135,18 @@ class Resuming:
         """Whether a refusal would give a line back: not what code has carried out."""
         return id in self._accepted and not self._known.lines[id].is_carried_out
 
-    def _keep(self, agent: KnownAgent) -> Executor | None:
+    def _lost_agents(self) -> Iterable[str]:
+        for kind, why in self._lost_kinds.items():
+            lost = counted(sum(agent.kind == kind for agent in self._known.agents.values()), "agent")
+            yield f"{lost} of the kind {kind} can no longer be asked: {why}."
+
+    def _agents_to_keep(self) -> Sequence[KnownAgent]:
+        """Those that were at work, and as many of the others as are kept, the one that was used last at the end."""
+        there = [agent for agent in self._known.agents.values() if agent.kind not in self._lost_kinds]
+        kept = len(there) - self._children.max_kept
+        return [agent for n, agent in enumerate(there) if agent.is_at_work or n >= kept]
+
+    def _keep(self, agent: KnownAgent) -> Executor:
         view = AgentView(
             name=agent.name,
             kind=agent.kind,
@@ -147,8 +160,7 @@ class Resuming:
             waiting=0,
         )
         executor = self._children.restore(view, agent.parent_id, agent.conversation)
-        if executor is not None:
-            self._restore(agent, executor)
+        self._restore(agent, executor)
         return executor
 
     def _end_agent(self, agent: KnownAgent, executor: Executor | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 from double import serve, text
 from hypothesis import strategies as st
-from support import FullDisk, MemoryFile, open_session, sharded, wait_quiet
+from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
 from support.gate import Gate, begin, finish
@@ -250,6 +250,39 @@ async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None
             returned = [accepted.line.text for accepted in session.chain.resumed.returned]
             # With its result the run has come to its end, and with it the lines to their user.
             assert returned == ([] if types[end - 1] == "result" else ["Do the task", "use B", "use C"])
+
+
+async def finished(count: int, kind: str) -> bytes:
+    """A session in which so many agents of a kind did their work, one after the other."""
+    calls = [{"name": kind, "input": {"task": f"part {n}"}} for n in range(1, count + 1)]
+    rules = {"rules": [{"when": {"user": "Do the task", "step": 1}, "tools": calls}, {"text": "Done."}]}
+    use = settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
+    async with open_session(json.dumps(rules), use=use) as session:
+        await session.run("Do the task")
+        assert len(session.of(events.AgentEnded)) == count
+    return session.file.data
+
+
+KINDS = json.dumps({"reviewer": {"description": "Reviews", "prompt": "reviewer.yaml"}})
+KIND_FILES = json.dumps({"reviewer.yaml": "messages: [{role: system, content: You review.}]"})
+
+
+async def test_of_the_agents_that_had_finished_the_last_ones_can_be_asked() -> None:
+    file, read = left(await finished(5, "explore"))
+    use = settings(agents=True, max_kept=2)
+    async with open_session(ANSWER, use=use, file=file, resume=read) as session:
+        assert [view.name for view in session.chain.agents] == ["main", "explore-4", "explore-5"]
+
+
+async def test_agents_whose_kind_is_gone_are_said_to_be() -> None:
+    data = await finished(2, "reviewer")
+    for kinds, says in ((KINDS, []), ("{}", ["2 agents of the kind reviewer can no longer be asked: "])):
+        file, read = left(data)
+        use = settings(agents=True, kinds=kinds, files=KIND_FILES)
+        async with open_session(ANSWER, use=use, file=file, resume=read) as session:
+            assert session.chain.resumed is not None
+            said = [change for change in session.chain.resumed.changes if "reviewer can" in change]
+            assert [change[: len(start)] for change, start in zip(said, says, strict=True)] == says
 
 
 async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
