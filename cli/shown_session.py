@@ -132,6 +132,8 @@ class ShownSession:
             self.print(text, command=command)
             return
         self.show_rest()
+        if resumed.has_earlier:
+            self.print(f"Earlier events: chain sessions show {self.chain.session_id}")
         self._show_past(resumed.past)
         rows = [*resumed.changes, *self._what_waits(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)

@@ -21,6 +21,8 @@ from support.program import gates
 from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, ESC, Start, busy, edits, idle, quit, send
 
+from chain.session.resume import MAX_PAST
+
 pytest_plugins = ["support.terminal"]
 
 SLOW_DISK = (sys.executable, str(ROOT / "tests/support/slow_disk_program.py"))
@@ -298,6 +300,22 @@ def test_a_line_that_a_crash_in_a_refusal_left_is_in_the_editor(start: Start) ->
     second.type(CTRL_C)
     quit(idle(second))
     assert told(second) == [{"L1": ("refuse this", "returned")}]
+
+
+def test_a_past_that_is_too_long_says_where_the_rest_is(start: Start) -> None:
+    first = idle(start())
+    send(first, "todo: add buy milk").until("buy milk")
+    quit(idle(first))
+    path = journal_files(first.home)[-1]
+    records = journals(first.home)[path.stem]
+    change = {"type": "model", "time": records[-1]["time"], "name": records[0]["model"]}
+    with path.open("a") as file:
+        for n in range(1, MAX_PAST + 1):
+            file.write(json.dumps({**change, "seq": records[-1]["seq"] + n}) + "\n")
+
+    second = idle(start("-c").until("/help explains"))
+    assert f"Earlier events: chain sessions show {path.stem}" in second.everything
+    quit(second)
 
 
 def journals_have(screen: Screen, text: str) -> bool:

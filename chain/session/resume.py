@@ -40,7 +40,10 @@ MAX_PAST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """A journal that was read: the state after it, its latest events, what is wrong with it, its last ``seq``."""
+    """A journal that was read: the state after it, its latest events, what is wrong with it, its last ``seq``.
+
+    ``past`` holds one event more than is told again, which shows that there were earlier ones.
+    """
 
     restored: Restored
     retelling: Retelling
@@ -56,18 +59,20 @@ class Resumed:
 
     ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
     ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
-    that a refusal gave back: whoever had them again by then has lost them in the crash.
+    that a refusal gave back: whoever had them again by then has lost them in the crash. ``has_earlier``: there were
+    more events than are told.
     """
 
     past: Sequence[events.Event]
     changes: Sequence[str]
     returned: Sequence[Accepted] = ()
+    has_earlier: bool = False
 
 
 def read_back(rows: Iterable[bytes]) -> ReadBack:
     """Read a journal. Raises ``SessionError`` for one that makes no conversation, naming the record."""
     reading, restored, retelling = Reading(rows), Restored(), Retelling()
-    past: deque[events.Event] = deque(maxlen=MAX_PAST)
+    past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         restored.add(entry)
         past.extend(retelling.events(entry))
@@ -98,7 +103,8 @@ class Resuming:
         self._read.past.extend(self._read.retelling.rest())
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
-        return Resumed(tuple(self._read.past), changed, tuple(self._returned))
+        past = tuple(self._read.past)
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST)
 
     def _tell(self, entry: Entry) -> None:
         self._read.past.extend(self._read.retelling.events(entry))

@@ -24,7 +24,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import SessionError
-from chain.session.resume import read_back
+from chain.session.resume import MAX_PAST, read_back
 
 RULES = """
 rules:
@@ -250,6 +250,22 @@ async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None
             returned = [accepted.line.text for accepted in session.chain.resumed.returned]
             # With its result the run has come to its end, and with it the lines to their user.
             assert returned == ([] if types[end - 1] == "result" else ["Do the task", "use B", "use C"])
+
+
+@pytest.mark.parametrize(("runs", "has_earlier"), [(10, False), (150, True)])
+async def test_that_more_happened_than_is_told_again_is_known(runs: int, has_earlier: bool) -> None:
+    async with open_session(ANSWER) as session:
+        for n in range(runs):
+            await session.run(f"query {n}")
+    file, read = left(session.file.data)
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        resumed = session.chain.resumed
+        assert resumed is not None
+        assert resumed.has_earlier == has_earlier
+        assert len(resumed.past) <= MAX_PAST
+        queries = [event.query for event in resumed.past if isinstance(event, events.RunStarted)]
+        assert (queries[0] == "query 0") != has_earlier
+        assert queries[-1] == f"query {runs - 1}"
 
 
 async def finished(count: int, kind: str) -> bytes:
