@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never, get_args
 
@@ -18,7 +18,14 @@ Format: TypeAlias = Literal["md", "json", "html"]
 LOOKED_AT = 20
 """Sessions among which those are that somebody goes on with."""
 
+Report: TypeAlias = Callable[[str], object]
+"""Told in a sentence what is wrong with a journal."""
+
 FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+def _ignore(what: str) -> None:
+    pass
 
 
 def every(state: Path) -> list[Summary]:
@@ -56,17 +63,23 @@ def delete(state: Path, id: str) -> None:
     listing.delete(_folder(state), id)
 
 
-def told_again(session: Summary) -> Iterator[Event]:
-    """The events of a session, from its journal. Raises ``SessionError``."""
+def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
+    """The events of a session, from its journal.
+
+    ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
+    """
     try:
         with session.path.open("rb") as rows:
-            yield from retell(Reading(rows))
+            reading = Reading(rows)
+            yield from retell(reading)
+            for what in reading.complaints:
+                report(what)
     except OSError as error:
         raise _unreadable(session.path, error) from None
 
 
-def export(session: Summary, format: Format) -> Iterator[str]:
-    """A session as a document, in pieces. Raises ``SessionError``."""
+def export(session: Summary, format: Format, report: Report = _ignore) -> Iterator[str]:
+    """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
             from chain.session.export.document import document
@@ -74,18 +87,24 @@ def export(session: Summary, format: Format) -> Iterator[str]:
             try:
                 with session.path.open("rb") as rows:
                     yield from document(session.id, rows)
+                    rows.seek(0)
+                    reading = Reading(rows)
+                    for _ in reading:
+                        pass
+                    for what in reading.complaints:
+                        report(what)
             except OSError as error:
                 raise _unreadable(session.path, error) from None
         case "md":
             from chain.session.export.markdown import markdown
             from chain.session.export.teller import tell
 
-            yield from markdown(tell(told_again(session)))
+            yield from markdown(tell(told_again(session, report)))
         case "html":
             from chain.session.export.page import page
             from chain.session.export.teller import tell
 
-            yield from page(tell(told_again(session)))
+            yield from page(tell(told_again(session, report)))
         case _:
             assert_never(format)
 

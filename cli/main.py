@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from cli.signals import Signals
 
 
+ROWS_AT_ONCE = 200
+"""Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
 WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
@@ -130,13 +133,15 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
     return _page(rows)
 
 
-def _page(rows: Sequence[str]) -> int:
+def _page(rows: Iterable[str]) -> int:
     """Show painted rows, through a pager if they are many."""
     from cli.pager import page
 
-    if page(rows, os.environ):
-        return 0
-    return _report(_write_painted(1, "".join(f"{row}\n" for row in rows)))
+    left = iter(page(rows, os.environ))
+    while piece := list(islice(left, ROWS_AT_ONCE)):
+        if why := _write_painted(1, "".join(f"{row}\n" for row in piece)):
+            return _report(why)
+    return 0
 
 
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -147,10 +152,15 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     if asked.what == "list":
         here = Path(args.workspace or ".")
         return _show(args, sessions.listed(state, here=here, width=width, ascii=ascii))
-    if asked.what == "show":
-        return _page(list(sessions.shown(state, asked.id, color=color, ascii=ascii, width=width)))
-    if asked.what == "export":
-        return _report(sessions.export(state, asked.id, args.format, args.output, partial(_write_painted, 1)))
+    faults: list[str] = []
+    if asked.what in ("show", "export"):
+        if asked.what == "show":
+            code = _page(sessions.shown(state, asked.id, faults.append, color=color, ascii=ascii, width=width))
+        else:
+            write = partial(_write_painted, 1)
+            code = _report(sessions.export(state, asked.id, args.format, args.output, write, faults.append))
+        _write(2, "".join(f"chain: {fault}\n" for fault in faults))
+        return code
     if not sessions.delete(state, asked.id, partial(_write, 2)):
         _write(2, "Nothing was deleted.\n")
         return 1

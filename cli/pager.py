@@ -7,45 +7,58 @@ import shlex
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cli.screen import tty
 from cli.show.text import clean, columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
 
 
-def page(rows: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Show rows through a pager, and wait for its end. Whether that was done: the caller writes them if not.
+def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
+    """Show rows through a pager, each as soon as there is room for it, and wait for its end.
 
-    Not where input or output is no terminal, where all rows fit on the screen, or where there is no pager.
+    Returns those that are left to be written: all of them where input or output is no terminal, where all fit on the
+    screen, or where there is no pager.
     """
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
-        return False
+        return rows
+    rows, first, needed = iter(rows), list[str](), 0
     size = os.get_terminal_size(1)
-    # As the terminal wraps them.
-    needed = sum(1 + max(0, columns(clean(row)) - 1) // max(1, size.columns) for row in rows)
     command = _command(environ)
+    while needed < size.lines and (row := next(rows, None)) is not None:
+        first.append(row)
+        # As the terminal wraps it.
+        needed += 1 + max(0, columns(clean(row)) - 1) // max(1, size.columns)
+    all_rows = chain(first, rows)
     if needed < size.lines or not command:
-        return False
+        return all_rows
     # Ctrl-C is for the pager, which may take it as "stop searching". A handler of ours is not handed on to it.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        subprocess.run(
-            command,
-            input="".join(f"{row}\n" for row in rows).encode(errors="replace"),
-            env={"LESS": _LESS, **environ},
-            check=False,
-        )
-    except OSError:
-        return False
+        try:
+            pager = subprocess.Popen(command, stdin=subprocess.PIPE, env={"LESS": _LESS, **environ})
+        except OSError:
+            return all_rows
+        _feed(pager, all_rows)
     finally:
         signal.signal(signal.SIGINT, before)
-    return True
+    return ()
+
+
+def _feed(pager: subprocess.Popen[bytes], rows: Iterable[str]) -> None:
+    assert pager.stdin is not None
+    try:
+        with suppress(BrokenPipeError), pager.stdin as file:  # who has seen enough ends it
+            file.writelines(f"{row}\n".encode(errors="replace") for row in rows)
+    finally:
+        pager.wait()
 
 
 def _command(environ: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,8 @@ from chain.records import Entry
 MAX_FAULTS = 5
 """Faults that are told one by one. A file with more of them is broken as a whole, which these say as well."""
 
+TORN = "the last record of the journal was torn, as by a crash, and was left out."
+
 _DECODER = json.JSONDecoder()
 
 _TORN_ON_PURPOSE = b"\0\n"
@@ -35,6 +37,11 @@ class Reading:
         """Whether the last row has no end."""
         self._rows = rows
         self._number = 0
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is wrong with the file as far as it was read, in sentences with their full stops."""
+        return tuple(f"{fault}." for fault in self.faults) + ((TORN,) if self.is_torn else ())
 
     def __iter__(self) -> Iterator[Entry]:
         for row in self._rows:

@@ -49,7 +49,7 @@ class ReadBack:
     retelling: Retelling
     past: deque[events.Event]
     faults: tuple[str, ...]
-    is_torn: bool
+    complaints: tuple[str, ...]
     seq: int
 
 
@@ -76,7 +76,7 @@ def read_back(rows: Iterable[bytes]) -> ReadBack:
     for entry in reading:
         restored.add(entry)
         past.extend(retelling.events(entry))
-    return ReadBack(restored, retelling, past, tuple(reading.faults), reading.is_torn, reading.seq)
+    return ReadBack(restored, retelling, past, tuple(reading.faults), reading.complaints, reading.seq)
 
 
 class Resuming:
@@ -208,9 +208,7 @@ def record_opening(journal: Journal, session: Session, shared: Shared) -> None:
 def changes(read: ReadBack, session: Session) -> Sequence[str]:
     """What the user is to know of a session that is resumed: what is wrong with it, and what is not as it was."""
     known, spec, before = read.restored, session.spec, read.restored.session
-    found = [f"{fault}." for fault in read.faults]
-    if read.is_torn:
-        found.append("The last record of the journal was torn, as by a crash, and was left out.")
+    found = list(read.complaints)
     if before is not None and _number(before.version) > _number(VERSION):
         found.append(f"The session was last written by chain {before.version}; what {VERSION} does not know is kept.")
     if known.model and known.model != spec.model.name:

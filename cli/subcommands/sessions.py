@@ -66,22 +66,37 @@ def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     )
 
 
-def shown(state: Path, id: str, *, color: bool, ascii: bool, width: int) -> Iterator[str]:
-    """The rows of a session as a terminal showed it. Raises ``SessionError``."""
+def shown(
+    state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
+) -> Iterator[str]:
+    """The rows of a session as a terminal showed it; ``report`` is told at the end what of it could not be read.
+
+    Raises ``SessionError``.
+    """
     renderer = LiveRenderer(color=color, ascii=ascii, width=width)
-    for event in sessions.told_again(sessions.find(state, id)):
+    for event in sessions.told_again(sessions.find(state, id), report):
         yield from renderer.lines(event)
     # What a crash cut short.
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
-def export(state: Path, id: str, format: str | None, output: str | None, write: Callable[[str], str]) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
+def export(
+    state: Path,
+    id: str,
+    format: str | None,
+    output: str | None,
+    write: Callable[[str], str],
+    report: Callable[[str], object],
+) -> str:
+    """Write a session as a document, to a new file or with ``write``; returns why that failed.
+
+    ``report`` is told what of it could not be read. Raises ``UserError``.
+    """
     session = sessions.find(state, id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or (suffix if suffix in sessions.FORMATS else "md")
     (chosen,) = (each for each in sessions.FORMATS if each == wanted)
-    pieces = sessions.export(session, chosen)
+    pieces = sessions.export(session, chosen, report)
     if output is None:
         return _write_all(pieces, write)
     _write_file(Path(output), pieces)

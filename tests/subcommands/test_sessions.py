@@ -96,6 +96,22 @@ def test_a_long_one_goes_through_the_pager(kept: Path) -> None:
     assert QUERY not in screen.everything
 
 
+@pytest.mark.parametrize("words", [["show"], *(["export", "--format", name] for name in ("md", "json", "html"))])
+def test_what_cannot_be_read_of_it_is_said(words: Sequence[str], kept: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "state/chain/sessions"
+    folder.mkdir(parents=True)
+    rows = journal_files(kept)[0].read_bytes().splitlines(keepends=True)
+    (folder / "broken.jsonl").write_bytes(b"".join([*rows[:5], b"half a rec\n", *rows[6:], rows[-1][:20]]))
+    what, *options = words
+    done = chain(tmp_path, "sessions", what, "broken", *options)
+    assert done.returncode == 0
+    assert QUERY in done.stdout
+    unreadable, missing, torn = done.stderr.splitlines()
+    assert "row 6 of the journal" in unreadable
+    assert "record 6 is missing" in missing
+    assert "torn" in torn
+
+
 @pytest.mark.parametrize(
     ("options", "begins"),
     [([], "# Count the lines"), (["--format", "md"], "# Count"), (["--format", "html"], "<!doctype html>")],
