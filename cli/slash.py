@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chain.errors import JournalError, UserError
@@ -21,7 +22,9 @@ from cli.answer import Answer, Opening
 from cli.recipients import names_at_work, take_back
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
-from cli.show.sessions import Summary, session_rows
+from cli.show.session_list import Kept
+from cli.show.session_list import rows as session_rows
+from cli.show.signs import written
 from cli.show.table import table
 from cli.show.text import clean, flat
 
@@ -77,7 +80,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
-        summaries: Callable[[], Sequence[Summary]] = tuple,
+        summaries: Callable[[], Sequence[Kept]] = tuple,
         whole_id: Callable[[str], str] = str,
     ) -> None:
         self._chain = chain
@@ -289,18 +292,23 @@ class Commands:
 
     def _resume(self, id: str) -> Answer:
         if not id:
-            return Answer("\n".join(session_rows(self._sessions(), self._width)) or "There is no other session here.")
+            return Answer("\n".join(self._session_rows()) or "There is no other session here.")
         self._require_idle()
         id = self._whole_id(id)
         if id == self._chain.session_id:
             return _not_understood("that session is the one that is open")
         return Answer("The session goes on.", opening=Opening(resume=id))
 
-    def _sessions(self) -> list[Summary]:
-        """The latest of the other sessions in this workspace, the last one first."""
+    def _session_rows(self) -> list[str]:
+        here = str(self._chain.workspace)
+        plain = partial(written, ascii=True)  # as all answers to commands are
+        return session_rows(self._sessions(), self._width, plain, here=here, home="", now=time.time())
+
+    def _sessions(self) -> list[Kept]:
+        """The other sessions of this workspace that changed last, the last one first."""
         here = str(self._chain.workspace)
         found = [each for each in self._summaries() if each.workspace == here and each.id != self._chain.session_id]
-        return sorted(found, key=lambda each: each.began, reverse=True)[:MOST_SESSIONS]
+        return sorted(found, key=lambda each: each.changed, reverse=True)[:MOST_SESSIONS]
 
     def _session_ids(self) -> list[str]:
         return [each.id for each in self._sessions()]

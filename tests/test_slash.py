@@ -351,13 +351,14 @@ class Closed:
     """A session that was closed, as the program is told of it."""
 
     id: str
-    began: float
+    changed: float
     query: str
     workspace: str
     open_lines: tuple[str, ...] = ()
     runs: int = 1
     tokens: int = 10
     cost_usd: float | None = None
+    is_open: bool = False
 
 
 async def test_resume_lists_the_latest_other_sessions_of_this_workspace(tmp_path: Path) -> None:
@@ -367,7 +368,7 @@ async def test_resume_lists_the_latest_other_sessions_of_this_workspace(tmp_path
         known += [Closed("elsewhere", 2e9, "task", "/elsewhere"), Closed(session.chain.session_id, 2e9, "this", here)]
         commands = Commands(session.chain, configured(tmp_path), summaries=lambda: known)
         latest = [f"s{n:02}" for n in range(12, 2, -1)]
-        assert [row.split()[0] for row in rows(commands.run("/resume"))] == latest
+        assert [id for row in rows(commands.run("/resume")) for id in row.split() if id in latest] == latest
         assert commands.completions("/resume s1") == ["/resume s12", "/resume s11", "/resume s10"]
         assert commands.completions("/resume ") == [f"/resume {id}" for id in latest]
         assert commands.run("/resume").opening is None

@@ -1,4 +1,4 @@
-"""The table of ``chain sessions list``. Pure, plain text.
+"""The table of ``chain sessions list`` and ``/resume``. Pure, plain text.
 
 A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
 """
@@ -71,7 +71,9 @@ class Kept(Protocol):
 
 
 def rows(sessions: Sequence[Kept], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:
-    """Rows of at most ``width`` columns; ``here`` is the workspace whose name goes without saying."""
+    """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
+    if not sessions:
+        return []
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting", "query"]
     table = [_cells(each, sign, now) for each in sessions]
     # Columns that say nothing of any session are left out.
