@@ -2,8 +2,9 @@
 
 ``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
 an iteration of one run, likewise. ``bytes N``: what the N-th run of a session adds to stream-json and to the traces,
-and the tenth of that, as two pairs. ``chains N``: CPU per chain and iteration of N chains that run at once, and of
-chains that run one after the other.
+and the tenth of that, as two pairs. ``open N``: bytes of memory and of the journal that each of the last half of N runs
+of a session adds, and each of the quarter before it; then the open files at these two times. ``chains N``: CPU per
+chain and iteration of N chains that run at once, and of chains that run one after the other.
 
 It prints a list of pairs, the late figure first. The model is in the process and answers at once, so that all of the
 time is the chain's; the journal is on the disk, and somebody reads the events.
@@ -11,6 +12,7 @@ time is the chain's; the journal is on the disk, and somebody reads the events.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -23,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import trio
+from memory import held
 from workload import looked_up, price
 
 from chain.app import open_chain
@@ -135,6 +138,22 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
     return [(mean(of, count, RUNS), mean(of, count // 10, RUNS)) for of in (told, traced)]
 
 
+async def stays_open(count: int, folder: Path) -> list[tuple[float, float]]:
+    at: list[tuple[int, int, int]] = []
+    async with opened(folder, Model(0)) as chain, trio.open_nursery() as nursery:
+        nursery.start_soon(discard, chain.feed())
+        assert chain.journal_path is not None
+        for n in range(count + 1):
+            if n % (count // 4) == 0:
+                gc.collect()
+                at.append((held(), chain.journal_path.stat().st_size, len(os.listdir("/proc/self/fd"))))
+            await one_run(chain, n)
+        nursery.cancel_scope.cancel()
+    _, early, middle, _, late = at
+    halves = [((late[n] - middle[n]) / (count // 2), (middle[n] - early[n]) / (count // 4)) for n in range(2)]
+    return [*halves, (late[2], early[2])]
+
+
 def taken_away(path: str) -> int:
     """The size of a trace that is not needed any more, without the conversation so far, which each begins with."""
     text = Path(path).read_text(encoding="utf-8")
@@ -188,7 +207,7 @@ async def together(count: int, folder: Path) -> float:
         return (time.process_time() - before) / ITERATIONS
 
 
-WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "chains": chains}
+WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "open": stays_open, "chains": chains}
 
 
 async def main(what: str, count: int) -> list[tuple[float, float]]:
