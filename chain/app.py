@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,6 +110,8 @@ async def open_chain(
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
+        if actors is not None:
+            shared = replace(shared, turn=actors.turns.wait)
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)

@@ -324,11 +324,16 @@ Record: TypeAlias = (
 """What this version writes."""
 
 
+SYNCED = " synced"
+"""Ends the ``upon`` of an entry whose event was held back until the disk had what came before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A record with its place in the journal.
 
-    ``upon`` is the event in whose very step it was written, if somebody acted on hearing of that (``moment_of``).
+    ``upon`` is the event in whose very step it was written, if somebody acted on hearing of that (``moment_of``), and
+    whether that had waited for the disk (``SYNCED``).
     """
 
     seq: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from trio.testing import MockClock
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings
-from chain.errors import SessionError
+from chain.errors import SessionError, UserError
 from chain.session import listing
 from chain.session.journal import Journal
 from chain.session.listing import SUFFIX
@@ -73,27 +74,18 @@ async def _replay(settings: Settings, recording: Recording, tools: Sequence[Tool
 async def _replay_part(
     settings: Settings, script: Script, tools: Sequence[Tool], clock: MockClock
 ) -> Difference | None:
-    """The first difference in what one process wrote.
+    """The first difference in what one process wrote."""
+    actors = Actors(script)
+    async with _open_replay(settings, script, actors, tools) as chain:
+        await Director(script, actors, clock, partial(_attempts, settings)).play(chain)
+    return actors.tape.difference
 
-    The record does not say when exactly a user did something, only between which records. Where the one does not lead
-    on, the other is tried.
-    """
 
-    async def play(early: frozenset[int]) -> tuple[Difference | None, list[int]]:
-        actors = Actors(script)
-        director = Director(script, actors, clock, early)
-        async with _open_replay(settings, script, actors, tools) as chain:
-            await director.play(chain)
-        return actors.tape.difference, director.others
-
-    early: frozenset[int] = frozenset()
-    found, others = await play(early)
-    while found is not None and others:
-        tried = early | {others.pop(0)}
-        again, more = await play(tried)
-        if again is None or again.at > found.at:
-            early, found, others = tried, again, more
-    return found
+def _attempts(settings: Settings, model: str) -> int | None:
+    try:
+        return settings.model(model).max_attempts
+    except UserError:
+        return None  # it is no longer configured
 
 
 async def _begin(settings: Settings, recording: Recording, opened: int, tools: Sequence[Tool]) -> int:

@@ -239,14 +239,15 @@ async def test_a_run_that_is_active_keeps_its_model_to_its_end(begun: bool) -> N
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
     failing = "rules: [{text: x, error: {message: too busy, retryable: true}}]"
-    async with open_session(ANSWER, use=settings(max_attempts=3)) as session:
-        for attempts, expected in ((None, 3), (1, 1), (None, 1), (5, 5)):
-            other = scripted(failing)
+    use = settings(max_attempts=3, models='{"once": 1, "often": 5}')
+    async with open_session(ANSWER, use=use) as session:
+        for name, attempts, expected in (("x", None, 3), ("once", 1, 1), ("y", None, 1), ("often", 5, 5)):
+            other = scripted(failing, name)
             session.chain.use_model(other, max_attempts=attempts)
             assert (await session.run("Go")).status == "error"
             assert len(other.requests) == expected
         assert session.chain.max_iterations == 20
-        check_invariants(session)
+        check_invariants(session, one_in=1)
 
 
 async def test_a_change_of_model_that_cannot_be_recorded_is_none() -> None:

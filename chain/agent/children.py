@@ -139,6 +139,7 @@ class Children:
         if agent.in_use.locked() and parent.is_for_a_question:
             raise ToolError(f"{name} answers another question just now; ask again later.")
         async with agent.in_use:
+            await self._shared.turn(parent.name, call_id)
             self._check_room(parent)
             spec = self._spec(agent.kind, name, parent, call_id)
             return await self._work(agent, spec, parent, question, is_asked=True)

@@ -66,6 +66,7 @@ class Executor:
         self._limits = spec.limits
         self._journal = shared.journal
         self._emit = shared.emit
+        self._turn = shared.turn
         self._plan_news = PlanNews(shared.plan, spec.name, empty=conversation.state == "EMPTY")
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
@@ -105,9 +106,11 @@ class Executor:
 
         It is valid as well where the call itself is cancelled, as by what ends an agent above.
         """
+        await self._turn(self.agent)
         try:
             outcome = await self._run(run)
         except (trio.Cancelled, BaseExceptionGroup):
+            await self._turn(self.agent)
             self._finish(run, self._cut_short(run))
             raise
         self._finish(run, outcome)
@@ -126,6 +129,7 @@ class Executor:
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
         if outcome is None:
+            await self._turn(self.agent)
             if not run.interrupted:
                 self._record_cut(run, run.step.phase, "time")
             outcome = self._cut_short(run)
@@ -166,11 +170,13 @@ class Executor:
         while run.iteration < self._limits.max_iterations:
             run.step = Step()
             await self._journal.flush()
+            await self._turn(self.agent)
             await trio.lowlevel.checkpoint_if_cancelled()
             while self._finds_now(run):
                 # A now line came while the disk was waited for. The call that is next answers it.
                 self._delivery.deliver(run, "N")
                 await self._journal.flush()
+                await self._turn(self.agent)
                 await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
                 return self._stopped(run)

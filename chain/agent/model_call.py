@@ -59,6 +59,7 @@ class ModelCalls:
         overrides, attempt, calls = run.asked.overrides, 1, 0
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
+                await self._shared.turn(self._spec.name)
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
@@ -87,6 +88,8 @@ class ModelCalls:
                     await self._again(run, attempt, delay, str(error))
                     attempt += 1
         run.call_scope = None
+        if reply is None:
+            await self._shared.turn(self._spec.name)
         return reply
 
     async def _ask(self, run: Run, request: Request, call: int) -> Reply:

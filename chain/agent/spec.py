@@ -78,9 +78,21 @@ class TraceFile(Protocol):
         ...
 
 
+class Turn(Protocol):
+    """Waits for the turn of an agent, or of one of its calls, whatever is cancelled meanwhile."""
+
+    async def __call__(self, agent: str, call_id: str = "") -> None:
+        """Stands wherever others may have been at work before the next record is written."""
+        ...
+
+
+async def at_once(agent: str, call_id: str = "") -> None:
+    """It is everybody's turn at any time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all agents of a session share."""
+    """What all agents of a session share. Only in a replay does anybody wait for a ``turn``."""
 
     journal: FlushedJournal
     ledger: Ledger
@@ -92,6 +104,7 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
+    turn: Turn = at_once
 
     @property
     def trace_path(self) -> str | None:

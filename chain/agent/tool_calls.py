@@ -26,7 +26,7 @@ from chain.agent.endings import Found
 from chain.agent.history import History
 from chain.agent.questions import Asker, Questions
 from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.spec import AgentSpec, Shared, Turn
 from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
@@ -93,6 +93,8 @@ class ToolCalls:
                 # What was found keeps the order of the calls, whichever ended first.
                 for each in batch:
                     run.found += _found_by(run, each.call)
+            if len(batch) > 1 or run.step.was_cut:  # else nothing came between the end of the call and this
+                await self._shared.turn(self._spec.name)
         skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"
@@ -119,6 +121,7 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Here and not before: a task begins a moment later, and a line may come in that moment.
+                await self._shared.turn(self._spec.name, planned.call.id)
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -138,6 +141,7 @@ class ToolCalls:
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool, fault = planned.call, planned.tool, planned.fault
+        await self._shared.turn(self._spec.name, call.id)
         await trio.lowlevel.checkpoint_if_cancelled()
         limit = trio.CancelScope()
         context = self._context(run, call, Clock(limit))
@@ -262,7 +266,7 @@ class ToolCalls:
             _Steering(run, self._inbox),
             report,
             shared.seen,
-            _Asking(shared.questions, asker),
+            _Asking(shared.questions, asker, shared.turn),
             agent=self._spec.name,
             delegating=run.delegating,
         )
@@ -320,9 +324,16 @@ class _Asking:
 
     questions: Questions
     asker: Asker
+    turn: Turn
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        return await self.questions.choose(self.asker, question, options)
+        try:
+            return await self.questions.choose(self.asker, question, options)
+        finally:
+            await self.turn(self.asker.agent, self.asker.call.id)
 
     async def approve(self, preview: Preview) -> Verdict:
-        return await self.questions.approve(self.asker, preview)
+        try:
+            return await self.questions.approve(self.asker, preview)
+        finally:
+            await self.turn(self.asker.agent, self.asker.call.id)

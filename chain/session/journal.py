@@ -27,7 +27,7 @@ import trio
 
 from chain import record_json
 from chain.errors import JournalError
-from chain.records import Entry, Record, Unknown
+from chain.records import SYNCED, Entry, Record, Unknown
 from chain.session.lock import lock
 from chain.threads import Threads
 
@@ -178,6 +178,8 @@ class Journal:
         self._done = 0
         self._wanted = trio.Event()
         self._waiters = trio.lowlevel.ParkingLot()
+        self._is_synced = False
+        """Whether what is called just now had waited for the disk."""
         self._failure: str | None = None
         self._at_failure: list[Callable[[JournalError], None]] = []
 
@@ -191,7 +193,8 @@ class Journal:
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        entry = Entry(self._seq, time.time(), record, self.upon())
+        upon = self.upon()
+        entry = Entry(self._seq, time.time(), record, f"{upon}{SYNCED}" if upon and self._is_synced else upon)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         if entry.upon:
             raw["upon"] = entry.upon
@@ -263,10 +266,14 @@ class Journal:
 
     def _release(self, *, synced: int) -> None:
         """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
-        while self._queue and (self._done < synced or not self._queue[0][1]):
-            action, _ = self._queue.popleft()
-            self._done += 1
-            action()
+        before, self._is_synced = self._is_synced, synced > 0
+        try:
+            while self._queue and (self._done < synced or not self._queue[0][1]):
+                action, _ = self._queue.popleft()
+                self._done += 1
+                action()
+        finally:
+            self._is_synced = before
         self._waiters.unpark_all()
 
     def _fail(self, why: str) -> None:

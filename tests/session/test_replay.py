@@ -18,9 +18,11 @@ from support.replays import check_replays, replayed
 from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
 from trio.testing import MockClock
 
+from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError
 from chain.messages import Text, ToolCall
+from chain.records import SYNCED
 from chain.replaying import replay
 from chain.tools.tool import ToolContext, tool
 
@@ -171,6 +173,56 @@ async def test_a_session_without_its_model_calls_is_an_error(autojump_clock: Moc
     rows = [row for row in session.file.data.splitlines(keepends=True) if b'"request"' not in row]
     with pytest.raises(SessionError, match="no record of its model calls"):
         replay(settings(), rows)
+
+
+# ------------------------------------------------------------------------------------------------- in the same moment
+
+WATCHES = Step((ToolCall("w0", "watch", {}), ToolCall("w1", "watch", {})))
+SIDE_BY_SIDE = Tree(
+    {
+        FIRST: [
+            Step((ToolCall("c0", "agent", {"task": "one"}), ToolCall("c1", "plan", {"task": "two"}), *WATCHES.blocks)),
+            Step((Text("All."),)),
+        ],
+        "one": [WATCHES, Step((ToolCall("c0", "explore", {"task": "below"}), *WATCHES.blocks)), Step((Text("One."),))],
+        "two": [WATCHES, WATCHES, Step((Text("Two."),))],
+        "below": [WATCHES, Step((Text("Below."),))],
+    }
+)
+"""Agents that all work at the same time, and end in the same moments."""
+
+
+@pytest.mark.parametrize("line", ["!at once", "!!now", "stop"])
+async def test_agents_side_by_side_keep_to_the_order_of_the_record(line: str, autojump_clock: MockClock) -> None:
+    async def play(moment: int) -> int:
+        async with open_session(TreeModel(SIDE_BY_SIDE), tools=TREE_TOOLS, use=tree_settings()) as session:
+            acts = Acts(session, [(moment, line)])
+            session.chain.listen(acts)
+            session.chain.submit(FIRST)
+            await wait_quiet(session)
+        check_replays(session)
+        return len(session.events)
+
+    for moment in range(0, await play(-1), 2):
+        await play(moment)
+
+
+async def test_the_record_says_whether_an_event_had_waited_for_the_disk(autojump_clock: MockClock) -> None:
+    heard = {"tool_call": "use this file", "line_queued": "and that one"}
+
+    def answer(event: events.Event) -> None:
+        if event.type in heard:
+            session.chain.submit(heard.pop(event.type))
+
+    async with open_session(RULES, tools=[noting([])]) as session:  # type: ignore[list-item]
+        session.chain.listen(answer)
+        await session.run("write")
+    upon = {r["text"]: r["upon"] for r in session.records if r["type"] == "line" and "upon" in r}
+    assert {text: words.endswith(SYNCED) for text, words in upon.items()} == {
+        "use this file": False,
+        "and that one": True,
+    }
+    check_replays(session)
 
 
 # ------------------------------------------------------------------------------------------------- after a crash

@@ -6,6 +6,7 @@ Nothing here stands in for our own code.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -102,6 +103,8 @@ class Session:
     """The models that ``ask`` changed to."""
     use: Settings | None = None
     """What it was opened with."""
+    prompts: dict[str, int] = field(default_factory=dict)
+    """When the files beside its configuration had been written, by their names."""
     tools: tuple[Tool, ...] = ()
     addressed: dict[str, str] = field(default_factory=dict)
     """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
@@ -188,6 +191,13 @@ _FOLDERS = TemporaryDirectory(prefix="chain-test-")
 """For the files of the tests' settings; gone with the process."""
 
 
+def written_at(use: Settings) -> dict[str, int]:
+    """When the files beside a configuration were written, by their names."""
+    assert use.file is not None
+    with os.scandir(use.file.parent) as found:
+        return {each.name: each.stat().st_mtime_ns for each in found if each.name.endswith(".yaml")}
+
+
 @cache
 def settings(
     *,
@@ -204,10 +214,11 @@ def settings(
     max_depth: int = 3,
     max_running: int = 8,
     max_kept: int = 50,
+    models: str = "{}",
 ) -> Settings:
     """Settings read from a file, as a user's are; made once for each combination.
 
-    ``kinds`` and ``files`` are JSON, by names.
+    ``kinds`` and ``files`` are JSON, by names; so are ``models``, each with its number of attempts.
     """
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
@@ -219,7 +230,10 @@ def settings(
     raw = {
         "models": {
             "default": "test",
-            "definitions": {"test": {"provider": "scripted", "script": "rules.yaml", "max_attempts": max_attempts}},
+            "definitions": {
+                name: {"provider": "scripted", "script": "rules.yaml", "max_attempts": attempts}
+                for name, attempts in {"test": max_attempts, **json.loads(models)}.items()
+            },
         },
         "chains": {
             "default": {
@@ -270,7 +284,7 @@ async def open_session(
         traces=traces,
         plan=plan,
     ) as chain:
-        session = Session(chain, recorder, file, interactive, use=chosen, tools=tools)
+        session = Session(chain, recorder, file, interactive, use=chosen, tools=tools, prompts=written_at(chosen))
         recorder.on_request = session.mark
         chain.listen(session.hear)
         try:

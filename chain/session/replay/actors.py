@@ -1,8 +1,7 @@
 """Who stands in for models and tools in a replay: each does what is on record, when it is given the cue.
 
 What only takes its time without being on record (a disk, a look at what a call would do, the end of what was cancelled)
-pauses. A pause is as long as it can be: the director ends one only when nothing else can go on. So what the record says
-next is done before it.
+waits for its turn (``turns``).
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from chain.messages import Message, Thinking, ToolResult
 from chain.model import Delta, Model, Reply, Request
 from chain.session.replay.script import SOME_TEXT, Call, Script
 from chain.session.replay.tape import Tape
+from chain.session.replay.turns import Turns
 from chain.tools.calling import Rules
 from chain.tools.tool import Preview, Tool, ToolContext
 
@@ -92,13 +92,10 @@ class Actors:
         """The model calls under way, by agents."""
         self.running: dict[str, Running] = {}
         """The tools that run, by calls."""
-        self.is_quick: Callable[[], bool] = lambda: False
-        """Whether what is written is on the disk at once."""
         self.begins: Callable[[Running | Asked], None] = lambda called: None
-        self.tape = Tape(script.entries, self.pause)
+        self.turns = Turns(script)
+        self.tape = Tape(script.entries, self.turns.sync)
         self._script = script
-        self._pauses: list[tuple[str, trio.Event]] = []
-        self._is_playing = False
         self._is_over = False
         self._tools: list[RecordedTool] = []
 
@@ -135,43 +132,23 @@ class Actors:
 
     # ------------------------------------------------------------------------------------------------ for the director
 
-    def end_pause(self, agent: str) -> bool:
-        """End one pause, this agent's if it is in one. Whether there was any."""
-        if not self._pauses:
-            return False
-        rank = {"": 1, agent: 0}
-        n = min(range(len(self._pauses)), key=lambda n: rank.get(self._pauses[n][0], 2))
-        self._pauses.pop(n)[1].set()
-        return True
+    def queue_up(self) -> bool:
+        """Let one ask who will wait for the answer to another's question. Whether there was any."""
+        return self.turns.queue_up(self._has_asked)
 
-    def end_sync(self) -> bool:
-        """Let what was written be on the disk. Whether anybody waited for that."""
-        return any(not agent for agent, _ in self._pauses) and self.end_pause("")
-
-    def enter(self) -> None:
-        """From now on there is somebody who gives cues."""
-        self._is_playing = True
+    def _has_asked(self, question: int) -> bool:
+        """Whether a question was asked by a tool that is really run, which does so as it begins."""
+        start = self._script.start_of(question)
+        return start is not None and self.tape.is_done(start) and self._script.call_of(question) not in self.running
 
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
-        self._is_playing = False
         self._is_over = self.tape.is_off = True
         for cue in [*(asked.cue for asked in self.asked.values()), *(each.cue for each in self.running.values())]:
             cue.scope.shield = False
-        while self.end_pause(""):
-            pass
+        self.turns.leave()
 
     # --------------------------------------------------------------------------------------------------- for the actors
-
-    async def pause(self, agent: str) -> None:
-        """Wait until nothing else can go on."""
-        if self._is_playing and (agent or not self.is_quick()):
-            event = trio.Event()
-            self._pauses.append((agent, event))
-            try:
-                await event.wait()
-            finally:
-                self._pauses = [each for each in self._pauses if each[1] is not event]
 
     async def _cued(self, cue: Cue) -> None:
         """Wait for a cue. Nothing is waited for if it was given already: on record nothing came between."""
@@ -180,13 +157,12 @@ class Actors:
             if not cue.given.is_set():
                 await trio.sleep_forever()  # it is over
 
-    async def _until_cut(self, agent: str) -> None:
+    async def _until_cut(self, agent: str, call_id: str = "") -> None:
         """Wait to be cancelled, and let all happen that did before that was over."""
         try:
             await trio.sleep_forever()
         finally:
-            with trio.CancelScope(shield=True):
-                await self.pause(agent)
+            await self.turns.wait(agent, call_id)
 
     async def reply(self, agent: str, on_delta: Callable[[Delta], None]) -> Reply:
         """What the model replied to the request that this agent has just sent. Raises ``ModelError`` as it did."""
@@ -200,8 +176,6 @@ class Actors:
             if asked.call.ended is None:
                 asked.show()
                 await self._until_cut(agent)
-            elif self.tape.is_due(self._script.end_of(agent, sent)):
-                asked.end()
             await self._cued(asked.cue)
         finally:
             del self.asked[agent]
@@ -210,9 +184,9 @@ class Actors:
 
     async def preview(self, context: ToolContext, *, is_second: bool) -> Preview | None:
         """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
-        await self.pause(context.agent)
         script, id = self._script, context.call_id
         question, fault = script.approval(id), script.fault(id)
+        await self.turns.wait(context.agent, id, None if is_second or question is None else script.place_of(question))
         if fault and (is_second or question is None):
             raise ToolError(fault)
         return None if question is None else script.preview(question)
@@ -225,9 +199,7 @@ class Actors:
             self.begins(running)
             await self._ask(context, result)
             if result is None or self._is_over:
-                await self._until_cut(context.agent)
-            if self.tape.is_due(self._script.end_of_tool(context.call_id)):
-                running.cue.given.set()
+                await self._until_cut(context.agent, context.call_id)
             await self._cued(running.cue)
         finally:
             del self.running[context.call_id]
@@ -240,16 +212,14 @@ class Actors:
         """Ask what the tool asked while it ran."""
         try:
             for question in self._script.questions(context.call_id):
-                if not self.tape.is_due(self._script.place_of(question)):
-                    await self.pause(context.agent)
+                await self.turns.wait(context.agent, context.call_id, self._script.place_of(question))
                 if question.kind == "approval":
                     await context.asking.approve(self._script.preview(question))
                 else:
                     await _choose(context, question)
         except trio.Cancelled:
             if result is None or self._is_over:
-                with trio.CancelScope(shield=True):
-                    await self.pause(context.agent)
+                await self.turns.wait(context.agent, context.call_id)
                 raise
             # It was cancelled, and had a result of its own all the same.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 from chain import records
 from chain.errors import PlanError, UserError
@@ -21,6 +22,10 @@ from chain.wording import MAIN
 
 _ORIGINS: tuple[Origin, ...] = get_args(Origin)
 _URGENCIES: tuple[Urgency, ...] = ("urgent", "now")
+
+
+Attempts: TypeAlias = Callable[[str], int | None]
+"""How often a model is asked, by its name; ``None``: as often as the one before."""
 
 
 class Replayable(Protocol):
@@ -58,7 +63,7 @@ class Replayable(Protocol):
 
     def needs_no_room(self, text: str, *, urgency: Urgency, local: bool, to: str) -> str | None: ...  # noqa: D102
 
-    def use_model(self, model: Model) -> None: ...  # noqa: D102
+    def use_model(self, model: Model, *, max_attempts: int | None) -> None: ...  # noqa: D102
 
     def listen(self, listener: Listener) -> None: ...  # noqa: D102
 
@@ -66,10 +71,11 @@ class Replayable(Protocol):
 class Acts:
     """Does with a chain what is on record."""
 
-    def __init__(self, script: Script, actors: Actors, chain: Replayable) -> None:
+    def __init__(self, script: Script, actors: Actors, chain: Replayable, attempts: Attempts) -> None:
         self._script = script
         self._actors = actors
         self._chain = chain
+        self._attempts = attempts
         self._heard: set[str] = set()
         """The guidance that tools have heard of."""
         self._answerer: AbstractContextManager[Any] | None = None
@@ -89,7 +95,7 @@ class Acts:
                 except UserError as error:
                     return f"It cannot be dropped: {error}."
             case records.Model(name=name):
-                self._chain.use_model(RecordedModel(name))
+                self._chain.use_model(RecordedModel(name), max_attempts=self._attempts(name))
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
                 return self._change_plan(record)
             case _:

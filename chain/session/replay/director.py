@@ -5,69 +5,74 @@ chain made of it. The director does the first in its turn, and waits for the sec
 comes to a standstill, so that nothing depends on how fast anything is. When the chain does not come to what is next:
 
 1. what came from outside is done, in the step of the event in which it was done, where the record names one
-2. one pause is ended (``actors``)
-3. time passes, if the record says that it ran out, or that a call was made again
-4. the replay is stuck, which is a difference like any other
+2. one goes on whose turn it is (``turns``)
+3. time passes, if the record says that it ran out
+4. one goes on that has no place on record, or the disk
+5. time passes, if a call may be made again
+6. the replay is stuck, which is a difference like any other
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from bisect import bisect_left
+from collections.abc import Iterator
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, records
-from chain.records import Record, Unknown
+from chain.records import SYNCED, Record, Unknown
 from chain.session.feed import moment_of
 from chain.session.replay.actors import Actors, Asked, Running
-from chain.session.replay.acts import Acts, Replayable
-from chain.session.replay.script import Script
+from chain.session.replay.acts import Acts, Attempts, Replayable
+from chain.session.replay.script import Script, Who
 from chain.wording import INTERRUPTED, MAIN, SKIPPED
 
 MAX_JUMPS = 100
 """How often time may pass before the replay goes on: a call is made again after a pause, a few times at most."""
 
-_TOLD_IN_ORDER: dict[str, tuple[type, ...]] = {
-    "user_interruption": (records.Message,),
-    "receipt": (records.Receipt,),
-    "run_started": (records.Line, records.Result, records.Receipt),
-    "agent_started": (records.AgentStarted,),
-    "agent_ended": (records.AgentEnded,),
-    "plan_changed": (records.TaskAdded, records.TaskClosed, records.PlanReplaced, records.PlanRestored),
-    "question": (records.Question,),
-    "answer": (records.Answer,),
-    "result": (records.Result,),
-}
-"""The events that are told behind acknowledgements, and after which records they are if there are none to wait for."""
+_IN_ORDER = frozenset(
+    {
+        "agent_ended",
+        "agent_started",
+        "answer",
+        "line_queued",
+        "plan_changed",
+        "question",
+        "receipt",
+        "result",
+        "run_started",
+        "user_interruption",
+    }
+)
+"""The events that are told behind acknowledgements."""
 
 
 class Director:
-    """Plays one part of a journal with a chain that was opened with these actors.
+    """Plays one part of a journal with a chain that was opened with these actors."""
 
-    What a user did is done as late as the record allows; of the entries ``early`` it is done as early.
-    """
-
-    def __init__(self, script: Script, actors: Actors, clock: MockClock, early: Set[int] = frozenset()) -> None:
-        self._early = early
+    def __init__(self, script: Script, actors: Actors, clock: MockClock, attempts: Attempts) -> None:
         self._script = script
         self._actors = actors
         self._tape = actors.tape
+        self._turns = actors.turns
         self._clock = clock
+        self._attempts = attempts
         self._done: set[int] = set()
         """The entries that were brought about."""
         self._jumps = 0
         self._chain: Replayable
         self._acts: Acts
+        self._in_order = [n for n in script.users if self._is_in_order(n)]
         actors.begins = self._begins
-        actors.is_quick = self._is_quick
+        actors.turns.is_due = self._is_due
 
     async def play(self, chain: Replayable) -> None:
         """Play it to its end, or to the first difference."""
         self._chain = chain
-        self._acts = Acts(self._script, self._actors, chain)
+        self._acts = Acts(self._script, self._actors, chain, self._attempts)
         chain.listen(self._hear)
-        self._actors.enter()
+        self._turns.enter()
         try:
             while True:
                 await wait_all_tasks_blocked()
@@ -83,38 +88,48 @@ class Director:
         finally:
             self._actors.leave()
 
-    @property
-    def others(self) -> list[int]:
-        """The entries of what the user may have done at another moment, if the replay parted from the record by that.
-
-        It is what was done last, or what is to come next.
-        """
-        n = self._tape.next
-        done = next((m for m in sorted(self._done, reverse=True) if self._script.is_user(m)), None)
-        late = None if n is None else self._script.next_user(n)
-        return [m for m in (late, done) if m is not None and m not in self._early]
-
     def _next(self) -> int | None:
         return None if self._tape.difference is not None else self._tape.next
 
     def _go_on(self, n: int) -> bool:
         """Do one thing that lets the replay go on to an entry. Whether there was any."""
         self._acts.be_there_for_questions(n)
-        if self._needs_quick_disk(n) and self._actors.end_sync():
-            return True
-        entry = self._script.entries[n]
         cause = self._cause(n)
-        if self._is_out_of_time(n) and self._let_time_pass():
+        if (self._needs_quick_disk(n) or self._is_in_order(cause)) and self._turns.end_sync():
             return True
+        if self._chain.open_question is not None and self._actors.queue_up():
+            return True
+        out_of_time = self._out_of_time(n)
+        if out_of_time is not None and out_of_time not in self._done:
+            # Whoever was cut before, and did not end until the time ran out, must not end first.
+            self._done.add(out_of_time)
+            if self._let_time_pass():
+                return True
         if cause is not None and (not self._upon(cause) or self._tells_piece(cause)):
             return self._tape.next != n or self._bring_about_all(cause)
-        if cause is not None and self._actors.end_sync():
+        whose = self._whose(n)
+        if whose is not None and self._turns.go_on(whose):
             return True
-        if self._actors.end_pause(str(getattr(entry.record, "agent", MAIN))):
+        if out_of_time is not None and self._let_time_pass():
+            return True
+        if self._turns.go_on_anyhow("" if whose is None else whose.agent):
             return True
         if cause is not None:
             return self._bring_about_all(cause)
-        return bool(self._tape.failed) and self._let_time_pass()
+        return (bool(self._tape.failed) and self._let_time_pass()) or self._turns.go_on_in_vain()
+
+    def _whose(self, n: int) -> Who | None:
+        """Whose turn it is: who writes an entry, or tells the event in whose step it was written."""
+        cause = self._cause(n)
+        if cause is None:
+            return self._script.who(n)
+        kind, agent, _, id = (*self._upon(cause).split(" "), "", "", "", "")[:4]
+        return Who(agent, id if kind.startswith("tool_") else "") if agent else None
+
+    def _is_due(self, who: Who) -> bool:
+        n = self._next()
+        whose = self._whose(n) if n is not None and self._tape.is_due(n) else None
+        return whose is not None and who.is_part_of(whose)
 
     def _hear(self, event: events.Event) -> None:
         """Do what was done in the step of an event."""
@@ -124,16 +139,17 @@ class Director:
             if cause is None:
                 return
             moment = moment or moment_of(event)
-            upon = self._upon(cause)
-            if upon != moment and (upon or cause not in self._early or not self._script.is_user(cause)):
+            if self._upon(cause) != moment:
                 return
             self._acts.be_there_for_questions(n)
             self._bring_about(cause)
 
     def _upon(self, n: int) -> str:
         """The event in whose step an entry was written; empty for one that is not on record itself."""
-        upon = self._script.entries[n].upon
-        return "" if upon.startswith("line_refused ") or upon.endswith((" refused", " unsent")) else upon
+        upon = self._script.entries[n].upon.removesuffix(SYNCED)
+        kind, _, rest = upon.partition(" ")
+        is_left_out = kind == "line_refused" or (kind == "receipt" and rest.endswith((" refused", " unsent")))
+        return "" if is_left_out else upon
 
     def _begins(self, called: Running | Asked) -> None:
         """A tool or a model call begins."""
@@ -146,7 +162,7 @@ class Director:
 
     def _tells_piece(self, n: int) -> bool:
         """Let the piece of a reply, of progress or of news be told in whose step an entry was written, if it is one."""
-        kind, agent, _, id = (*self._script.entries[n].upon.split(" "), "", "", "", "")[:4]
+        kind, agent, _, id = (*self._upon(n).split(" "), "", "", "", "")[:4]
         actors = self._actors
         if kind == "tool_progress" and id in actors.running:
             actors.running[id].context.report("")
@@ -161,22 +177,14 @@ class Director:
             return False
         return True
 
-    def _is_quick(self) -> bool:
-        """Whether nothing waits for the disk at all: so it is tried for an event that has to wait for it."""
-        n = self._next()
-        m = None if n is None else self._script.next_user(n)
-        return m is not None and m in self._early and not self._is_told_in_order(m)
-
     def _needs_quick_disk(self, n: int) -> bool:
-        """Whether the next thing that a user did was in the step of an event that had to wait for no disk."""
-        m = self._script.next_user(n)
-        return m is not None and self._is_told_in_order(m) != (m in self._early)
+        """Whether the next such event in whose step a user did something had to wait for no disk."""
+        at = bisect_left(self._in_order, n)
+        return at < len(self._in_order) and not self._script.entries[self._in_order[at]].upon.endswith(SYNCED)
 
-    def _is_told_in_order(self, n: int) -> bool:
-        """Whether an entry is of the step of an event that was told right after the record of it."""
-        entries, upon = self._script.entries, self._script.entries[n].upon
-        before = next((entries[m].record for m in range(n - 1, -1, -1) if not upon or entries[m].upon != upon), None)
-        return isinstance(before, _TOLD_IN_ORDER.get(upon.partition(" ")[0], ()))
+    def _is_in_order(self, n: int | None) -> bool:
+        """Whether an entry is of the step of an event that is told behind acknowledgements."""
+        return n is not None and self._upon(n).partition(" ")[0] in _IN_ORDER
 
     # ---------------------------------------------------------------------------------------------------------- causes
 
@@ -186,9 +194,7 @@ class Director:
         match record:
             case records.Answer(decision="withdrawn"):
                 # An interrupt is recorded behind what it withdraws, and what is done on hearing of that.
-                upon = f"answer {record.agent} "
-                outside = (m for m in self._outside(n + 1) if not self._script.entries[m].upon.startswith(upon))
-                found = next(outside, None)
+                found = next((m for m in self._outside(n + 1) if not _is_upon_answer(self._upon(m), record.id)), None)
                 is_interrupt = found is not None and _is_interrupt(self._script.entries[found].record)
                 return found if is_interrupt and found not in self._done else None
             case _ if n in self._done or not self._is_outside(n):
@@ -253,16 +259,16 @@ class Director:
 
     # ------------------------------------------------------------------------------------------------------------ time
 
-    def _is_out_of_time(self, n: int) -> bool:
-        """Whether the time ran out before this entry: it tells of that, or of what is left undone by it."""
+    def _out_of_time(self, n: int) -> int | None:
+        """The entry that tells of time that ran out before this one, which is it or tells of what is left undone."""
         entries = self._script.entries
         for m in range(n, len(entries)):
             record = entries[m].record
             if isinstance(record, records.Interrupted):
-                return record.by == "time"
+                return m if record.by == "time" else None
             if not _is_left_undone(record):
-                return False
-        return False
+                return None
+        return None
 
     def _let_time_pass(self) -> bool:
         """Let time pass to the next limit, or to the end of a pause before a call is made again."""
@@ -272,6 +278,11 @@ class Director:
         self._jumps += 1
         self._clock.jump(max(left, 0.0))
         return True
+
+
+def _is_upon_answer(upon: str, question: str) -> bool:
+    kind, _, _, id = (*upon.split(" "), "", "", "", "")[:4]
+    return kind == "answer" and id == question
 
 
 def _is_interrupt(record: Record | Unknown) -> bool:

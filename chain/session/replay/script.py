@@ -32,6 +32,18 @@ class Call:
     was_answering: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who does something: an agent, or one of its calls."""
+
+    agent: str
+    call_id: str = ""
+
+    def is_part_of(self, other: Who) -> bool:
+        """Whether it may be what the other does; no call stands for any."""
+        return self.agent == other.agent and (self.call_id == other.call_id or not self.call_id or not other.call_id)
+
+
 class Script:
     """What one process recorded, with the ``rows`` of the journal before it and the lines in them."""
 
@@ -45,12 +57,15 @@ class Script:
         self._questions: defaultdict[str, list[int]] = defaultdict(list)
         self._answers: dict[str, int] = {}
         self._lines: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
         self._sources: dict[str, str] = {}
         self._handled: set[str] = set()
+        self._heard_of: set[str] = set()
+        """The calls of which somebody heard, and acted."""
         self._guidance: set[str] = set()
         for n, entry in enumerate(entries):
             self._add(n, entry.record)
+            if entry.upon.startswith("tool_"):
+                self._heard_of.add(entry.upon.split(" ")[3])
         self._users = [n for n in range(len(entries)) if self._is_by_user(n)]
         self._asked = sorted(n for ns in self._questions.values() for n in ns)
 
@@ -63,7 +78,6 @@ class Script:
                 self._started[id] = n
             case records.ToolFinished(id=id):
                 self._finished[id] = record
-                self._ends[id] = n
             case records.Question(tool_call_id=id):
                 self._questions[id].append(n)
             case records.Answer(id=id):
@@ -109,6 +123,23 @@ class Script:
             if is_end:
                 return
 
+    def who(self, n: int) -> Who:
+        """Who wrote an entry."""
+        match self.entries[n].record:
+            case records.ToolStarted(id=id, agent=agent) | records.ToolFinished(id=id, agent=agent):
+                return Who(agent, id)
+            case records.Question(tool_call_id=id, agent=agent) | records.AgentStarted(parent_id=id, agent=agent):
+                return Who(agent, id)
+            case records.AgentEnded(name=name):
+                return Who(name)
+            case records.Line():  # one that moves on at the end of an agent
+                later = (entry.record for entry in self.entries[n:])
+                return Who(next((each.name for each in later if isinstance(each, records.AgentEnded)), MAIN))
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored() as change:
+                return Who(change.by)
+            case record:
+                return Who(str(getattr(record, "agent", MAIN)))
+
     def first_of_line(self, id: str) -> int | None:
         """The entry that accepted a line; ``None`` for one of an earlier process."""
         return None if id in self._old_lines else self._lines.get(id)
@@ -120,10 +151,10 @@ class Script:
         at = bisect_left(self._users, n)
         return at < len(self._users) and self._users[at] == n
 
-    def next_user(self, n: int) -> int | None:
-        """The first such entry from one on."""
-        at = bisect_left(self._users, n)
-        return self._users[at] if at < len(self._users) else None
+    @property
+    def users(self) -> Sequence[int]:
+        """All such entries."""
+        return self._users
 
     def _is_by_user(self, n: int) -> bool:
         match self.entries[n].record:
@@ -163,11 +194,14 @@ class Script:
                 case records.Result(status=status, result=text):
                     shown = "" if message is None else message.text.strip()
                     is_named = bool(shown) and status == "cancelled" and text.startswith(shown)
-                    was_answering = was_answering or is_named or status == "cancelled_during_synthesis"
+                    if status.startswith("cancelled"):  # it was cut a moment later than the user stopped it
+                        was_answering = is_named or status == "cancelled_during_synthesis"
+                case records.AgentEnded(status="cancelled_during_synthesis"):
+                    was_answering = True
                 case _:
                     pass
-        shown = SOME_TEXT if was_shown or was_answering else ""
-        return Call(ended, message, shown if message is None else message.text, was_answering)
+        text = "" if message is None else message.text
+        return Call(ended, message, text or (SOME_TEXT if was_shown or was_answering else ""), was_answering)
 
     # ---------------------------------------------------------------------------------------------------------- tools
 
@@ -181,13 +215,22 @@ class Script:
                 return n
         return None
 
-    def end_of_tool(self, call_id: str) -> int | None:
-        """The entry that ends a tool, unless it was cut off."""
-        return self._ends.get(call_id)
-
     def place_of(self, question: records.Question) -> int | None:
         """The entry of a question."""
         return next((n for n in self._questions[question.tool_call_id] if self._question(n).id == question.id), None)
+
+    def question_before(self, n: int) -> int | None:
+        """The entry of the question that was asked before the one at an entry."""
+        at = bisect_left(self._asked, n)
+        return self._asked[at - 1] if at else None
+
+    def call_of(self, question: int) -> str:
+        """The call that asked the question at an entry."""
+        return self._question(question).tool_call_id
+
+    def start_of(self, question: int) -> int | None:
+        """The entry that starts the call which asked the question at an entry."""
+        return self._started.get(self.call_of(question))
 
     def source_of(self, line: str) -> str:
         """The handler prompt by which a line was delivered; empty where that is not known."""
@@ -206,6 +249,21 @@ class Script:
         found = self._results.get(call_id)
         failed = found is not None and found.is_error and call_id not in self._started
         return found.text if failed and found is not None and found.text != SKIPPED else ""
+
+    def is_unseen(self, call_id: str) -> bool:
+        """Whether nothing on record tells when a call failed that was never started: nobody acted on hearing of it."""
+        return bool(self.fault(call_id)) and call_id not in self._heard_of
+
+    def never_begins(self, call_id: str) -> bool:
+        """Whether a call was neither started nor asked about, nor failed before: something held it up to its end."""
+        is_known = call_id in self._started or bool(self._questions.get(call_id)) or bool(self.fault(call_id))
+        return bool(call_id) and not is_known
+
+    def was_cut_after_answer(self, call_id: str) -> bool:
+        """Whether a call was cut while the answer to its question was not on the disk yet, so that it never started."""
+        asked = self.approval(call_id)
+        answer = None if asked is None or call_id in self._started or self.fault(call_id) else self.answer(asked.id)
+        return answer is not None and answer.decision != "withdrawn"
 
     def approval(self, call_id: str) -> records.Question | None:
         """What was asked before a call started."""

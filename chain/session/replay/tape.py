@@ -38,7 +38,7 @@ class Difference:
 class Tape:
     """A ``JournalFile`` whose records are compared. A sync waits in ``pause`` until it may end."""
 
-    def __init__(self, entries: Sequence[Entry], pause: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, entries: Sequence[Entry], pause: Callable[[], Awaitable[None]]) -> None:
         self.difference: Difference | None = None
         self.is_off = False
         """Whether what is written is of no interest any more."""
@@ -63,6 +63,10 @@ class Tape:
         while self._at < len(self._entries) and self._is_done[self._at]:
             self._at += 1
         return self._at if self._at < len(self._entries) else None
+
+    def is_done(self, n: int) -> bool:
+        """Whether an entry was written."""
+        return self._is_done[n]
 
     def is_due(self, n: int | None) -> bool:
         """Whether an entry is the very next one, and nothing that comes before it waits for the disk."""
@@ -91,7 +95,7 @@ class Tape:
         """Wait until what was written may be on the disk."""
         accepted = self._accepted
         if not self.is_off:
-            await self._pause("")
+            await self._pause()
         self._acknowledged = accepted
 
     def part(self, n: int, why: str = "") -> None:
@@ -120,6 +124,10 @@ class Tape:
             case records.RequestEnded(agent=agent, error=error, message=message):
                 if error or message is not None:
                     self.failed.add(agent)
+            case records.AgentEnded(name=agent):
+                self.failed.discard(agent)
+            case records.Result():
+                self.failed.discard(MAIN)
             case _:
                 pass
 
