@@ -27,6 +27,11 @@ class MemoryFile:
         self._go_on = trio.Event()
         self._go_on.set()
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether its syncs take time."""
+        return self._sync_s > 0
+
     def append(self, data: bytes) -> None:
         self.data += data
 

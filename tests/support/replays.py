@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from threading import Thread
 
+from chain import events
 from chain.replaying import Replayed, replay
 
-from .sessions import Session
+from .disks import FullDisk
+from .sessions import Session, written_at
+
+ONE_IN = 24
+"""How many sessions there are to one that ``check_replayed`` replays: replaying costs as much as the session did."""
+
+_GIVEN_UP = "longer than the run has left"
+"""What is told of a call that was not made again since the service asked to wait too long."""
 
 
 def replayed(session: Session) -> Replayed:
@@ -26,6 +35,27 @@ def replayed(session: Session) -> Replayed:
     if isinstance(found[0], BaseException):
         raise found[0]
     return found[0]
+
+
+def check_replayed(session: Session, one_in: int) -> None:
+    """One in so many sessions is as it is on record when it is replayed."""
+    if zlib.crc32(session.file.data) % one_in == 0 and is_replayable(session):
+        check_replays(session)
+
+
+def is_replayable(session: Session) -> bool:
+    """Whether the record tells all that mattered (``cli/help/sessions.md``).
+
+    It does not where the disk failed or was slow, a line was refused, a call was given up, or a prompt was changed.
+    """
+    if session.use is None or session.chain.is_running or isinstance(session.file, FullDisk) or session.file.is_slow:
+        return False
+    if written_at(session.use) != session.prompts:
+        return False
+    if session.of(events.LineRefused) or any(r.state in ("refused", "unsent") for r in session.chain.receipts):
+        return False
+    told = [*session.of(events.Result), *session.of(events.ToolResult)]
+    return not any(_GIVEN_UP in getattr(event, "result", getattr(event, "text", "")) for event in told)
 
 
 def check_replays(session: Session) -> None:
