@@ -221,7 +221,7 @@ class Chain:
         return find(self.waiting, id)
 
     def last_waiting(self) -> str | None:
-        """The id of the latest line that ``drop`` would still remove."""
+        """The id of the latest line of the prompt's own that ``drop`` would still remove."""
         return self._tree.last_waiting
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:

@@ -21,7 +21,12 @@ def to_json(event: Event) -> JsonObject:
 _PLAIN = frozenset({str, int, float, bool, dict})
 """Types whose values JSON says as they are."""
 
-_NAMES = {kind.type: tuple(f.name for f in fields(kind)) for kind in get_args(Event)}
+_HIDDEN = {(Receipt.type, "origin")}
+"""What only front ends in the same process need."""
+
+_NAMES = {
+    kind.type: tuple(f.name for f in fields(kind) if (kind.type, f.name) not in _HIDDEN) for kind in get_args(Event)
+}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge

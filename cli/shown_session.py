@@ -318,7 +318,7 @@ class ShownSession:
         self._screen.ask(question)
         self._update_queue()
         for event in batch:
-            if isinstance(event, events.Receipt) and event.state == "returned":
+            if isinstance(event, events.Receipt) and event.state == "returned" and event.origin == "prompt":
                 self._program.give_back(event.text)
             elif isinstance(event, events.Receipt) and event.state == "unsent":
                 self._program.never_sent(event.text)

@@ -199,7 +199,8 @@ class Commands:
     def _on_waiting(self, argument: str, act: Callable[[str], Answer]) -> Answer:
         id = argument or self._chain.last_waiting()
         if id is None:
-            return Answer("Nothing waits.")
+            others = self._chain.waiting
+            return Answer("None of your own lines waits; /queue shows the others." if others else "Nothing waits.")
         try:
             return act(id)
         except UserError as error:

@@ -41,6 +41,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, record_json, records
 from chain.errors import JournalError, UserError
+from chain.exit_codes import LINES_LEFT
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 
@@ -475,3 +476,31 @@ def test_the_invariants_hold_whatever_is_dropped_and_changed(
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+# ------------------------------------------------------------------------------------- where a line came from it goes
+
+
+@pytest.mark.parametrize(("origin", "is_own"), [("prompt", True), ("script", True), ("json", True), ("door", False)])
+async def test_lines_of_others_are_not_counted_as_the_processes_own(origin: events.Origin, is_own: bool) -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
+        await begin(session, gate)
+        session.chain.submit("use B", origin=origin)
+        session.chain.submit("use C", origin=origin)
+        session.chain.submit("stop", origin=origin)
+        await finish(session, gate)
+        told = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
+        assert told == [("", "refused", origin), ("L3", "handled", origin), ("L2", "returned", origin)]
+        assert session.chain.exit_code() == (LINES_LEFT if is_own else 0)
+        check_invariants(session)
+
+
+async def test_only_the_prompts_own_lines_are_taken_back() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        await begin(session, gate, "use B")
+        session.chain.submit("use C", origin="door")
+        assert session.chain.last_waiting() == "L2"
+        session.chain.drop("L3")
+        await finish(session, gate)

@@ -177,8 +177,9 @@ class AgentTree:
 
     @property
     def last_waiting(self) -> str | None:
-        """The id of the latest line that ``drop`` would still remove."""
-        usable = (a for a in reversed(self.waiting) if not self._node_of(a).inbox.was_used(a))
+        """The id of the latest line of the prompt's own that ``drop`` would still remove."""
+        own = (a for a in reversed(self.waiting) if a.origin == "prompt")
+        usable = (a for a in own if not self._node_of(a).inbox.was_used(a))
         return next((accepted.id for accepted in usable), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:

@@ -20,7 +20,7 @@ import trio
 
 from chain import events, records
 from chain.errors import JournalError
-from chain.events import AdjustmentView, Origin, Point, Receipt, State
+from chain.events import OTHERS, AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.records import Record
 from chain.wording import FULL
@@ -92,7 +92,7 @@ class Settled:
 class Ledger:
     """What became of every line, for the journal and for whoever listens.
 
-    ``returned``, ``refused`` and ``unsent`` count such lines.
+    ``returned``, ``refused`` and ``unsent`` count such lines of the process's own input.
     """
 
     def __init__(self, journal: Journal, emit: Emit) -> None:
@@ -134,7 +134,7 @@ class Ledger:
             id = f"L{number}"
         self._journal.record(records.Line(id, line.text, line.kind, line.urgency, agent, origin))
         self._number = number
-        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued")
+        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
         return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
 
     def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
@@ -142,7 +142,9 @@ class Ledger:
 
         ``waited_s``: how long it has waited, or had until it was delivered, in seconds by the clocks of both processes.
         """
-        receipt = Receipt(agent=record.agent, id=record.id, text=record.text, state="queued")
+        origins: tuple[Origin, ...] = get_args(Origin)
+        origin: Origin = next((known for known in origins if known == record.origin), "prompt")
+        receipt = Receipt(agent=record.agent, id=record.id, text=record.text, state="queued", origin=origin)
         if last is not None:
             receipt = replace(
                 receipt,
@@ -154,8 +156,6 @@ class Ledger:
                 reason=last.reason,
             )
         self._receipts[record.id] = receipt
-        origins: tuple[Origin, ...] = get_args(Origin)
-        origin: Origin = next((known for known in origins if known == record.origin), "prompt")
         return Accepted(record.id, line_of(record), record.agent, number, trio.current_time() - waited_s, origin)
 
     def begin_anew(self) -> None:
@@ -190,11 +190,12 @@ class Ledger:
             point=point,
             waited_s=waited,
             reason=reason,
+            origin=accepted.origin,
         )
         self._receipts[accepted.id] = receipt
         self._settled.pop(accepted.id, None)
         self._settled[accepted.id] = receipt
-        self.returned += state == "returned"
+        self.returned += state == "returned" and accepted.origin not in OTHERS
         # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
         # treats it as one that still waits: shown again rather than lost.
         with suppress(JournalError):
@@ -212,7 +213,7 @@ class Ledger:
         origin: Origin = "prompt",
         iteration: int = 0,
     ) -> Refused:
-        """Emits that a line was not accepted; it has no place in the ledger."""
+        """Emits that a line was not accepted. It is kept to be listed, unless it is of others, whose senders know."""
         text = line.text[:MAX_REFUSED]
         self._emit(
             events.LineRefused(
@@ -229,10 +230,13 @@ class Ledger:
                 adjustment=adjustment_view(line),
             )
         )
-        receipt = Receipt(agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason)
-        self.refused += 1
-        self._refused.append(receipt)
-        self._settled[self.refused] = receipt
+        receipt = Receipt(
+            agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason, origin=origin
+        )
+        if origin not in OTHERS:  # whoever sends without end must not make it grow
+            self.refused += 1
+            self._refused.append(receipt)
+            self._settled[self.refused] = receipt
         self._emit(receipt)
         return Refused(reason, is_full=reason == FULL)
 
