@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -16,10 +14,11 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.lines.parse import MAX_LINE, Urgency
+from chain.wording import MAIN
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
+from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
 from cli.output import Format, Output
@@ -34,17 +33,12 @@ WAITED = f"no query came on standard input within {FIRST_BYTE_S:.0f} s, so the l
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
-"""Characters that are shown of a row that is not a line."""
-_TEXTS = ("id", "to")
-_MARKS = ("urgent", "now")
-AS_JSON = (
-    '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"} or '
-    '{"type":"answer","id":"Q1","text":"y"}'
-)
+"""Characters that are shown of a line that waits from before."""
 NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
 
-_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
-"""Finds the id in an object that was cut off."""
+
+_Asked: TypeAlias = Outgoing | Interrupt | Drop | JsonAnswer | Malformed | None
+"""What a row of the input asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +228,15 @@ class _Headless:
                 match self._parse(raw):
                     case Outgoing() as line:
                         self._sender.schedule(line)
-                    case "interrupt":
+                    case Interrupt():
                         self._chain.interrupt()
                         # The lines after it are meant for what comes next, not for the run that is ending.
                         await self._chain.wait_idle()
-                    case _Answer(id, text):
+                    case Drop(id):
+                        self._drop(id)
+                    case JsonAnswer(id, text):
                         self._chain.answer(id, text, origin="json")
-                    case _Malformed(text, id, why):
+                    case Malformed(text, id, why):
                         self._record(self._chain.refuse(text, why, id=id, origin="json"))
                     case None:
                         pass
@@ -252,28 +248,39 @@ class _Headless:
         finally:
             answerer.close()
 
-    def _parse(self, raw: RawLine) -> Outgoing | Literal["interrupt"] | _Answer | _Malformed | None:
+    def _parse(self, raw: RawLine) -> _Asked:
         """What a row of the input asks for; ``None`` for a blank row of JSON input."""
         if self._job.input == "text":
             line = parse_moment(raw.text, strict=False)
             return Outgoing(line.moment, line.text, raw.text, to=line.to)
-        if not raw.text.strip():
-            return None
-        found = _object(raw.text)
-        match found:
-            case {"type": "interrupt"}:
-                return "interrupt"
-            case {"type": "answer", "id": str(id), "text": str(text)}:
-                return _Answer(id, text)
-            case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
-                line = parse_moment(text, strict=False)
-                if isinstance(line.moment, AtQuestion):
-                    return _Malformed(text, str(rest.get("id", "")), NO_ANSWER)
-                urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
-                id, to = str(rest.get("id", "")), line.to or str(rest.get("to", ""))
-                return Outgoing(line.moment, line.text, text, urgency, id, "json", to)
-            case _:
-                return _malformed(raw, found)
+        found = read_row(raw)
+        assert not isinstance(found, Hello | Watch), "these are for the side door"
+        if not isinstance(found, JsonLine):
+            return found
+        line = parse_moment(found.text, strict=False)
+        if isinstance(line.moment, AtQuestion):
+            return Malformed(found.text, found.id, NO_ANSWER)
+        return Outgoing(line.moment, line.text, found.text, found.urgency, found.id, "json", line.to or found.to)
+
+    def _drop(self, id: str) -> None:
+        """Drop a line, whether it waits in the chain or was not sent yet."""
+        if self._sender.drop(id):
+            return
+        try:
+            self._chain.drop(id)
+        except UserError as error:
+            refused = events.LineRefused(
+                agent=MAIN,
+                id=id,
+                text="",
+                kind="drop",
+                urgency="next",
+                target_agent=MAIN,
+                waiting=len(self._chain.waiting),
+                origin="json",
+                reason=str(error),
+            )
+            self._output.put(refused)
 
     def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
         self._record(answer)
@@ -301,67 +308,5 @@ class _Headless:
         self._output.put(events.Notice(message=message))
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer to a question."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Malformed:
-    """A row of the input that is not a line: the text to show, its id, and what is wrong with it."""
-
-    text: str
-    id: str
-    why: str
-
-
 def _outgoing(line: ScheduledLine) -> Outgoing:
     return Outgoing(line.moment, line.text, line.written, to=line.to)
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _malformed(raw: RawLine, found: Mapping[str, Any]) -> _Malformed:
-    id, text = found.get("id"), found.get("text")
-    if raw.cut:
-        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
-        cut = _ID.search(raw.text)
-        id = _object(f'{{"id":{cut[1]}}}').get("id") if cut else None
-    else:
-        why = f"line {raw.number} of the input was not understood ({_mistake(found)}); write {AS_JSON}"
-    shown = text if isinstance(text, str) else raw.text[:SHOWN]
-    return _Malformed(shown, id if isinstance(id, str) else "", why)
-
-
-def _mistake(found: Mapping[str, Any]) -> str:
-    """What is wrong with an object that is nothing that was asked for."""
-    match found:
-        case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
-            return f"{' and '.join(_MARKS)} must be true or false"
-        case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
-            return "its to must be the name of an agent, a string"
-        case {"type": "line", "text": str()}:
-            return "its id must be a string"
-        case {"type": "line"}:
-            return "its text is missing or is not a string"
-        case {"type": "answer"}:
-            return "its id and its text must be strings"
-        case {"type": type}:
-            return f"the type {str(type)[:40]!r} is unknown"
-        case _:
-            return "it has no type" if found else "it is not a JSON object"
-
-
-def _has_right_types(rest: Mapping[str, Any]) -> bool:
-    """Whether the optional keys of a line have the right types; unknown keys are allowed."""
-    texts, marks = (rest.get(key, "") for key in _TEXTS), (rest.get(key, False) for key in _MARKS)
-    return all(isinstance(each, str) for each in texts) and all(isinstance(each, bool) for each in marks)

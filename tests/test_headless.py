@@ -602,6 +602,25 @@ async def test_a_now_line_passes_by_what_waits_for_room_and_cuts_the_tool(tmp_pa
         assert set(states.values()) == {"delivered"}
 
 
+async def test_lines_are_dropped_where_they_wait_also_those_that_are_held_back(tmp_path: Path) -> None:
+    async with opened(tmp_path, input="stream-json") as stage:
+        stage.send(line("task", "q"))
+        await stage.until("tool_call")
+        stage.send(*(line(f"line {n}", f"l{n}") for n in range(12)), line("@done next", "d"))
+        await stage.until("line_queued", count=10)
+        stage.send(*({"type": "drop", "id": id} for id in ("l3", "l11", "d", "q", "none")))
+        await stage.until("receipt", state="unsent", count=2)
+        assert await stage.end() == 3
+
+        states = {o["id"]: o["state"] for o in stage.objects if o["type"] == "receipt"}
+        gone = {"l3": "dropped", "l11": "unsent", "d": "unsent"}
+        assert states == {"q": "delivered", **{f"l{n}": "delivered" for n in range(12)}, **gone}
+        refused = [
+            (o["id"], o["kind"], o["reason"].split(";")[0]) for o in stage.objects if o["type"] == "line_refused"
+        ]
+        assert refused == [("q", "drop", "q does not wait"), ("none", "drop", "none does not wait")]
+
+
 async def test_several_runs_in_one_process(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         for n in range(1, 4):
@@ -701,6 +720,8 @@ MALFORMED = {
     '{"type":"line","text":"x","to":5}': "its to must be the name of an agent, a string",
     '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
     '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",
+    '{"type":"drop"}': "its id must be a string",
+    '{"type":"watch"}': "the type 'watch' is unknown",
 }
 
 

@@ -50,6 +50,7 @@ TOO_LATE = "the run of its moment had ended"
 TOO_MANY = "too many lines waited for their moments"
 NO_ROOM = "the program ended before there was room for it"
 NO_MOMENT = "its moment did not come"
+DROPPED = "it was dropped before it was sent"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +135,21 @@ class Sender:
         self._count_answers()
         for line, reason in waiting:
             self.report_unsent(line, reason)
+
+    def drop(self, id: str) -> bool:
+        """Discard the line with this id of its sender's, and report it. Whether there was one."""
+        line = next((line for line in (*self._held, *self._scheduled) if id and line.id == id), None)
+        if line is None:
+            return False
+        if line in self._held:
+            self._held.remove(line)
+            self._held_chars -= len(line.text)
+            self._progress.set()
+        else:
+            self._unschedule(line)
+            self._count_answers()
+        self.report_unsent(line, DROPPED)
+        return True
 
     def close(self) -> None:
         """Stop sending when moments come."""

@@ -1,0 +1,155 @@
+"""What a row of JSON input asks for, on standard input or through the side door. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from chain.lines.parse import MAX_LINE, Urgency
+from cli.input.stdin import RawLine
+
+SHOWN = 200
+"""Characters that are shown of a row that was not understood."""
+MAX_ID = 200
+"""Characters of an id that is sent back in an answer."""
+
+_TEXTS = ("id", "to")
+_MARKS = ("urgent", "now")
+AS_JSON = (
+    '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
+    '{"type":"drop","id":"..."} or {"type":"answer","id":"Q1","text":"y"}'
+)
+AT_THE_DOOR = f'{AS_JSON}, at the door also {{"type":"watch"}} and {{"type":"hello","answers":true}}'
+
+_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+"""Finds the id in an object that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLine:
+    """A line for the chain; ``id`` is its sender's own, ``to`` the agent that it is addressed to."""
+
+    text: str
+    id: str = ""
+    urgency: Urgency = "next"
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """An interrupt, as Esc is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A line that waits is to be removed."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """An answer to a question."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Whether a client of the side door answers questions from now on."""
+
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A client of the side door wants to hear of everything from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A row that is none of these: the text to show, its id, and what is wrong with it."""
+
+    text: str
+    id: str
+    why: str
+
+
+JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | Malformed
+
+
+def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
+    """What a row asks for; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
+    if not raw.text.strip():
+        return None
+    found = {} if raw.cut else _object(raw.text)
+    match found:
+        case {"type": "interrupt"}:
+            return Interrupt()
+        case {"type": "drop", "id": str(id)}:
+            return Drop(id)
+        case {"type": "answer", "id": str(id), "text": str(text)}:
+            return JsonAnswer(id, text)
+        case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
+            urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
+            return JsonLine(text, str(rest.get("id", "")), urgency, str(rest.get("to", "")))
+        case {"type": "watch"} if at_door:
+            return Watch()
+        case {"type": "hello", "answers": bool(answers)} if at_door:
+            return Hello(answers)
+        case _:
+            return _malformed(raw, found, at_door=at_door)
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _malformed(raw: RawLine, found: Mapping[str, Any], *, at_door: bool) -> Malformed:
+    id, text = found.get("id"), found.get("text")
+    if raw.cut:
+        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
+        cut = _ID.search(raw.text)
+        id = _object(f'{{"id":{cut[1]}}}').get("id") if cut else None
+    else:
+        forms = AT_THE_DOOR if at_door else AS_JSON
+        why = f"line {raw.number} of the input was not understood ({_mistake(found, at_door=at_door)}); write {forms}"
+    shown = text if isinstance(text, str) else raw.text[:SHOWN]
+    return Malformed(shown, id[:MAX_ID] if isinstance(id, str) else "", why)
+
+
+def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
+    """What is wrong with an object that is nothing that was asked for."""
+    match found:
+        case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
+            return f"{' and '.join(_MARKS)} must be true or false"
+        case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
+            return "its to must be the name of an agent, a string"
+        case {"type": "line", "text": str()}:
+            return "its id must be a string"
+        case {"type": "line"}:
+            return "its text is missing or is not a string"
+        case {"type": "answer"}:
+            return "its id and its text must be strings"
+        case {"type": "drop"}:
+            return "its id must be a string"
+        case {"type": "hello"} if at_door:
+            return "its answers must be true or false"
+        case {"type": type}:
+            return f"the type {str(type)[:40]!r} is unknown"
+        case _:
+            return "it has no type" if found else "it is not a JSON object"
+
+
+def _has_right_types(rest: Mapping[str, Any]) -> bool:
+    """Whether the optional keys of a line have the right types; unknown keys are allowed."""
+    texts, marks = (rest.get(key, "") for key in _TEXTS), (rest.get(key, False) for key in _MARKS)
+    return all(isinstance(each, str) for each in texts) and all(isinstance(each, bool) for each in marks)
