@@ -1,11 +1,13 @@
-"""Events as JSON: the form that users' scripts read."""
+"""Events as JSON, both ways: the form that users' scripts read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 from chain.events import Event, Receipt
+from chain.fields import read_fields
 from chain.messages import JsonObject
 
 
@@ -17,6 +19,23 @@ def to_json(event: Event) -> JsonObject:
         found[name] = value if value is None or type(value) in _PLAIN else _plain(value)
     return found
 
+
+def from_json(raw: Mapping[str, Any]) -> Event | None:
+    """The event that a JSON object is; ``None`` for one that this version does not know.
+
+    What only front ends of the same process need has its default.
+    """
+    kind = _KINDS.get(str(raw.get("type")))
+    if kind is None:
+        return None
+    try:
+        event: Event = read_fields(kind, raw)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return event
+
+
+_KINDS: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 
 _PLAIN = frozenset({str, int, float, bool, dict})
 """Types whose values JSON says as they are."""

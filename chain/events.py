@@ -7,14 +7,12 @@ epoch. ``event_json`` gives the form that users' scripts read, in which the name
 from __future__ import annotations
 
 import time as _time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from chain.messages import Usage
 from chain.wording import MAIN, ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
 """Where a line entered the conversation: as a run's query, or at one of the safe points."""

@@ -10,13 +10,13 @@ Earlier forms are still read: a ``plan`` record without ``change`` holds all tas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from types import UnionType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 from chain import messages
+from chain.fields import read_fields
 from chain.messages import JsonObject
 from chain.records import (
     BRIEF,
@@ -68,7 +68,7 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
     try:
         if kind is Line and "urgency" not in raw:
             raw = _as_new_line(raw)
-        return Entry(seq, float(time), _read_fields(kind, raw), upon)
+        return Entry(seq, float(time), read_fields(kind, raw), upon)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 
@@ -123,72 +123,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
     if is_dataclass(value):
         return _fields(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-_Read: TypeAlias = Callable[[Any], Any]
-"""Reads a value from its JSON. Raises ``_WrongForm``."""
-
-
-def _read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """An object of a type from its JSON; what the JSON leaves out has its default."""
-    found = {}
-    for name, read in _readers(kind):
-        if name in raw:
-            value = raw[name]
-            try:
-                found[name] = read(value)
-            except _WrongForm:
-                raise ValueError(f"{name} is {value!r:.40}") from None
-    return kind(**found)
-
-
-class _WrongForm(Exception):
-    """The JSON of a field is not of the type of the field."""
-
-
-@cache
-def _readers(kind: Any) -> tuple[tuple[str, _Read], ...]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
-    return tuple((f.name, _reader(hints[f.name])) for f in fields(kind))
-
-
-def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        (other,) = (each for each in inside if each is not type(None))
-        read = _reader(other)
-        return lambda value: None if value is None else read(value)
-    if origin is tuple:
-        each = _reader(inside[0])
-        return lambda value: tuple(map(each, _checked(value, list)))
-    if hint is messages.Message:
-        return messages.from_json
-    if is_dataclass(hint):
-        return lambda value: _read_fields(hint, _checked(value, dict))
-    if origin is Literal:
-        return lambda value: _one_of(inside, value)
-    if hint is float:
-        return _number
-    return lambda value: _checked(value, hint)
-
-
-def _checked(value: Any, kind: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
-    # Not isinstance: to Python a bool is an int.
-    if type(value) is not kind:
-        raise _WrongForm
-    return value
-
-
-def _number(value: Any) -> float:  # noqa: ANN401 - the JSON edge
-    if type(value) is not float and type(value) is not int:
-        raise _WrongForm
-    return float(value)
-
-
-def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
-    if type(value) is not str or value not in allowed:
-        raise _WrongForm
-    return value
 
 
 def _as_new_line(raw: Mapping[str, Any]) -> Mapping[str, Any]:

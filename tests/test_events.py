@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from chain import events
-from chain.event_json import to_json
+from chain.event_json import from_json, to_json
 from chain.events import AdjustmentView, Event, TaskView
 from chain.messages import Usage
 
@@ -206,3 +206,27 @@ def test_an_event_is_of_the_main_agent_and_of_now_unless_it_says_otherwise() -> 
 
     assert (first.agent, first.iteration) == ("main", 0)
     assert 1_600_000_000 < first.time <= second.time
+
+
+@pytest.mark.parametrize("event", [event for event, _ in EXAMPLES], ids=lambda event: event.type)
+def test_what_is_written_is_read_back(event: Event) -> None:
+    found = from_json(json.loads(json.dumps(to_json(event))))
+    assert type(found) is type(event)
+    assert found is not None
+    assert to_json(found) == to_json(event)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"type": "of_a_newer_version", "text": "x"},
+        {"type": "receipt", "id": "L1", "text": "x", "state": "of a newer version"},
+        {"type": "reply", "text": 5, "tool_calls": 0},
+        {"type": "reply", "text": "x"},
+        {"type": "tool_call", "id": "a", "name": "b", "input": []},
+        {"type": ["reply"], "text": "x", "tool_calls": 0},
+    ],
+)
+def test_what_is_no_event_of_this_version_is_passed_over(raw: dict[str, Any]) -> None:
+    assert from_json(raw) is None

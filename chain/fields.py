@@ -1,0 +1,81 @@
+"""The fields of frozen dataclasses, read from JSON by their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from chain import messages
+
+_Read: TypeAlias = Callable[[Any], Any]
+"""Reads a value from its JSON. Raises ``_WrongForm``."""
+
+
+def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
+    """A dataclass from its JSON; what the JSON leaves out has its default.
+
+    Raises ``ValueError`` for a value of another type than its field, and ``TypeError`` for one that is missing.
+    """
+    found = {}
+    for name, read in _readers(kind):
+        if name in raw:
+            value = raw[name]
+            try:
+                found[name] = read(value)
+            except _WrongForm:
+                raise ValueError(f"{name} is {value!r:.40}") from None
+    return kind(**found)
+
+
+class _WrongForm(Exception):
+    """The JSON of a field is not of the type of the field."""
+
+
+@cache
+def _readers(kind: Any) -> tuple[tuple[str, _Read], ...]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    return tuple((f.name, _reader(hints[f.name])) for f in fields(kind))
+
+
+def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        (other,) = (each for each in inside if each is not type(None))
+        read = _reader(other)
+        return lambda value: None if value is None else read(value)
+    if origin is tuple:
+        each = _reader(inside[0])
+        return lambda value: tuple(map(each, _checked(value, list)))
+    if origin is Mapping:
+        return lambda value: _checked(value, dict)
+    if hint is messages.Message:
+        return messages.from_json
+    if is_dataclass(hint):
+        return lambda value: read_fields(hint, _checked(value, dict))
+    if origin is Literal:
+        return lambda value: _one_of(inside, value)
+    if hint is float:
+        return _number
+    return lambda value: _checked(value, hint)
+
+
+def _checked(value: Any, kind: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
+    # Not isinstance: to Python a bool is an int.
+    if type(value) is not kind:
+        raise _WrongForm
+    return value
+
+
+def _number(value: Any) -> float:  # noqa: ANN401 - the JSON edge
+    if type(value) is not float and type(value) is not int:
+        raise _WrongForm
+    return float(value)
+
+
+def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+    if type(value) is not str or value not in allowed:
+        raise _WrongForm
+    return value
