@@ -33,53 +33,39 @@ class RawLine:
     cut: bool = False
 
 
-class Lines:
-    """The lines of a file descriptor, without their line ends, read in a thread as they come.
+class Splitter:
+    """Splits bytes into lines, as they come. Of a line longer than ``most`` bytes only the first ``most`` are kept."""
 
-    Of a line longer than ``most`` bytes only the first ``most`` are kept. ``begun`` was read before.
-    """
-
-    def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
-        self._fd = fd
+    def __init__(self, most: int) -> None:
         self._most = most
         self._whole: deque[tuple[bytes, bool]] = deque()
         self._rest = bytearray()
         self._is_cut = False
         self._number = 0
-        self._at_end = False
-        if begun:
-            self._split(begun)
 
-    async def next(self) -> RawLine | None:
-        """The next line; ``None`` at the end of the input. A last line without an end counts."""
-        while not self._whole and not self._at_end:
-            self._split(await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True))
-        if not self._whole:
-            return None
-        self._number += 1
-        raw, is_cut = self._whole.popleft()
-        return _decoded(raw, self._number, is_cut)
-
-    def unread(self) -> list[RawLine]:
-        """The lines that were read and not returned yet, without the blank ones."""
-        left = []
-        while self._whole:
-            self._number += 1
-            raw, is_cut = self._whole.popleft()
-            left.append(_decoded(raw, self._number, is_cut))
-        return [line for line in left if line.text.strip()]
-
-    def _split(self, chunk: bytes) -> None:
-        if not chunk:
-            self._at_end = True
-            if self._rest:
-                self._end_line()
-            return
+    def add(self, chunk: bytes) -> None:
+        """Add the next bytes."""
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             self._append(piece)
             self._end_line()
         self._append(rest)
+
+    def end(self) -> None:
+        """There are no more; a last line without an end counts."""
+        if self._rest:
+            self._end_line()
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a whole line is there."""
+        return bool(self._whole)
+
+    def next(self) -> RawLine:
+        """The next whole line; there must be one."""
+        self._number += 1
+        raw, is_cut = self._whole.popleft()
+        return _decoded(raw, self._number, is_cut)
 
     def _append(self, piece: bytes) -> None:
         room = self._most - len(self._rest)
@@ -90,6 +76,37 @@ class Lines:
         self._whole.append((bytes(self._rest), self._is_cut))
         self._rest.clear()
         self._is_cut = False
+
+
+class Lines:
+    """The lines of a file descriptor, without their line ends, read in a thread as they come.
+
+    Of a line longer than ``most`` bytes only the first ``most`` are kept. ``begun`` was read before.
+    """
+
+    def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
+        self._fd = fd
+        self._splitter = Splitter(most)
+        self._splitter.add(begun)
+        self._at_end = False
+
+    async def next(self) -> RawLine | None:
+        """The next line; ``None`` at the end of the input. A last line without an end counts."""
+        while not self._splitter.has_line and not self._at_end:
+            chunk = await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True)
+            if chunk:
+                self._splitter.add(chunk)
+            else:
+                self._at_end = True
+                self._splitter.end()
+        return self._splitter.next() if self._splitter.has_line else None
+
+    def unread(self) -> list[RawLine]:
+        """The lines that were read and not returned yet, without the blank ones."""
+        left = []
+        while self._splitter.has_line:
+            left.append(self._splitter.next())
+        return [line for line in left if line.text.strip()]
 
 
 def read_chunk(fd: int) -> bytes:
