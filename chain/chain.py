@@ -20,7 +20,7 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.errors import ModelError, UserError
 from chain.events import Origin
-from chain.lines.inbox import find
+from chain.lines.inbox import find, queued_event
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
@@ -29,7 +29,8 @@ from chain.session.feed import Audience, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.journal import Journal
 from chain.session.resume import Resumed
-from chain.session.runs import Session
+from chain.session.runs import Session, views_of
+from chain.session.standing import Standing
 from chain.tools.tool import delegates
 from chain.version import VERSION
 from chain.wording import counted
@@ -68,6 +69,9 @@ class Chain:
         self._intake = Intake(session, shared, session.tree)
         workspace = str(shared.workspace)
         self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
+        self._standing = Standing()
+        self._note_what_was_before()
+        audience.listen(self._standing.update)
 
     # ------------------------------------------------------------------------------------------------- lines in
 
@@ -321,6 +325,19 @@ class Chain:
         """A new feed of all events from now on, after an ``init``."""
         return self._audience.feed(self._init)
 
+    @property
+    def init(self) -> events.Init:
+        """The first event of a feed that begins now."""
+        return self._init
+
+    @property
+    def standing(self) -> tuple[events.Event, ...]:
+        """How things stand, for who comes late: the events of the run, the agents, the plan, lines and the question.
+
+        They are those of what was told so far, so a feed that begins in the same step goes on where they end.
+        """
+        return self._standing.events
+
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` in the very step in which an event happens. It may submit lines; it must not block."""
         self._audience.listen(listener)
@@ -338,6 +355,13 @@ class Chain:
         lines = len(self._tree.waiting)
         waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
+
+    def _note_what_was_before(self) -> None:
+        """Note the plan and the lines that are there before anything is told."""
+        if self.plan.tasks:
+            self._standing.update(events.PlanChanged(tasks=views_of(self.plan.tasks), by="user"))
+        for place, accepted in enumerate(self.waiting, 1):
+            self._standing.update(queued_event(accepted, place))
 
     async def close(self) -> None:
         """Interrupt what runs, wait for its ending, and bring everything to the disk."""

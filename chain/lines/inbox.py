@@ -195,19 +195,7 @@ class Inbox:
 
     def _acknowledge(self, accepted: Accepted, place: int, iteration: int) -> None:
         """Emit that a line waits, as the ``place``-th, once its record is on the disk."""
-        line = accepted.line
-        queued = events.LineQueued(
-            agent=self.agent,
-            iteration=iteration,
-            id=accepted.id,
-            text=line.text,
-            kind=line.kind,
-            urgency=line.urgency,
-            target_agent=self.agent,
-            waiting=place,
-            origin=accepted.origin,
-            adjustment=adjustment_view(line),
-        )
+        queued = queued_event(accepted, place, iteration)
         self._journal.acknowledge(lambda: self._emit(queued))
 
     def _receive_all(self) -> tuple[Accepted, ...]:
@@ -221,6 +209,23 @@ class Inbox:
     def _send_back(self, lines: Iterable[Accepted]) -> None:
         for accepted in lines:
             self._send.send_nowait(accepted)
+
+
+def queued_event(accepted: Accepted, place: int, iteration: int = 0) -> events.LineQueued:
+    """Tells that a line waits, as the ``place``-th."""
+    line = accepted.line
+    return events.LineQueued(
+        agent=accepted.agent,
+        iteration=iteration,
+        id=accepted.id,
+        text=line.text,
+        kind=line.kind,
+        urgency=line.urgency,
+        target_agent=accepted.agent,
+        waiting=place,
+        origin=accepted.origin,
+        adjustment=adjustment_view(line),
+    )
 
 
 def find(lines: Sequence[Accepted], id: str) -> Accepted:

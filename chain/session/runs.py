@@ -236,9 +236,8 @@ class Session:
 
     def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
-        views = tuple(events.TaskView(n, t.text, t.state, t.reason) for n, t in enumerate(tasks, 1))
         author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
-        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views, by=change.by)
+        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views_of(tasks), by=change.by)
         self._journal.record(change)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
@@ -264,3 +263,8 @@ class Session:
     def _new_run(self, query: Accepted | None) -> Run:
         self.tree.main.since = time.time()
         return Run(query, delegating=Delegation(self.children, self.tree.main))
+
+
+def views_of(tasks: Sequence[Task]) -> tuple[events.TaskView, ...]:
+    """The tasks of a plan as events show them."""
+    return tuple(events.TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))

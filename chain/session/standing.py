@@ -1,0 +1,60 @@
+"""How things stand, as the events that somebody needs who comes late. Pure.
+
+It follows the events as they are told, so that those it gives and those told later fit together: nothing is told twice,
+and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from chain import events
+from chain.events import Event
+
+
+class Standing:
+    """What is under way: the run, the agents at work, the plan, the lines that wait, the question that is open."""
+
+    def __init__(self) -> None:
+        self._run: events.RunStarted | None = None
+        self._agents: dict[str, events.AgentStarted] = {}
+        """By the calls that they work for."""
+        self._plan: events.PlanChanged | None = None
+        self._lines: dict[str, events.LineQueued] = {}
+        self._question: events.Question | None = None
+
+    def update(self, event: Event) -> None:
+        """Note an event that is told."""
+        match event:
+            # First what comes most often, and changes nothing.
+            case events.TextDelta() | events.ThinkingDelta() | events.ToolProgress():
+                pass
+            case events.RunStarted():
+                self._run = event
+                self._lines.pop(event.id, None)
+            case events.Result():
+                self._run = None
+                self._agents.clear()
+            case events.AgentStarted():
+                self._agents[event.parent_id] = event
+            case events.AgentEnded():
+                self._agents.pop(event.parent_id, None)
+            case events.PlanChanged():
+                self._plan = event
+            case events.LineQueued():
+                self._lines[event.id] = event
+            case events.UserInterruption():
+                for id in event.ids:
+                    self._lines.pop(id, None)
+            case events.Receipt():
+                self._lines.pop(event.id, None)
+            case events.Question():
+                self._question = event
+            case events.Answer() if self._question is not None and self._question.id == event.id:
+                self._question = None
+            case _:
+                pass
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events that tell it, each as it was told."""
+        found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), self._question)
+        return tuple(event for event in found if event is not None)

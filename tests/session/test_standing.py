@@ -1,0 +1,159 @@
+"""How things stand: what a front end that comes late is told fits with what it hears from then on."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+from hypothesis import strategies as st
+from support import LINES, Acts, Replies, Session, at, open_session, settings, sharded, wait_quiet
+from support.crashes import left
+from support.gates import THREE_TOOLS, Gates, begin, finish
+from support.models import ASKING_TOOLS, RandomModel, Step, steps
+from support.trees import FIRST, TREE_TOOLS, Tree, TreeModel, tree_settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from chain import events
+from chain.events import Event
+from chain.messages import Text, ToolCall
+
+_SHOWN = (events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question)
+
+
+def told(events_: tuple[Event, ...]) -> list[str]:
+    return [event.type for event in events_]
+
+
+async def test_nothing_stands_where_nothing_happened() -> None:
+    async with open_session("rules: [{text: The answer.}]") as session:
+        assert session.chain.standing == ()
+        await session.run("Do the task")
+        assert session.chain.standing == ()
+
+
+async def test_a_run_its_lines_and_the_plan_are_told() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        session.chain.submit("todo: add x")
+        await begin(session, gates, "a", "use B", "then: next")
+        assert told(session.chain.standing) == ["run_started", "plan_changed", "line_queued", "line_queued"]
+        session.chain.drop("L3")
+        await wait_all_tasks_blocked()
+        await finish(session, gates)
+        assert told(session.chain.standing) == ["plan_changed"]
+
+
+async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: MockClock) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        session.chain.submit("todo: add x")
+        await begin(session, gates, "a", "use B")
+        data = session.file.data
+        await finish(session, gates)
+    file, read = left(data)
+    async with open_session(THREE_TOOLS, tools=gates.tools, file=file, resume=read) as again:
+        assert told(again.chain.standing) == ["plan_changed", "line_queued"]
+        [plan, line] = again.chain.standing
+        assert isinstance(plan, events.PlanChanged)
+        assert isinstance(line, events.LineQueued)
+        assert ([task.text for task in plan.tasks], line.text, line.waiting) == (["x"], "use B", 1)
+
+
+async def test_agents_at_work_and_an_open_question_are_told(autojump_clock: MockClock) -> None:
+    tree = Tree(
+        {
+            FIRST: [Step((ToolCall("c0", "explore", {"task": "look"}),)), Step((Text("All."),))],
+            "look": [
+                Step((ToolCall("c0", "ask_user_question", {"question": "Which?", "options": ["left", "right"]}),)),
+                Step((Text("Seen."),)),
+            ],
+        }
+    )
+    found: list[list[str]] = []
+    async with open_session(TreeModel(tree), tools=TREE_TOOLS, use=tree_settings()) as session:
+        at(session, events.Question, lambda: found.append(told(session.chain.standing)))
+        at(session, events.AgentEnded, lambda: found.append(told(session.chain.standing)))
+        async with trio.open_nursery() as nursery:
+            session.chain.listen(Replies(session, [(1, "2")], nursery))
+            with session.chain.answering():
+                await session.run(FIRST)
+    assert found == [["run_started", "agent_started", "question"], ["run_started"]]
+
+
+class _Follower:
+    """Somebody who hears all events from some moment on, and knows by that what stands."""
+
+    def __init__(self, before: tuple[Event, ...]) -> None:
+        self.run: object = None
+        self.lines: dict[str, str] = {}
+        self.agents: dict[str, str] = {}
+        self.plan: tuple[object, ...] = ()
+        self.question: str = ""
+        for event in before:
+            self.hear(event)
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(id=id, query=query):
+                self.run = (id, query)
+                self.lines.pop(id, None)
+            case events.Result():
+                self.run = None
+            case events.AgentStarted(name=name, parent_id=call):
+                self.agents[call] = name
+            case events.AgentEnded(parent_id=call):
+                self.agents.pop(call)
+            case events.LineQueued(id=id, target_agent=agent):
+                self.lines[id] = agent
+            case events.UserInterruption(ids=ids):
+                for id in ids:
+                    self.lines.pop(id, None)
+            case events.Receipt(id=id):
+                self.lines.pop(id, None)
+            case events.PlanChanged(tasks=tasks):
+                self.plan = tasks
+            case events.Question(id=id):
+                self.question = id
+            case events.Answer():
+                self.question = ""
+            case _:
+                pass
+
+    @property
+    def knows(self) -> tuple[object, ...]:
+        return self.run, self.lines, self.agents, self.plan, self.question
+
+
+@sharded(100, st.lists(steps, max_size=5), st.lists(st.tuples(st.integers(0, 60), st.sampled_from(LINES)), max_size=5))
+def test_whoever_comes_late_knows_what_those_know_who_were_there(
+    drawn: list[Step], said: list[tuple[int, str]]
+) -> None:
+    async def main() -> None:
+        use = settings(max_iterations=6)
+        async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
+            await follow(session, said)
+
+    random.seed(0)  # the jitter of the retries
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def follow(session: Session, said: list[tuple[int, str]]) -> None:
+    """Play a session in which somebody comes late at every event."""
+    first, late = _Follower(()), []
+
+    def hear(event: Event) -> None:
+        first.hear(event)
+        for follower in late:
+            follower.hear(event)
+        if isinstance(event, _SHOWN) or len(late) < 5:
+            late.append(_Follower(session.chain.standing))
+
+    session.chain.listen(hear)
+    acts = Acts(session, said)
+    session.chain.listen(acts)
+    session.chain.submit("Do the task")
+    acts.at_once()
+    await wait_quiet(session)
+    assert late
+    for follower in late:
+        assert follower.knows == first.knows
