@@ -29,7 +29,9 @@ COMMANDS = {
     "help": "[TOPIC]",
     "init": "[DIR]",
     "replay": "ID",
+    "send": "LINE",
     "sessions": "[WHAT]",
+    "watch": "",
 }
 """The subcommands, each with the word that it needs or, in brackets, may have."""
 
@@ -43,14 +45,18 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     if (args.format or args.output) and (args.print or words[:2] != ["sessions", "export"]):
         name = "--format" if args.format else "--output"
         raise UserError(f"{name} is for chain sessions export; a run has --output-format")
+    if (args.session or args.wait) and (args.print or words[:1] not in (["send"], ["watch"])):
+        raise UserError(f"{'--session' if args.session else '--wait'} is for chain send and chain watch")
     if args.print or not words or words[0] not in COMMANDS:
         return "", _query_of(words, may_be_command=not args.print)
     name, *beside = words
     wanted = COMMANDS[name]
-    if name in ("explain", "help", "sessions") and beside:
+    if name in ("explain", "help", "send", "sessions") and beside:
         return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
     if name == "explain":
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
+    if name == "send":
+        raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
     if name == "replay" and not beside:
         raise UserError("chain replay needs the id of a session; chain sessions lists them")
     if not wanted and beside:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from chain import Chain, Task
 
 OpenChain: TypeAlias = "Callable[..., AbstractAsyncContextManager[Chain]]"
+OpenDoor: TypeAlias = "Callable[[Chain], AbstractAsyncContextManager[str]]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Opened:
-    """The two moments at the end of a chain that is open."""
+    """A chain that is open, and the two moments at its end."""
 
+    problem: str
+    """Why it has no side door; empty if it has."""
     wanted_closed: trio.Event = field(default_factory=trio.Event)
     closed: trio.Event = field(default_factory=trio.Event)
 
@@ -30,13 +33,17 @@ class _Opened:
 class Chains:
     """Opens chains, each in a task of its own.
 
-    ``open_chain`` is that of ``chain.app`` with its settings, which are given beside it for the models.
+    ``open_chain`` is that of ``chain.app`` with its settings, which are given beside it for the models. ``open_door``
+    opens the side door of a chain, and yields why it cannot.
     """
 
-    def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor | None = None
+    ) -> None:
         self._nursery = nursery
         self._settings = settings
         self._open_chain = open_chain
+        self._open_door = open_door
         self._opened: dict[Chain, _Opened] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "") -> Chain:
@@ -54,6 +61,11 @@ class Chains:
                 chain.use_model(asked, max_attempts=definition.max_attempts)
         return chain
 
+    def notes(self, chain: Chain) -> Sequence[str]:
+        """What is to be said of a chain that is open."""
+        problem = self._opened[chain].problem
+        return [problem] if problem else []
+
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""
         closing = [self._opened[chain] for chain in chains or self._opened if chain in self._opened]
@@ -65,9 +77,10 @@ class Chains:
     async def _keep_open(
         self, opening: AbstractAsyncContextManager[Chain], task_status: trio.TaskStatus[Chain]
     ) -> None:
-        opened = _Opened()
-        async with opening as chain:
-            self._opened[chain] = opened
+        async with AsyncExitStack() as stack:
+            chain = await stack.enter_async_context(opening)
+            problem = "" if self._open_door is None else await stack.enter_async_context(self._open_door(chain))
+            opened = self._opened[chain] = _Opened(problem)
             task_status.started(chain)
             await opened.wanted_closed.wait()
         del self._opened[chain]

@@ -92,6 +92,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo.by_itself(_renderer(args, fd=1))
     if command == "help":
         return _help(args, word)
+    if command in ("send", "watch"):
+        return _by_side_door(args, command, word or "")
     if command == "sessions":
         return _sessions(args, (word or "").split())
     settings = arguments.read_settings(args)
@@ -167,11 +169,39 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     return _show(args, ["Deleted."])
 
 
+def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
+    """Send a line to a chain that runs elsewhere, or watch it."""
+    from cli.door.client import find
+
+    state = state_folder(os.environ)
+    path = find(state, os.environ, session=args.session or "", workspace=Path(args.workspace or "."))
+    if command == "send":
+        from cli.subcommands.send import send
+
+        code, problem = send(path, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
+        if problem:
+            _write(2, f"chain: {problem}\n")
+        return code
+    from cli.subcommands.watch import watch
+
+    if args.output_format == "json":
+        raise UserError("chain watch has no one result: write --output-format text or stream-json")
+    renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
+    try:
+        watch(path, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+    except BrokenPipeError:
+        return 0  # the reader has closed its end
+    except OSError as error:
+        return _report(error.strerror or str(error))
+    return 0
+
+
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
     from chain.app import open_chain
     from cli import headless
+    from cli.door.server import side_door
 
     job = arguments.read_job(args, query)
     require_trust(settings)
@@ -184,10 +214,14 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
-        async with open_chain(
-            settings, workspace=place.workspace, state=state, tools=tools, resume=place.resume, traces=traces
-        ) as chain:
-            return await headless.run(chain, job, _renderer(args, streams=streams))
+        async with (
+            open_chain(
+                settings, workspace=place.workspace, state=state, tools=tools, resume=place.resume, traces=traces
+            ) as chain,
+            side_door(chain, state, os.environ) as problem,
+        ):
+            notes = (*job.notes, problem) if problem else job.notes
+            return await headless.run(chain, replace(job, notes=notes), _renderer(args, streams=streams))
 
     if not streams or args.stdin:  # with --stdin the query may be typed here
         return trio.run(work)

@@ -15,7 +15,7 @@ chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
 chain COMMAND    check, demo, explain LINE, help [TOPIC], init [DIR],
-                 replay ID or sessions"""
+                 replay ID, send LINE, sessions or watch"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -31,8 +31,10 @@ Commands:
                           more
   init [DIR]              write config.yaml and prompts/, to change them
   replay ID               run a recorded session again, offline, and compare it
+  send LINE               send a line to a chain that runs in another terminal
   sessions [WHAT]         what is kept: list (the default), show ID, export ID,
                           delete ID
+  watch                   see what a chain does that runs in another terminal
 
 One run, without a prompt:
   -p, --print             run the query and end: the answer goes to standard
@@ -66,6 +68,11 @@ What it works with:
   --config FILE           the configuration; chain help configuration says which
                           it is by default
   --chain NAME            a chain of the configuration
+
+Which running chain chain send and chain watch mean:
+  --session ID            the one of this session; by default the only one that
+                          runs in this workspace
+  --wait                  chain send ends when it is known what became of the line
 
 What chain sessions export writes:
   --format FORMAT         md (the default), json, or html: a page to look at
@@ -195,6 +202,8 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--input-format", metavar="FORMAT", type=_one_of("text", "stream-json"), default="text"),
         add("-c", "--continue", action="store_true"),
         add("-r", "--resume", metavar="ID"),
+        add("--session", metavar="ID"),
+        add("--wait", action="store_true"),
         add("--say", action="append", default=[], metavar="LINE"),
         add("--script", metavar="FILE"),
         add("--model", metavar="NAME"),

@@ -7,8 +7,6 @@ wait meanwhile. That a reader has closed its end is not an error.
 from __future__ import annotations
 
 import itertools
-import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,23 +15,17 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chain import event_json, events
+from chain import events
 from chain.chain import Chain
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.threads import Threads
+from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.events import Renderer
 from cli.show.text import clean, columns, unpainted
 from cli.writing import write_all
 
 _THREADS = Threads("output")
-
-_ESCAPED = re.compile("[\x7f-\x9f\ud800-\udfff]")
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-PARTS = 1_000
-"""JSON tokens of a large object that are written at once."""
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
@@ -120,7 +112,7 @@ class Output:
             last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
             # In pieces, since it may hold all lines of a long input.
-            for piece in _pieces_of_json(replace(last, exit_code=exit_code)):
+            for piece in pieces_of_row(replace(last, exit_code=exit_code)):
                 await self._write(self._stdout, piece)
         if session and self._format == "text":
             await self._write(self._stderr, f"Session {session}; chain -r {session} goes on with it.\n")
@@ -135,7 +127,7 @@ class Output:
             if self._format == "json":
                 self._collect(event)
         if self._format == "stream-json":
-            yield self._stdout, _json(event)
+            yield self._stdout, json_row(event)
             return
         if self._format == "text" and any(event is answer for answer in self._answers):
             assert isinstance(event, events.Notice)
@@ -177,21 +169,3 @@ class Output:
         except OSError as error:
             if fd == self._stdout:
                 self.failure = f"standard output cannot be written: {error.strerror}"
-
-
-def _json(event: events.Event) -> str:
-    return _escaped(_ENCODER.encode(event_json.to_json(event))) + "\n"
-
-
-def _pieces_of_json(event: events.Event) -> Iterator[str]:
-    """The same in parts."""
-    parts = _ENCODER.iterencode(event_json.to_json(event))
-    while piece := "".join(itertools.islice(parts, PARTS)):
-        yield _escaped(piece)
-    yield "\n"
-
-
-def _escaped(text: str) -> str:
-    # What JSON can express and UTF-8 cannot (half a surrogate pair) is written as an escape, and so are the control
-    # characters that a terminal would obey: JSON itself escapes only the first 32.
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

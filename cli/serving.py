@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from chain.config.load import Settings
 from chain.errors import UserError
 from cli.arguments import Place
 from cli.chains import Chains
+from cli.door.server import side_door
 from cli.input.moments import ScheduledLine
 from cli.interactive import Interactive
 from cli.prompt import Looks
@@ -66,13 +68,17 @@ async def serve(
             summaries=partial(sessions.resumable, state, place.workspace),
             whole_id=partial(sessions.whole_id, state),
         )
-        return ShownSession(chain, commands, screen, program, looks, tour=tour)
+        shown = ShownSession(chain, commands, screen, program, looks, tour=tour)
+        shown.notify(chains.notes(chain))
+        return shown
 
     opens = partial(
         open_chain, settings, workspace=place.workspace, state=state, tools=tools, interactive=True, traces=traces
     )
+    # A demonstration is nobody's work, and is kept nowhere.
+    door = partial(side_door, state=state, environ=os.environ) if tour is None else None
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens)
+        chains = Chains(nursery, settings, opens, door)
         try:
             chain = await chains.open(name, resume=place.resume)
         except UserError as error:

@@ -1,0 +1,98 @@
+"""Where the sockets of side doors are, and which of them are alive.
+
+A socket's path is limited to about 107 bytes, and a state folder may be deeper. So a socket is named by way of its
+folder's descriptor, which is short.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chain.errors import UserError
+
+NAME = "chain"
+"""The folder in ``$XDG_RUNTIME_DIR``."""
+FALLBACK = "doors"
+"""The folder in the state folder, for where there is no other."""
+
+
+def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The folders in which a socket may be, the one for new ones first."""
+    found = []
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    # Who has none in the environment (cron, a hook) still finds the doors of those who have.
+    for folder in (runtime, f"/run/user/{os.getuid()}"):
+        if os.path.isabs(folder) and os.path.isdir(folder) and Path(folder, NAME) not in found:
+            found.append(Path(folder, NAME))
+    own = found if runtime and found else []
+    return [*own, state / FALLBACK, *(folder for folder in found if folder not in own)]
+
+
+def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.socket, Path]:
+    """A new socket for the session with this id, which the caller has open, and its path. Raises ``UserError``."""
+    problem = ""
+    for folder in folders(state, environ):
+        try:
+            return _listen(folder, id), folder / id
+        except OSError as error:
+            problem = f"{folder}: {error.strerror or error}"
+    raise UserError(f"there is no side door, so chain send and chain watch do not reach this session ({problem})")
+
+
+def _listen(folder: Path, id: str) -> socket.socket:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
+    if about.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "it belongs to somebody else")
+    if about.st_mode & 0o077:
+        folder.chmod(0o700)
+    path = folder / id
+    # Whoever has the session open is alone with it, so what is there is left of one that was killed.
+    path.unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as name:
+            found.bind(name)
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def connect(path: Path) -> socket.socket:
+    """A connection to the door at a path; a socket that nobody has open is removed. Raises ``OSError``."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as name:
+            found.connect(name)
+    except ConnectionRefusedError:
+        found.close()
+        with suppress(OSError):
+            path.unlink()
+        raise
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The sockets of side doors, by the ids of their sessions, also those that a killed program has left."""
+    for folder in folders(state, environ):
+        with suppress(OSError):
+            yield from sorted(path for path in folder.iterdir() if path.is_socket())
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
