@@ -36,6 +36,8 @@ STALL_S = 10.0
 """How long a client may read nothing while something waits for it."""
 CLOSING_S = 1.0
 """How long clients may take to read the rest when the door closes."""
+LINGER_S = 0.2
+"""How long a client may take to close its end when it was told the last."""
 _CHUNK = 65_536
 
 KIND = "door"
@@ -277,16 +279,20 @@ class _Client:
         self._news = trio.Event()
         self._scope = trio.CancelScope()
         self._is_last = False
+        self._has_left = trio.Event()
 
     async def serve(self) -> None:
         """Read what it asks for, and write what it is told, until it is gone or does not read."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    if not self._is_last:
-                        nursery.start_soon(self._read)
+                    nursery.start_soon(self._read)
                     with suppress(trio.BrokenResourceError, trio.TooSlowError):
                         await self._write()
+                        await self._stream.send_eof()
+                        # What it has sent and nobody has read would make its end fail before it has read the rest.
+                        with trio.move_on_after(LINGER_S):
+                            await self._has_left.wait()
                     nursery.cancel_scope.cancel()
         finally:
             if self.answerer is not None:
@@ -323,12 +329,13 @@ class _Client:
                 splitter.add(chunk)
                 while splitter.has_line:
                     row = read_row(splitter.next(), at_door=True)
-                    if row is not None:
+                    if row is not None and not self._is_last:
                         self._door.do(self, row)
                     # Many rows may come at once, and others want their turn.
                     await trio.lowlevel.checkpoint()
         # A row without its end was not sent: who leaves in the middle of it takes it along.
         self.close_when_told()
+        self._has_left.set()
 
     async def _stream_chunks(self) -> AsyncIterator[bytes]:
         while chunk := await self._stream.receive_some(_CHUNK):
