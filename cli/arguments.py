@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cli.input.moments import ScheduledLine
 
 COMMANDS = {
+    "acp": "",
     "check": "",
     "demo": "",
     "explain": "LINE",
@@ -83,9 +84,10 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
-def read_settings(args: argparse.Namespace, *, skip_here: bool = False) -> Settings:
+def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
     """The configuration, with the flags that override it; ``skip_here`` as in ``load_settings``.
 
+    It is looked for in ``cwd``, by default the folder of the process, which paths on the command line are relative to.
     Raises ``ConfigError``.
     """
     flags = {
@@ -94,8 +96,8 @@ def read_settings(args: argparse.Namespace, *, skip_here: bool = False) -> Setti
         "max_iterations": args.max_iterations,
         "allow": args.allow,
     }
-    named = Path(args.config) if args.config else None
-    return load_settings(config=named, environ=os.environ, cwd=Path.cwd(), flags=flags, skip_here=skip_here)
+    named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None
+    return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
 
 
 @dataclass(frozen=True, slots=True)

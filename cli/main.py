@@ -96,6 +96,14 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return _by_side_door(args, command, word or "")
     if command == "sessions":
         return _sessions(args, (word or "").split())
+    if command == "acp":
+        from cli.subcommands import acp
+
+        if os.isatty(0):
+            _write(2, acp.AT_TERMINAL)
+        state = state_folder(os.environ)
+        read = partial(_settings_of, args)
+        return acp.acp(read, state, tools, _traces(state, by_default=False))
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explain
@@ -117,6 +125,10 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             rows += more
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
+
+
+def _settings_of(args: argparse.Namespace, folder: Path) -> Settings:
+    return arguments.read_settings(args, cwd=folder)
 
 
 def _help(args: argparse.Namespace, topic: str | None) -> int:

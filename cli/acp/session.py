@@ -1,0 +1,198 @@
+"""One session of an editor: its prompts go into its chain, and what happens there goes out as updates.
+
+One task tells the events, in order, and waits where the editor is slow to read; the chain's feed joins running text
+meanwhile. A prompt is answered by that task as well, so its answer comes behind all updates of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import trio
+
+from chain import events
+from chain.chain import Chain, Submitted
+from chain.errors import UserError
+from chain.event_json import to_json
+from cli.acp import permissions
+from cli.acp.messages import INTERNAL_ERROR, RpcError
+from cli.acp.turns import Turns, cancelled, end_turn
+from cli.acp.updates import Teller, Update
+from cli.acp.wire import Call, Wire
+
+Outcome: TypeAlias = Literal["injected", "startedNewTurn", "promptRequired"]
+
+ENDED = "the session has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What there is to say to a line that needs no run, in order with the events; the prompt that it was, if it was."""
+
+    notice: events.Notice
+    call: Call | None
+    result: Mapping[str, Any]
+
+
+class Session:
+    """An open session. All of its methods are called in trio's thread."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        wire: Wire,
+        agents: Collection[str],
+        notify: Callable[[str], None],
+        *,
+        tells_receipts: bool,
+    ) -> None:
+        self.id = chain.session_id
+        self.workspace = chain.workspace
+        self.leaving = trio.Event()
+        """Set when the session is to be closed."""
+        self.closing: list[Call] = []
+        """The requests that ask for that."""
+        self._chain = chain
+        self._wire = wire
+        self._notify = notify
+        self._tells_receipts = tells_receipts
+        self._teller = Teller(chain.workspace, agents)
+        self._turns = Turns()
+        self._feed = chain.feed()
+        self._answers: list[_Answer] = []
+        self._asking: dict[str, trio.CancelScope] = {}
+        """The requests for permission that have no answer yet, by the ids of the questions."""
+
+    async def tell(self) -> None:
+        """Tell what happens until the chain is closed."""
+        with self._chain.answering():
+            async with trio.open_nursery() as nursery:
+                while batch := await self._feed.batch():
+                    for event in batch:
+                        await self._on_event(event, nursery)
+                nursery.cancel_scope.cancel()
+        self.fail_prompts(RpcError(INTERNAL_ERROR, ENDED))
+
+    async def tell_past(self, past: Iterable[events.Event]) -> None:
+        """Tell what was before."""
+        for event in past:
+            await self._update(self._teller.updates(event))
+
+    def fail_prompts(self, error: RpcError) -> None:
+        """Answer the prompts that nothing answers any more."""
+        self._turns.fail_all(error)
+        for said in self._answers:
+            if said.call is not None:
+                said.call.answer(said.result)
+        self._answers.clear()
+
+    # -------------------------------------------------------------------------------------------------- prompts in
+
+    def prompt(self, call: Call, text: str) -> None:
+        """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
+        answer = self._submit(text)
+        if answer.what in ("started", "queued", "stopping"):
+            self._turns.add(call, answer.id)
+        else:
+            self._say(answer, call)
+
+    def steer(self, text: str, *, needs_turn: bool) -> tuple[Outcome, Submitted | None]:
+        """Submit a line while a run is active; without one it starts a run, unless it ``needs_turn``."""
+        if not self._chain.is_running and needs_turn:
+            return "promptRequired", None
+        answer = self._submit(text)
+        if answer.message:
+            self._say(answer)
+        return ("startedNewTurn" if answer.what == "started" else "injected"), answer
+
+    def cancel(self) -> None:
+        """Interrupt the run that is active."""
+        self._chain.interrupt()
+
+    def cancel_prompt(self, call: Call) -> bool:
+        """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
+        line = self._turns.line_of(call)
+        if line is None:
+            return False
+        try:
+            self._chain.drop(line, "cancelled")
+        except UserError:
+            self._chain.interrupt()
+        return True
+
+    def _submit(self, text: str) -> Submitted:
+        answer = self._chain.submit(text, local=False, origin="acp")
+        if answer.what == "refused":
+            raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
+        if answer.what == "started":
+            self._teller.expect(answer.id)
+        return answer
+
+    def _say(self, answer: Submitted, call: Call | None = None) -> None:
+        """Tell the answer to a line that needs no run, behind all that has happened, and then answer its prompt."""
+        result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
+        said = _Answer(events.Notice(message=answer.message), call, result)
+        self._answers.append(said)
+        self._feed.put(said.notice)
+
+    # ------------------------------------------------------------------------------------------------- events out
+
+    async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
+        match event:
+            case events.Result():
+                await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
+            case events.Question():
+                await self._ask(event, nursery)
+            case events.Answer(id=id):
+                if (scope := self._asking.pop(id, None)) is not None:
+                    scope.cancel()
+            case events.Receipt() | events.LineQueued():
+                await self._receipt(event)
+            case events.Notice():
+                await self._on_notice(event)
+            case _:
+                await self._update(self._teller.updates(event))
+        # After the updates: the answer to a prompt comes last.
+        self._turns.on_event(event)
+
+    async def _on_notice(self, notice: events.Notice) -> None:
+        said = next((each for each in self._answers if each.notice is notice), None)
+        if said is None:
+            self._notify(f"{self.id}: {notice.message}")
+            return
+        self._answers.remove(said)
+        if notice.message:
+            await self._update([self._teller.say(notice.message)])
+        if said.call is not None:
+            said.call.answer(said.result)
+
+    async def _update(self, updates: Sequence[Update]) -> None:
+        for update in updates:
+            await self._wire.notify("session/update", {"sessionId": self.id, "update": update})
+
+    async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
+        if self._tells_receipts:
+            told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
+            del told["type"]
+            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
+
+    # -------------------------------------------------------------------------------------------------- questions
+
+    async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
+        updates = self._teller.updates(question)
+        await self._update(updates)
+        # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
+        if self._chain.open_question == question.id:
+            scope = self._asking[question.id] = trio.CancelScope()
+            nursery.start_soon(self._request, question, updates[0], scope)
+
+    async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
+        with scope:
+            params = {"sessionId": self.id, **permissions.request(question, shown)}
+            try:
+                text = permissions.answer(question, await self._wire.request("session/request_permission", params))
+            except RpcError as error:
+                text = permissions.answer_to_error(question, error)
+            self._chain.answer(question.id, text, origin="acp")

@@ -1,0 +1,239 @@
+"""Events as updates of a session. Pure, but for what was told before.
+
+The model's text and reasoning are chunks of messages, a call goes from pending to its end, and the plan is told whole.
+What a child says is reasoning of the call that started it: its answer is that call's result. The protocol has no
+nesting, so ``_meta.chain`` of what a child does names the child and the call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from chain import events
+from chain.event_json import to_json
+from chain.wording import MAIN, ROOT
+from cli.acp.content import text_block
+from cli.acp.tool_calls import (
+    Content,
+    kind_of,
+    locations_of,
+    one_row,
+    preview_content,
+    preview_path,
+    text_content,
+    title_of,
+)
+
+Update: TypeAlias = Mapping[str, Any]
+Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
+
+MAX_PROGRESS = 4_000
+"""Characters of a running tool's output that are shown: each update repeats them, and the result says more."""
+
+_TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
+_SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
+"""Statuses whose text is a reply, or an error, or says no more than the answer to the prompt."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that was announced and has not ended."""
+
+    kind: str
+    content: tuple[Content, ...] = ()
+    progress: str = ""
+
+
+@dataclass(slots=True)
+class Teller:
+    """Tells the events of one session; ``agents`` are the tools that put an agent to work."""
+
+    workspace: Path
+    agents: Collection[str]
+    _calls: dict[str, _Call] = field(default_factory=dict)
+    _parents: dict[str, str] = field(default_factory=dict)
+    """The calls that started the agents, by the agents' names."""
+    _messages: dict[tuple[str, Voice], str] = field(default_factory=dict)
+    """The ids of the messages that are not at their end, by agent and voice."""
+    _shown: list[str] = field(default_factory=list)
+    """The pieces of the main agent's text since its last message."""
+    _own: set[str] = field(default_factory=set)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Makes the ids of messages differ from those of an earlier process."""
+
+    def expect(self, line: str) -> None:
+        """Leave out this line when it starts a run: whoever is told has sent it as a prompt, and shows it."""
+        self._own.add(line)
+
+    def updates(self, event: events.Event, *, tells_errors: bool = True) -> Sequence[Update]:
+        """The updates that an event makes; with ``tells_errors`` also that of a run that failed."""
+        match event:
+            case events.TextDelta(agent=agent, text=text):
+                if agent == MAIN:
+                    self._shown.append(text)
+                return [self._chunk("agent_message_chunk" if agent == MAIN else "agent_thought_chunk", text, event)]
+            case events.ThinkingDelta(text=text):
+                return [self._chunk("agent_thought_chunk", text, event)]
+            case events.Reply() | events.IterationStarted():
+                self._end_messages(event.agent)
+                return []
+            case events.Retry(reason=reason, delay_s=delay):
+                return self._retry(event, reason, delay)
+            case events.RunStarted() | events.UserInterruption():
+                return self._lines_in(event)
+            case events.Question() | events.ToolCall() | events.ToolProgress() | events.ToolResult():
+                return self._call(event)
+            case events.AgentStarted(name=name, parent_id=parent, task=task):
+                self._parents[name] = parent
+                return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
+            case events.PlanChanged(tasks=tasks):
+                return [{"sessionUpdate": "plan", "entries": [_entry(task) for task in tasks]}]
+            case events.Result():
+                return self._result(event, tells_errors=tells_errors)
+            case _:
+                return []
+
+    def say(self, text: str) -> Update:
+        """Text that answers a prompt which needs no model."""
+        self._end_messages(MAIN)
+        update = self._chunk("agent_message_chunk", text, events.TextDelta(text=text))
+        self._end_messages(MAIN)
+        return update
+
+    # -------------------------------------------------------------------------------------------------- messages
+
+    def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
+        key = (event.agent, voice)
+        id = self._messages.get(key)
+        if id is None:
+            id = self._messages[key] = f"{self._prefix}-{next(self._numbers)}"
+        return {"sessionUpdate": voice, "messageId": id, "content": text_block(text), **self._meta(event.agent)}
+
+    def _end_messages(self, agent: str) -> None:
+        for key in [key for key in self._messages if key[0] == agent]:
+            del self._messages[key]
+        if agent == MAIN:
+            self._shown.clear()
+
+    def _retry(self, event: events.Event, reason: str, delay: float) -> Sequence[Update]:
+        self._end_messages(event.agent)
+        note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
+        update = self._chunk("agent_thought_chunk", note, event)
+        self._end_messages(event.agent)
+        return [update]
+
+    def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
+        """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
+        self._end_messages(event.agent)
+        is_start = isinstance(event, events.RunStarted)
+        text = event.query if isinstance(event, events.RunStarted) else event.message
+        if not text or (isinstance(event, events.RunStarted) and event.id in self._own):
+            return []
+        update = dict(self._chunk("user_message_chunk", text, event))
+        if not is_start:
+            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+            update["_meta"] = {"chain": {**self._of(event.agent), **told}}
+        self._end_messages(event.agent)
+        return [update]
+
+    def _result(self, event: events.Result, *, tells_errors: bool) -> Sequence[Update]:
+        shown = "".join(self._shown).strip()
+        self._end_messages(event.agent)
+        is_error = event.status in ("error", "empty", "context_full")
+        text = event.result.strip()
+        if (event.status in _SILENT and not (is_error and tells_errors)) or text in event.replies:
+            return []
+        rest = text.removeprefix(shown).strip() if shown else text
+        return [self.say(rest)] if rest else []
+
+    # ----------------------------------------------------------------------------------------------------- calls
+
+    def _call(
+        self, event: events.Question | events.ToolCall | events.ToolProgress | events.ToolResult
+    ) -> Sequence[Update]:
+        match event:
+            case events.Question():
+                return [self._announce(event)]
+            case events.ToolCall():
+                return [self._start(event)]
+            case events.ToolProgress():
+                return self._report(event)
+            case events.ToolResult():
+                return [self._end(event)]
+
+    def _announce(self, event: events.Question) -> Update:
+        """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
+        known = self._calls.get(event.tool_call_id)
+        if event.kind == "choice" and known is not None:
+            return self._of_call(event.tool_call_id, event.agent, title=one_row(event.text))
+        call = known or _Call(kind_of(event.name, self.agents))
+        call.content = preview_content(event.name, event.preview, self.workspace)
+        self._calls[event.tool_call_id] = call
+        path = preview_path(event.name, event.preview)
+        fields = {
+            "title": one_row(event.text),
+            "kind": call.kind,
+            "status": "in_progress" if known else "pending",
+            "content": list(call.content),
+            "locations": locations_of({"path": path}, self.workspace),
+        }
+        return self._of_call(event.tool_call_id, event.agent, is_new=known is None, **fields)
+
+    def _start(self, event: events.ToolCall) -> Update:
+        known = self._calls.get(event.id)
+        call = self._calls[event.id] = known or _Call(kind_of(event.name, self.agents))
+        input = to_json(event)["input"]
+        fields = {
+            "title": title_of(event.name, event.input),
+            "kind": call.kind,
+            "status": "in_progress",
+            "locations": locations_of(event.input, self.workspace),
+            "rawInput": input,
+        }
+        return self._of_call(event.id, event.agent, is_new=known is None, **fields)
+
+    def _report(self, event: events.ToolProgress) -> Sequence[Update]:
+        call = self._calls.get(event.id)
+        if call is None:
+            return []
+        separator = "" if not call.progress or call.progress.endswith("\n") else "\n"
+        call.progress = (call.progress + separator + event.text)[-MAX_PROGRESS:]
+        return [self._of_call(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
+
+    def _end(self, event: events.ToolResult) -> Update:
+        known = self._calls.pop(event.id, None)
+        call = known or _Call(kind_of(event.name, self.agents))
+        result = text_content(event.text, is_markdown=event.name in self.agents)
+        fields: dict[str, Any] = {
+            "status": "failed" if event.is_error else "completed",
+            "content": [*call.content, *([result] if event.text.strip() else [])],
+        }
+        if known is None:
+            fields |= {"title": event.name or "a tool", "kind": call.kind}
+        return self._of_call(event.id, event.agent, is_new=known is None, **fields)
+
+    def _of_call(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
+        what = "tool_call" if is_new else "tool_call_update"
+        return {"sessionUpdate": what, "toolCallId": id, **fields, **self._meta(agent)}
+
+    def _meta(self, agent: str) -> Mapping[str, Any]:
+        about = self._of(agent)
+        return {"_meta": {"chain": about}} if about else {}
+
+    def _of(self, agent: str) -> Mapping[str, Any]:
+        """What is said of whose doing something is; nothing for the main agent."""
+        if agent == MAIN:
+            return {}
+        parent = self._parents.get(agent, ROOT)
+        return {"agent": agent, **({"parentToolCallId": parent} if parent != ROOT else {})}
+
+
+def _entry(task: events.TaskView) -> Mapping[str, Any]:
+    failed = f" (failed{f': {task.reason}' if task.reason else ''})" if task.state == "FAILED" else ""
+    return {"content": f"{task.text}{failed}", "priority": "medium", "status": _TASK_STATES[task.state]}
