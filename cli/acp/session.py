@@ -29,8 +29,12 @@ ENDED = "the session has ended"
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What there is to say to a line that needs no run, in order with the events; the prompt that it was, if it was."""
+    """What there is to say to a line that needs no run, and the prompt that it was, if it was one.
 
+    It is said in order with the events: at the receipt of its ``line``, or at ``notice`` where there is none.
+    """
+
+    line: str
     notice: events.Notice
     call: Call | None
     result: Mapping[str, Any]
@@ -131,11 +135,12 @@ class Session:
         return answer
 
     def _say(self, answer: Submitted, call: Call | None = None) -> None:
-        """Tell the answer to a line that needs no run, behind all that has happened, and then answer its prompt."""
+        """Tell the answer to a line that needs no run, behind what it has changed, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
-        said = _Answer(events.Notice(message=answer.message), call, result)
-        self._answers.append(said)
-        self._feed.put(said.notice)
+        notice = events.Notice(message=answer.message)
+        self._answers.append(_Answer(answer.id, notice, call, result))
+        if not answer.id:
+            self._feed.put(notice)
 
     # ------------------------------------------------------------------------------------------------- events out
 
@@ -150,23 +155,27 @@ class Session:
                     scope.cancel()
             case events.Receipt() | events.LineQueued():
                 await self._receipt(event)
+                await self._answer(event)
             case events.Notice():
-                await self._on_notice(event)
+                if not await self._answer(event):
+                    self._notify(f"{self.id}: {event.message}")
             case _:
                 await self._update(self._teller.updates(event))
         # After the updates: the answer to a prompt comes last.
         self._turns.on_event(event)
 
-    async def _on_notice(self, notice: events.Notice) -> None:
-        said = next((each for each in self._answers if each.notice is notice), None)
+    async def _answer(self, event: events.Event) -> bool:
+        """Say what was to be said at this event. Whether there was anything."""
+        at = event.id if isinstance(event, events.Receipt) else None
+        said = next((each for each in self._answers if each.notice is event or (each.line and each.line == at)), None)
         if said is None:
-            self._notify(f"{self.id}: {notice.message}")
-            return
+            return False
         self._answers.remove(said)
-        if notice.message:
-            await self._update([self._teller.say(notice.message)])
+        if said.notice.message:
+            await self._update([self._teller.say(said.notice.message)])
         if said.call is not None:
             said.call.answer(said.result)
+        return True
 
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:

@@ -1,0 +1,516 @@
+"""The agent as an editor meets it, in lock-step: prompts, updates, permissions, cancelling, steering, loading."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from support.editor import Editor, connected, opener
+from support.gate import Gate
+
+from cli.acp.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND
+from cli.acp.outbox import ROOM
+
+RULES = r"""
+rules:
+  - {when: {interruption: 'stream'}, text: "Understood.", and: work}
+  - {when: {interruption: '(?P<all>[\s\S]+)'}, text: "Understood: ${all}", and: continue}
+  - {when: {user: '\Await', tool: wait}, text: "Waited."}
+  - {when: {user: '\Await'}, text: "Looking.", tools: [{name: wait, input: {}}]}
+  - {when: {user: '\Astream'}, text: "one two three four five six seven", pace: {chunk: 4, delay_s: 0.02}}
+  - {when: {user: '\Awrite', tool: write_file}, text: "Written: ${result}"}
+  - {when: {user: '\Awrite'}, tools: [{name: write_file, input: {path: new.txt, content: "a\nb\n"}}]}
+  - {when: {user: '\Aedit', tool: edit_file}, text: "Edited: ${result}"}
+  - when: {user: '\Aedit', tool: read_file}
+    tools: [{name: edit_file, input: {path: old.txt, old_string: b, new_string: B}}]
+  - {when: {user: '\Aedit'}, tools: [{name: read_file, input: {path: old.txt}}]}
+  - {when: {user: '\Aask', tool: ask_user_question}, text: "You said: ${result}"}
+  - {when: {user: '\Aask'}, tools: [{name: ask_user_question, input: {question: "Which?", options: [left, stop]}}]}
+  - {when: {user: '\Aplan', tool: plan_set_tasks}, text: "Planned."}
+  - {when: {user: '\Aplan'}, tools: [{name: plan_set_tasks, input: {tasks: [look, write]}}]}
+  - {when: {user: '\Arefuse'}, text: "No.", stop_reason: refusal}
+  - {when: {user: '\Along'}, text: "Too lo", stop_reason: max_tokens}
+  - {when: {user: '\Aloop', tool: plan_list}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aloop'}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aexplore', tool: explore}, text: "It says: ${result}"}
+  - {when: {user: '\Aexplore'}, tools: [{name: explore, input: {task: "look around"}}]}
+  - {when: {user: 'look around'}, text: "I see nothing."}
+  - {text: "Hello."}
+"""
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def editor(tmp_path: Path, gate: Gate) -> AsyncIterator[Editor]:
+    (tmp_path / "ws").mkdir()
+    groups = ("todo", "ask", "files", "edit", "agents")
+    async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool], groups=groups)) as editor:
+        await editor.initialize(_meta={"receipts": True})
+        yield editor
+
+
+def chain_meta(result: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = result["_meta"]["chain"]
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- prompts
+
+
+async def test_a_prompt_is_answered_behind_all_updates_of_its_run(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "hello")
+    result = await editor.result(id)
+    assert result["stopReason"] == "end_turn"
+    assert chain_meta(result)["status"] == "done"
+    assert editor.text() == "Hello."
+    assert editor.log[-1] == ("answer", id)
+    assert not editor.text("user_message_chunk"), "the editor shows its own prompt"
+
+
+async def test_a_slash_and_a_moment_are_text(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    for text in ("/quit", "@done hello"):
+        assert (await editor.result(editor.prompt(session, text)))["stopReason"] == "end_turn"
+    assert editor.text() == "Hello.Hello."
+
+
+@pytest.mark.parametrize(
+    ("query", "reason", "said"),
+    [
+        ("refuse", "refusal", "The model refused"),
+        ("long", "max_tokens", "Too lo"),
+        ("loop", "max_turn_requests", "without a final answer"),
+        ("todo: add look", "end_turn", "look"),
+        ("stop", "end_turn", "Nothing is running."),
+        ("status", "end_turn", "nothing is running"),
+    ],
+)
+async def test_how_a_run_ends_is_the_stop_reason(
+    editor: Editor, tmp_path: Path, query: str, reason: str, said: str
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    result = await editor.result(editor.prompt(session, query))
+    assert result["stopReason"] == reason
+    assert said in editor.text()
+
+
+async def test_a_run_that_fails_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    rules = "rules: [{error: {message: the service is gone, retryable: false}}]"
+    async with connected(opener(tmp_path / "home", rules)) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path)
+        error = await editor.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "x"}])
+    assert error.code == INTERNAL_ERROR
+    assert "the service is gone" in error.message
+    assert error.data == {"chain": {"status": "error"}}
+
+
+async def test_a_second_prompt_in_mid_turn_interrupts_and_both_are_answered(
+    editor: Editor, tmp_path: Path, gate: Gate
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    first = editor.prompt(session, "wait for me")
+    await gate.started.wait()
+    second = editor.prompt(session, "look elsewhere")
+    await editor.until(lambda: editor.receipts("queued"))
+    gate.open.set()
+    results = [await editor.result(id) for id in (first, second)]
+    assert [result["stopReason"] for result in results] == ["end_turn", "end_turn"]
+    assert "Understood: " in editor.text()
+    assert "look elsewhere" in editor.text()
+    assert editor.text("user_message_chunk") == "look elsewhere"
+    assert editor.updates("user_message_chunk")[0]["_meta"]["chain"]["point"] == "D"
+
+
+async def test_a_full_channel_is_an_error_with_the_reason_and_a_stop_still_stops(tmp_path: Path, gate: Gate) -> None:
+    async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool], inbox={"size": 1})) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path)
+        ids = [editor.prompt(session, "wait")]
+        await gate.started.wait()
+        ids.append(editor.prompt(session, "one"))
+        error = await editor.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "two"}])
+        assert "full" in error.message
+        assert error.data == {"chain": {"state": "refused"}}
+        ids.append(editor.prompt(session, "stop"))
+        gate.open.set()
+        results = [(await editor.result(id))["stopReason"] for id in ids]
+        assert results == ["end_turn", "cancelled", "end_turn"]
+
+
+async def test_a_follow_up_is_answered_by_its_own_run(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    first = editor.prompt(session, "wait")
+    await gate.started.wait()
+    second = editor.prompt(session, "then: hello")
+    gate.open.set()
+    results = [chain_meta(await editor.result(id)) for id in (first, second)]
+    assert [result["lineId"] for result in results] == ["L1", "L2"]
+    assert editor.log.index(("answer", first)) < editor.log.index(("answer", second))
+    assert editor.text() == "Looking.Waited.Hello."
+
+
+# ----------------------------------------------------------------------------------------------- cancelling, steering
+
+
+async def test_cancel_in_mid_stream(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "stream")
+    await editor.until(lambda: editor.text())
+    editor.tell("session/cancel", sessionId=session)
+    assert (await editor.result(id))["stopReason"] == "cancelled"
+    assert "seven" not in editor.text()
+    assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
+async def test_a_cancel_that_comes_right_behind_its_prompt_finds_it(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "stream")
+    editor.tell("session/cancel", sessionId=session)
+    assert (await editor.result(id))["stopReason"] == "cancelled"
+    assert not editor.text()
+
+
+async def test_cancelling_the_request_drops_a_line_that_waits_and_interrupts_otherwise(
+    editor: Editor, tmp_path: Path, gate: Gate
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    first = editor.prompt(session, "wait")
+    await gate.started.wait()
+    second = editor.prompt(session, "never mind the rest of it")
+    await editor.until(lambda: editor.receipts("queued"))
+    editor.tell("$/cancel_request", requestId=second)
+    assert chain_meta(await editor.result(second))["state"] == "dropped"
+    assert first not in editor.answers
+    editor.tell("$/cancel_request", requestId=first)
+    assert (await editor.result(first))["stopReason"] == "cancelled"
+
+
+async def test_steering_in_mid_turn_has_its_receipt(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "wait")
+    await gate.started.wait()
+    block = {"type": "text", "text": "use the other file"}
+    answer = await editor.call("_session/steering", sessionId=session, prompt=[block])
+    assert answer["outcome"] == "injected"
+    line = chain_meta(answer)["lineId"]
+    gate.open.set()
+    await editor.result(id)
+    assert [r["state"] for r in editor.receipts() if r["id"] == line] == ["queued", "delivered"]
+    assert [r["point"] for r in editor.receipts("delivered") if r["id"] == line] == ["D"]
+
+
+async def test_steering_with_no_turn(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    asked = {"sessionId": session, "prompt": [{"type": "text", "text": "hello"}]}
+    idle = {"_meta": {"steering": {"idleBehavior": "promptRequired"}}}
+    assert (await editor.call("_session/steering", **asked, **idle))["outcome"] == "promptRequired"
+    assert not editor.receipts()
+    assert (await editor.call("_session/steering", **asked))["outcome"] == "startedNewTurn"
+    await editor.until(lambda: editor.text() == "Hello.")
+    wrong = {"_meta": {"steering": {"idleBehavior": "sleep"}}}
+    assert (await editor.error("_session/steering", **asked, **wrong)).code == INVALID_PARAMS
+
+
+async def test_a_now_line_cuts_the_reply(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "stream")
+    await editor.until(lambda: editor.text())
+    await editor.call("_session/steering", sessionId=session, prompt=[{"type": "text", "text": "!!turn round"}])
+    assert (await editor.result(id))["stopReason"] == "end_turn"
+    assert "Understood: " in editor.text()
+    assert editor.updates("user_message_chunk")[0]["_meta"]["chain"]["point"] == "N"
+
+
+async def test_receipts_are_for_those_who_ask(tmp_path: Path) -> None:
+    async with connected(opener(tmp_path / "home", RULES)) as editor:
+        await editor.initialize()
+        await editor.result(editor.prompt(await editor.new(tmp_path), "hello"))
+        assert {message["method"] for message in editor.heard} == {"session/update"}
+
+
+# ---------------------------------------------------------------------------------------------------------- questions
+
+
+@pytest.mark.parametrize(
+    ("option", "status", "said", "content"),
+    [
+        ("y", "completed", "Created new.txt", "a\nb\n"),
+        ("a", "completed", "Created new.txt", "a\nb\n"),
+        ("n", "failed", "refused", None),
+        ("nonsense", "failed", "refused", None),
+    ],
+)
+async def test_permission_shows_the_difference_and_decides(
+    editor: Editor, tmp_path: Path, option: str, status: str, said: str, content: str | None
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "write")
+    asked = await editor.question()
+    assert asked.method == "session/request_permission"
+    assert [each["kind"] for each in asked.params["options"]] == ["allow_once", "allow_always", "reject_once"]
+    call = asked.params["toolCall"]
+    [shown] = call["content"]
+    path = str(tmp_path / "ws" / "new.txt")
+    assert (shown["type"], shown["path"], shown["oldText"], shown["newText"]) == ("diff", path, None, "a\nb\n")
+    assert editor.calls()[call["toolCallId"]]["status"] == "pending"
+    editor.choose(asked, option)
+    await editor.result(id)
+    assert editor.calls()[call["toolCallId"]]["status"] == status
+    assert said in editor.text()
+    file = tmp_path / "ws" / "new.txt"
+    assert (file.read_text() if file.exists() else None) == content
+
+
+async def test_an_edit_shows_what_stood_there(editor: Editor, tmp_path: Path) -> None:
+    (tmp_path / "ws" / "old.txt").write_text("a\nb\nc")
+    id = editor.prompt(await editor.new(tmp_path / "ws"), "edit")
+    asked = await editor.question()
+    [shown] = asked.params["toolCall"]["content"]
+    assert (shown["oldText"], shown["newText"]) == ("a\nb\nc", "a\nB\nc")
+    assert asked.params["toolCall"]["locations"] == [{"path": str(tmp_path / "ws" / "old.txt")}]
+    editor.choose(asked, "y")
+    await editor.result(id)
+    assert {call["kind"] for call in editor.calls().values()} == {"read", "edit"}
+    edit = next(call for call in editor.calls().values() if call["kind"] == "edit")
+    assert edit["rawInput"]["new_string"] == "B"
+    assert [each["type"] for each in edit["content"]] == ["diff", "content"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"outcome": {"outcome": "selected", "optionId": "2"}}, ": stop"),
+        ({"outcome": {"outcome": "selected", "optionId": "none"}}, "decide"),
+        ({"outcome": {"outcome": "cancelled"}}, "decide"),
+        ({"outcome": 5}, "decide"),
+    ],
+)
+async def test_a_choice_offers_its_options(
+    editor: Editor, tmp_path: Path, answer: dict[str, object], said: str
+) -> None:
+    id = editor.prompt(await editor.new(tmp_path / "ws"), "ask")
+    asked = await editor.question()
+    assert [each["name"] for each in asked.params["options"]][:2] == ["left", "stop"]
+    editor.answer(asked, **answer)
+    assert (await editor.result(id))["stopReason"] == "end_turn"
+    assert said in editor.text()
+
+
+async def test_an_editor_that_cannot_ask_refuses_with_its_reason(editor: Editor, tmp_path: Path) -> None:
+    id = editor.prompt(await editor.new(tmp_path / "ws"), "write")
+    asked = await editor.question()
+    editor.say(id=asked.id, error={"code": METHOD_NOT_FOUND, "message": "no such thing here"})
+    assert (await editor.result(id))["stopReason"] == "end_turn"
+    assert "no such thing here" in editor.text()
+
+
+async def test_a_question_that_is_withdrawn_is_asked_no_more(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "write")
+    asked = await editor.question()
+    editor.tell("session/cancel", sessionId=session)
+    assert (await editor.result(id))["stopReason"] == "cancelled"
+    await editor.until(lambda: any(m["method"] == "$/cancel_request" for m in editor.heard))
+    # The editor's answer, as the protocol wants it, comes too late and changes nothing.
+    editor.answer(asked, outcome={"outcome": "cancelled"})
+    assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+    assert editor.calls()[asked.params["toolCall"]["toolCallId"]]["status"] == "failed"
+
+
+# ------------------------------------------------------------------------------------------------------------ updates
+
+
+async def test_the_plan_is_told_whole(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    await editor.result(editor.prompt(session, "plan"))
+    await editor.result(editor.prompt(session, "todo: fail 2 too late"))
+    entries = editor.updates("plan")[-1]["entries"]
+    assert [(entry["content"], entry["status"]) for entry in entries] == [
+        ("look", "pending"),
+        ("write (failed: too late)", "completed"),
+    ]
+
+
+async def test_what_a_child_does_names_the_child_and_its_call(editor: Editor, tmp_path: Path) -> None:
+    await editor.result(editor.prompt(await editor.new(tmp_path / "ws"), "explore"))
+    [parent] = [call for call in editor.calls().values() if call["kind"] == "think"]
+    thought = next(u for u in editor.updates("agent_thought_chunk") if u["content"]["text"] == "I see nothing.")
+    assert thought["_meta"]["chain"] == {"agent": "explore-1", "parentToolCallId": parent["toolCallId"]}
+    assert editor.text() == "It says: I see nothing."
+
+
+# ----------------------------------------------------------------------------------------------------------- sessions
+
+
+async def test_a_session_is_listed_loaded_and_resumed(tmp_path: Path, gate: Gate) -> None:
+    (tmp_path / "ws").mkdir()
+    use = opener(tmp_path / "home", RULES, tools=[gate.tool])
+    async with connected(use) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path / "ws")
+        first = editor.prompt(session, "wait")
+        await gate.started.wait()
+        second = editor.prompt(session, "look elsewhere")
+        gate.open.set()
+        for id in (first, second):
+            await editor.result(id)
+        told = (editor.text(), editor.text("user_message_chunk"))
+    async with connected(use) as editor:
+        await editor.initialize()
+        [listed] = (await editor.call("session/list", cwd=str(tmp_path / "ws")))["sessions"]
+        assert (listed["sessionId"], listed["title"], listed["cwd"]) == (session, "wait", str(tmp_path / "ws"))
+        assert (await editor.call("session/list", cwd=str(tmp_path)))["sessions"] == []
+        where = {"sessionId": session, "cwd": str(tmp_path / "ws"), "mcpServers": []}
+        id = editor.begin("session/load", **where)
+        await editor.result(id)
+        assert editor.log[-1] == ("answer", id), "the past comes before the answer"
+        assert (editor.text(), editor.text("user_message_chunk")) == (told[0], "wait" + told[1])
+        assert [call["status"] for call in editor.calls().values()] == ["completed"]
+        assert (await editor.error("session/load", **where)).code == INVALID_REQUEST
+        await editor.call("session/close", sessionId=session)
+        editor.heard.clear()
+        await editor.call("session/resume", **where)
+        assert not editor.updates()
+        assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+        assert editor.text() == "Hello."
+
+
+async def test_closing_a_session_ends_its_run_first(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session, other = await editor.new(tmp_path / "ws"), await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "wait")
+    await gate.started.wait()
+    closing = editor.begin("session/close", sessionId=session)
+    assert (await editor.result(id))["stopReason"] == "cancelled"
+    assert await editor.result(closing) == {}
+    assert (await editor.error("session/close", sessionId=session)).code == NOT_FOUND
+    error = await editor.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "x"}])
+    assert error.code == NOT_FOUND
+    assert (await editor.result(editor.prompt(other, "hello")))["stopReason"] == "end_turn"
+
+
+async def test_the_end_of_the_input_closes_every_session(tmp_path: Path, gate: Gate) -> None:
+    (tmp_path / "ws").mkdir()
+    async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool])) as editor:
+        await editor.initialize()
+        sessions = [await editor.new(tmp_path / "ws") for _ in range(2)]
+        ids = [editor.prompt(session, "wait") for session in sessions]
+        await gate.started.wait()
+    assert [editor.answers[id]["result"]["stopReason"] for id in ids] == ["cancelled", "cancelled"]
+    for session in sessions:
+        rows = (tmp_path / "home/state/sessions" / f"{session}.jsonl").read_text().splitlines()
+        assert json.loads(rows[-1])["status"] == "interrupted"
+
+
+async def test_a_session_that_fails_ends_alone(tmp_path: Path, gate: Gate) -> None:
+    (tmp_path / "ws").mkdir()
+    broken = tmp_path / "ws" / "system.yaml"
+    use = opener(tmp_path / "home", RULES, tools=[gate.tool])
+    broken.write_text("messages: [")
+    (tmp_path / "home" / "system.yaml").unlink()
+    async with connected(use) as editor:
+        await editor.initialize()
+        error = await editor.error("session/new", cwd=str(tmp_path / "ws"), mcpServers=[])
+        assert "system.yaml" in error.message
+        (tmp_path / "home" / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
+        session = await editor.new(tmp_path / "ws")
+        assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
+async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path: Path) -> None:
+    server = {"name": "weather", "command": "/bin/weather", "args": [], "env": []}
+    result = await editor.call("session/new", cwd=str(tmp_path / "ws"), mcpServers=[server])
+    [note] = chain_meta(result)["notices"]
+    assert "weather" in note
+    assert any("weather" in each for each in editor.notes)
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "named"),
+    [
+        ("session/new", {}, INVALID_PARAMS, "cwd"),
+        ("session/new", {"cwd": 5}, INVALID_PARAMS, "cwd"),
+        ("session/new", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
+        ("session/new", {"cwd": "/nowhere/at/all"}, INVALID_PARAMS, "cwd"),
+        ("session/new", {"cwd": "/\0"}, INVALID_PARAMS, "cwd"),
+        ("session/new", {"cwd": "/", "mcpServers": {}}, INVALID_PARAMS, "mcpServers"),
+        ("session/load", {"cwd": "/"}, INVALID_PARAMS, "sessionId"),
+        ("session/load", {"cwd": "/", "sessionId": "none"}, NOT_FOUND, "none"),
+        ("session/resume", {"cwd": "/", "sessionId": "../../etc/passwd"}, NOT_FOUND, "passwd"),
+        ("session/list", {"cursor": "x"}, INVALID_PARAMS, "cursor"),
+        ("session/list", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
+        ("session/close", {"sessionId": "none"}, NOT_FOUND, "none"),
+        ("session/prompt", {"prompt": []}, INVALID_PARAMS, "sessionId"),
+        ("session/prompt", {"sessionId": "none", "prompt": []}, NOT_FOUND, "none"),
+        ("session/prompt", {"sessionId": "S", "prompt": []}, INVALID_PARAMS, "prompt"),
+        ("session/prompt", {"sessionId": "S", "prompt": "hello"}, INVALID_PARAMS, "prompt"),
+        ("session/prompt", {"sessionId": "S", "prompt": [None]}, INVALID_PARAMS, "prompt[0]"),
+        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text"}]}, INVALID_PARAMS, "prompt[0].text"),
+        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "image"}]}, INVALID_PARAMS, "prompt[0]"),
+        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text", "text": " "}]}, INVALID_PARAMS, "prompt"),
+        ("_session/steering", {"sessionId": "S"}, INVALID_PARAMS, "prompt"),
+        ("authenticate", {"methodId": "key"}, INVALID_PARAMS, "methodId"),
+        ("initialize", {"protocolVersion": 1}, INVALID_REQUEST, "initialized"),
+        ("session/set_mode", {"sessionId": "S", "modeId": "x"}, METHOD_NOT_FOUND, "session/set_mode"),
+    ],
+)
+async def test_wrong_params_are_named(
+    editor: Editor, tmp_path: Path, method: str, params: dict[str, object], code: int, named: str
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    if params.get("sessionId") == "S":
+        params = {**params, "sessionId": session}
+    error = await editor.error(method, **params)
+    assert error.code == code
+    assert named in error.message
+    assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 65535])
+async def test_every_version_is_answered_with_ours(tmp_path: Path, version: int) -> None:
+    async with connected(opener(tmp_path / "home", RULES)) as editor:
+        result = await editor.initialize(protocolVersion=version)
+    assert result["protocolVersion"] == 1
+    assert result["_meta"]["steering"] == {"supported": True}
+    assert result["agentCapabilities"]["loadSession"] is True
+
+
+async def test_initialize_comes_first(tmp_path: Path) -> None:
+    async with connected(opener(tmp_path / "home", RULES)) as editor:
+        assert (await editor.error("session/new", cwd=str(tmp_path))).code == INVALID_REQUEST
+        assert (await editor.error("initialize", protocolVersion="one")).code == INVALID_PARAMS
+        await editor.initialize()
+
+
+async def test_a_prompt_that_is_too_long_is_refused_with_the_reason(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    block = {"type": "text", "text": "x" * 200_000}
+    error = await editor.error("session/prompt", sessionId=session, prompt=[block])
+    assert "100,000" in error.message
+
+
+async def test_an_editor_that_does_not_read_fills_no_memory(tmp_path: Path) -> None:
+    rules = "rules: [{text: word word, pace: {chunk: 1, delay_s: 0}, tools: [{name: plan_list, input: {}}]}]"
+    async with connected(opener(tmp_path / "home", rules, max_iterations=100)) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path)
+        editor.reads = trio.Event()
+        id = editor.prompt(session, "go")
+        editor.prompt(session, "stop")
+        while len(editor.outbox) < ROOM:
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(editor.outbox) <= 2 * ROOM
+        editor.reads.set()
+        await editor.result(id)

@@ -1,0 +1,238 @@
+"""An editor in memory, which speaks the Agent Client Protocol with the agent of the product."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain.config.load import load_settings
+from chain.tools.tool import Tool
+from cli.acp.agent import Agent
+from cli.acp.messages import RpcError
+from cli.acp.opening import Opener
+from cli.acp.outbox import Outbox
+from cli.acp.wire import Wire
+from cli.input.stdin import RawLine
+
+
+@dataclass
+class Asked:
+    """A request of the agent: its answer is the editor's to give."""
+
+    id: object
+    method: str
+    params: dict[str, Any]
+
+
+@dataclass
+class Editor:
+    """Sends rows to an agent and keeps what comes back; ``is_reading`` false: it reads nothing."""
+
+    send_rows: trio.MemorySendChannel[RawLine]
+    answers: dict[object, dict[str, Any]] = field(default_factory=dict)
+    heard: list[dict[str, Any]] = field(default_factory=list)
+    """Notifications."""
+    asked: list[Asked] = field(default_factory=list)
+    log: list[tuple[str, object]] = field(default_factory=list)
+    """What came, in order: ``answer`` and the id, or the kind of update."""
+    outbox: Outbox = field(init=False)
+    """What the agent has written and the editor has not read."""
+    notes: list[str] = field(default_factory=list)
+    reads: trio.Event = field(default_factory=trio.Event)
+    _news: trio.Event = field(default_factory=trio.Event)
+    _last: int = 0
+    _number: int = 0
+
+    # ------------------------------------------------------------------------------------------------ to the agent
+
+    def row(self, text: str, **more: bool) -> None:
+        """Send a row as it is."""
+        self._number += 1
+        self.send_rows.send_nowait(RawLine(text, self._number, **more))
+
+    def say(self, **message: object) -> None:
+        """Send a message."""
+        self.row(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def begin(self, method: str, **params: object) -> int:
+        """Send a request, and return its id."""
+        self._last += 1
+        self.say(id=self._last, method=method, params=params)
+        return self._last
+
+    def tell(self, method: str, **params: object) -> None:
+        """Send a notification."""
+        self.say(method=method, params=params)
+
+    def answer(self, asked: Asked, **result: object) -> None:
+        """Answer a request of the agent."""
+        self.say(id=asked.id, result=result)
+
+    def choose(self, asked: Asked, option: str) -> None:
+        """Answer a request for permission."""
+        self.answer(asked, outcome={"outcome": "selected", "optionId": option})
+
+    # ---------------------------------------------------------------------------------------------- from the agent
+
+    async def write(self, rows: bytes) -> None:
+        """Receive rows; this is what the agent writes with."""
+        await trio.lowlevel.checkpoint()
+        await self.reads.wait()
+        assert rows.endswith(b"\n")
+        for row in rows.splitlines():
+            self._receive(json.loads(row))
+        self._news.set()
+        self._news = trio.Event()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        assert message.pop("jsonrpc") == "2.0"
+        if "method" not in message:
+            self.answers[message["id"]] = message
+            self.log.append(("answer", message["id"]))
+        elif "id" in message:
+            self.asked.append(Asked(message["id"], message["method"], message["params"]))
+            self.log.append((message["method"], message["id"]))
+        else:
+            self.heard.append(message)
+            update = message["params"].get("update", {})
+            self.log.append((message["method"], update.get("sessionUpdate")))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until something holds. It is looked at when something comes."""
+        with trio.fail_after(20):
+            while not condition():
+                await self._news.wait()
+
+    async def result(self, id: object) -> dict[str, Any]:
+        """The answer to a request. Raises ``RpcError``."""
+        await self.until(lambda: id in self.answers)
+        found = self.answers[id]
+        if "error" in found:
+            error = found["error"]
+            raise RpcError(error["code"], error["message"], error.get("data"))
+        result: dict[str, Any] = found["result"]
+        return result
+
+    async def call(self, method: str, **params: object) -> dict[str, Any]:
+        """Send a request, and wait for its answer. Raises ``RpcError``."""
+        return await self.result(self.begin(method, **params))
+
+    async def error(self, method: str, **params: object) -> RpcError:
+        """The error that answers a request."""
+        try:
+            result = await self.call(method, **params)
+        except RpcError as error:
+            return error
+        raise AssertionError(f"{method} gave {result}")
+
+    async def question(self, nth: int = 1) -> Asked:
+        """The nth request of the agent."""
+        await self.until(lambda: len(self.asked) >= nth)
+        return self.asked[nth - 1]
+
+    # --------------------------------------------------------------------------------------------- what it can know
+
+    def updates(self, kind: str = "") -> list[dict[str, Any]]:
+        """The updates of a kind, or all."""
+        found = [m["params"]["update"] for m in self.heard if m["method"] == "session/update"]
+        return [update for update in found if not kind or update["sessionUpdate"] == kind]
+
+    def text(self, kind: str = "agent_message_chunk") -> str:
+        """The text of the chunks of a kind."""
+        return "".join(update["content"]["text"] for update in self.updates(kind))
+
+    def calls(self) -> dict[str, dict[str, Any]]:
+        """The tool calls as an editor has them in the end: each update replaces what it names."""
+        found: dict[str, dict[str, Any]] = {}
+        for update in self.updates():
+            if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
+                found.setdefault(update["toolCallId"], {}).update(update)
+        return found
+
+    def receipts(self, state: str = "") -> list[dict[str, Any]]:
+        """The receipts that came."""
+        found = [m["params"] for m in self.heard if m["method"] == "_chain/receipt"]
+        return [each for each in found if not state or each["state"] == state]
+
+    # --------------------------------------------------------------------------------------------------- short forms
+
+    async def initialize(self, **params: object) -> dict[str, Any]:
+        """Initialize the connection."""
+        return await self.call("initialize", **{"protocolVersion": 1, **params})
+
+    async def new(self, cwd: Path) -> str:
+        """Open a session."""
+        id: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
+        return id
+
+    def prompt(self, session: str, text: str) -> int:
+        """Begin a prompt."""
+        return self.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+
+@dataclass
+class ChannelRows:
+    """Rows that come from a channel."""
+
+    channel: trio.MemoryReceiveChannel[RawLine]
+
+    async def next(self) -> RawLine | None:
+        """The next row."""
+        try:
+            return await self.channel.receive()
+        except trio.EndOfChannel:
+            return None
+
+
+def opener(
+    home: Path, rules: str, *, tools: Iterable[Tool] = (), groups: Iterable[str] = ("todo", "ask"), **more: object
+) -> Opener:
+    """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration."""
+    home.mkdir(exist_ok=True)
+    (home / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
+    (home / "rules.yaml").write_text(rules)
+    chosen = {
+        "model": "test",
+        "system_prompt": "system.yaml",
+        "interruption_prompt": None,
+        "tools": list(groups),
+        "max_iterations": more.pop("max_iterations", 20),
+    }
+    config = {
+        "models": {"default": "test", "definitions": {"test": {"provider": "scripted", "script": "rules.yaml"}}},
+        "chains": {"default": chosen},
+        **more,
+    }
+    path = home / "config.yaml"
+    path.write_text(json.dumps(config))
+    return Opener(
+        lambda folder: load_settings(config=path, environ={}, cwd=folder, flags={}), home / "state", tuple(tools)
+    )
+
+
+@asynccontextmanager
+async def connected(opener: Opener, *, reads: bool = True) -> AsyncIterator[Editor]:
+    """An editor and an agent that serves it; leaving the block ends the agent's input and waits for its end."""
+    sender, receiver = trio.open_memory_channel[RawLine](1_000)
+    editor = Editor(sender)
+    if reads:
+        editor.reads.set()
+    outbox = editor.outbox = Outbox(editor.write)
+    agent = Agent(Wire(ChannelRows(receiver), outbox), opener, editor.notes.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+
+        async def serve() -> None:
+            await agent.run()
+            await outbox.wait_empty()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(serve)
+        yield editor
+        await sender.aclose()
