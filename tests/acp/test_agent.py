@@ -132,7 +132,7 @@ async def test_a_second_prompt_in_mid_turn_interrupts_and_both_are_answered(
 
 async def test_a_full_channel_is_an_error_with_the_reason_and_a_stop_still_stops(tmp_path: Path, gate: Gate) -> None:
     async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool], inbox={"size": 1})) as editor:
-        await editor.initialize()
+        await editor.initialize(_meta={"receipts": True})
         session = await editor.new(tmp_path)
         ids = [editor.prompt(session, "wait")]
         await gate.started.wait()
@@ -141,6 +141,7 @@ async def test_a_full_channel_is_an_error_with_the_reason_and_a_stop_still_stops
         assert "full" in error.message
         assert error.data == {"chain": {"state": "refused"}}
         ids.append(editor.prompt(session, "stop"))
+        await editor.until(lambda: editor.receipts("handled"))
         gate.open.set()
         results = [(await editor.result(id))["stopReason"] for id in ids]
         assert results == ["end_turn", "cancelled", "end_turn"]
@@ -507,7 +508,6 @@ async def test_an_editor_that_does_not_read_fills_no_memory(tmp_path: Path) -> N
         session = await editor.new(tmp_path)
         editor.reads = trio.Event()
         id = editor.prompt(session, "go")
-        editor.prompt(session, "stop")
         while len(editor.outbox) < ROOM:
             await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()

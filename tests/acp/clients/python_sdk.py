@@ -1,0 +1,103 @@
+"""Plays an editor with the official Python SDK, in a process of its own: prints what it got as JSON.
+
+Usage: python_sdk.py WORKSPACE GATE COMMAND...   GATE is the pipe that the tool of the tests waits at.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from acp import spawn_agent_process, text_block
+from acp.interfaces import Client
+from acp.schema import AllowedOutcome, RequestPermissionResponse
+
+WORKSPACE, GATE, *COMMAND = sys.argv[1:]
+
+
+class Editor(Client):  # type: ignore[misc]
+    """Keeps what comes, and allows whatever is asked."""
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+        self.receipts: list[dict[str, Any]] = []
+        self.news = asyncio.Condition()
+
+    async def _note(self, where: list[dict[str, Any]], what: dict[str, Any]) -> None:
+        async with self.news:
+            where.append(what)
+            self.news.notify_all()
+
+    async def until(self, kind: str) -> None:
+        """Wait for an update of this kind."""
+        async with self.news:
+            await self.news.wait_for(lambda: any(update["sessionUpdate"] == kind for update in self.updates))
+
+    async def session_update(self, session_id: str, update: Any, **kwargs: Any) -> None:
+        await self._note(self.updates, update.model_dump(exclude_none=True, by_alias=True))
+
+    async def request_permission(self, options: Any, session_id: str, tool_call: Any, **kwargs: Any) -> Any:
+        await self._note(self.asked, tool_call.model_dump(exclude_none=True, by_alias=True))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=options[0].option_id))
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        if method in ("chain/receipt", "_chain/receipt"):
+            await self._note(self.receipts, params)
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def on_connect(self, conn: Any) -> None:
+        """Nothing is to be done."""
+
+
+async def play(editor: Editor, agent: Any) -> dict[str, Any]:
+    got: dict[str, Any] = {}
+    first = await agent.initialize(protocol_version=1, **{"receipts": True})
+    got["initialize"] = [first.protocol_version, first.agent_info.name, first.agent_capabilities.load_session]
+    session = (await agent.new_session(cwd=WORKSPACE, mcp_servers=[])).session_id
+    got["new"] = bool(session)
+
+    def prompt(text: str) -> "asyncio.Task[Any]":
+        return asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block(text)]))
+
+    async def text_of(kind: str) -> str:
+        return "".join(update["content"]["text"] for update in editor.updates if update["sessionUpdate"] == kind)
+
+    got["prompt"] = (await prompt("hello")).stop_reason
+    got["updates"] = await text_of("agent_message_chunk")
+    got["permission"] = [(await prompt("write")).stop_reason, editor.asked[0]["content"][0]["newText"]]
+    editor.updates.clear()
+    streaming = prompt("stream")
+    await editor.until("agent_message_chunk")
+    await agent.cancel(session_id=session)
+    got["cancel"] = (await streaming).stop_reason
+    editor.updates.clear()
+    waiting = prompt("gate")
+    await editor.until("tool_call")
+    block = {"type": "text", "text": "steered"}
+    steered = await agent.ext_method("session/steering", {"sessionId": session, "prompt": [block]})
+    second = prompt("and this")
+    await asyncio.to_thread(Path(GATE).write_text, "open")
+    got["steer"] = steered["outcome"]
+    got["second"] = [(await each).stop_reason for each in (waiting, second)]
+    line = steered["_meta"]["chain"]["lineId"]
+    got["receipt"] = [receipt["state"] for receipt in editor.receipts if receipt["id"] == line]
+    await agent.close_session(session_id=session)
+    editor.updates.clear()
+    await agent.load_session(session_id=session, cwd=WORKSPACE, mcp_servers=[])
+    got["load"] = (await text_of("user_message_chunk")).startswith("hello")
+    listed = await agent.list_sessions(cwd=WORKSPACE)
+    got["list"] = [each.session_id for each in listed.sessions] == [session]
+    return got
+
+
+async def main() -> None:
+    editor = Editor()
+    async with spawn_agent_process(editor, COMMAND[0], *COMMAND[1:]) as (agent, _):
+        print(json.dumps(await asyncio.wait_for(play(editor, agent), 60)))
+
+
+asyncio.run(main())
