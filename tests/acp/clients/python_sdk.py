@@ -5,6 +5,7 @@ Usage: python_sdk.py WORKSPACE GATE COMMAND...   GATE is the pipe that the tool 
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,9 @@ async def play(editor: Editor, agent: Any) -> dict[str, Any]:
 
 async def main() -> None:
     editor = Editor()
-    async with spawn_agent_process(editor, COMMAND[0], *COMMAND[1:]) as (agent, _):
-        print(json.dumps(await asyncio.wait_for(play(editor, agent), 60)))
+    async with spawn_agent_process(editor, COMMAND[0], *COMMAND[1:], env=dict(os.environ)) as (agent, _):
+        got = await asyncio.wait_for(play(editor, agent), 60)
+    sys.stdout.write(f"{json.dumps(got)}\n")
 
 
 asyncio.run(main())

@@ -1,0 +1,85 @@
+// Plays an editor with the official TypeScript SDK: prints what it got as JSON.
+//
+// Usage: typescript_sdk.mjs WORKSPACE GATE COMMAND...   GATE is the pipe that the tool of the tests waits at.
+
+import { spawn } from "node:child_process";
+import { promises as fs } from "node:fs";
+import { Readable, Writable } from "node:stream";
+import * as acp from "@agentclientprotocol/sdk";
+
+const [workspace, gate, command, ...args] = process.argv.slice(2);
+const updates = [];
+const asked = [];
+const receipts = [];
+const waiting = [];
+
+function note(where, what) {
+  where.push(what);
+  for (const check of [...waiting]) check();
+}
+
+function until(condition) {
+  return new Promise((resolve) => {
+    const check = () => {
+      if (!condition()) return;
+      waiting.splice(waiting.indexOf(check), 1);
+      resolve();
+    };
+    waiting.push(check);
+    check();
+  });
+}
+
+const textOf = (kind) =>
+  updates.filter((update) => update.sessionUpdate === kind).map((update) => update.content.text).join("");
+
+async function play(agent) {
+  const got = {};
+  const first = await agent.request("initialize", {
+    protocolVersion: acp.PROTOCOL_VERSION,
+    clientCapabilities: {},
+    _meta: { receipts: true },
+  });
+  got.initialize = [first.protocolVersion, first.agentInfo.name, first.agentCapabilities.loadSession];
+  const { sessionId } = await agent.request("session/new", { cwd: workspace, mcpServers: [] });
+  got.new = Boolean(sessionId);
+  const prompt = (text) => agent.request("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
+  got.prompt = (await prompt("hello")).stopReason;
+  got.updates = textOf("agent_message_chunk");
+  got.permission = [(await prompt("write")).stopReason, asked[0].content[0].newText];
+  updates.length = 0;
+  const streaming = prompt("stream");
+  await until(() => textOf("agent_message_chunk"));
+  await agent.notify("session/cancel", { sessionId });
+  got.cancel = (await streaming).stopReason;
+  updates.length = 0;
+  const held = prompt("gate");
+  await until(() => updates.some((update) => update.sessionUpdate === "tool_call"));
+  const steered = await agent.request("_session/steering", { sessionId, prompt: [{ type: "text", text: "steered" }] });
+  const second = prompt("and this");
+  await fs.writeFile(gate, "open");
+  got.steer = steered.outcome;
+  got.second = [(await held).stopReason, (await second).stopReason];
+  const line = steered._meta.chain.lineId;
+  got.receipt = receipts.filter((receipt) => receipt.id === line).map((receipt) => receipt.state);
+  await agent.request("session/close", { sessionId });
+  updates.length = 0;
+  await agent.request("session/load", { sessionId, cwd: workspace, mcpServers: [] });
+  got.load = textOf("user_message_chunk").startsWith("hello");
+  const listed = await agent.request("session/list", { cwd: workspace });
+  got.list = listed.sessions.length === 1 && listed.sessions[0].sessionId === sessionId;
+  return got;
+}
+
+const server = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+const stream = acp.ndJsonStream(Writable.toWeb(server.stdin), Readable.toWeb(server.stdout));
+const app = acp
+  .client({ name: "test" })
+  .onNotification("session/update", (cx) => note(updates, cx.params.update))
+  .onNotification("_chain/receipt", (params) => params, (cx) => note(receipts, cx.params))
+  .onRequest("session/request_permission", (cx) => {
+    note(asked, cx.params.toolCall);
+    return { outcome: { outcome: "selected", optionId: cx.params.options[0].optionId } };
+  });
+console.log(JSON.stringify(await app.connectWith(stream, play)));
+server.stdin.end();
