@@ -1,0 +1,219 @@
+"""The real program as an editor starts it."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clients import configure
+from support.processes import marked, until
+from support.program import environ, gates, program
+
+DEADLINE_S = 30
+
+INITIALIZE = {"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": {"protocolVersion": 1}}
+
+
+class Program:
+    """The program, and what it writes."""
+
+    def __init__(self, home: Path, *args: str) -> None:
+        with (home / "errors").open("a") as errors:
+            self.process = subprocess.Popen(
+                program("acp", *args),
+                env=environ(home, {}),
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        self.rows: list[dict[str, Any]] = []
+        self._last = 0
+
+    def say(self, **message: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def begin(self, method: str, **params: object) -> int:
+        self._last += 1
+        self.say(id=self._last, method=method, params=params)
+        return self._last
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        row = self.process.stdout.readline()
+        assert row, "the program has ended its output"
+        found: dict[str, Any] = json.loads(row)
+        assert found["jsonrpc"] == "2.0"
+        self.rows.append(found)
+        return found
+
+    def answer(self, id: object) -> dict[str, Any]:
+        while (row := self.read()).get("id") != id or "method" in row:
+            pass
+        return row
+
+    def call(self, method: str, **params: object) -> dict[str, Any]:
+        return self.answer(self.begin(method, **params))
+
+    def open(self, workspace: Path) -> str:
+        self.call("initialize", protocolVersion=1)
+        id: str = self.call("session/new", cwd=str(workspace), mcpServers=[])["result"]["sessionId"]
+        return id
+
+    def prompt(self, session: str, text: str) -> int:
+        return self.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+    def until_update(self, kind: str) -> None:
+        while self.read().get("params", {}).get("update", {}).get("sessionUpdate") != kind:
+            pass
+
+    def end(self) -> int:
+        """End its input, read what is left, and wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.wait()
+
+    def wait(self) -> int:
+        assert self.process.stdout is not None
+        self.rows += [json.loads(row) for row in self.process.stdout.readlines()]
+        return self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def running(home: Path, *args: str) -> Iterator[Program]:
+    started = Program(home, *args)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+        for stream in (started.process.stdin, started.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+def last_record(home: Path, session: str) -> dict[str, Any]:
+    rows = (home / "state/chain/sessions" / f"{session}.jsonl").read_text().splitlines()
+    found: dict[str, Any] = json.loads(rows[-1])
+    return found
+
+
+def test_the_end_of_the_input_ends_the_program_with_its_runs(tmp_path: Path, workspace: Path) -> None:
+    with running(tmp_path, *configure(tmp_path)) as agent:
+        session = agent.open(workspace)
+        id = agent.prompt(session, "gate")
+        agent.until_update("tool_call")
+        assert agent.end() == 0
+        [answer] = [row for row in agent.rows if row.get("id") == id]
+        assert answer["result"]["stopReason"] == "cancelled"
+    assert last_record(tmp_path, session)["status"] == "interrupted"
+    assert (tmp_path / "errors").read_text().count("Traceback") == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)], ids=lambda each: str(each)
+)
+def test_a_signal_ends_it_properly(tmp_path: Path, workspace: Path, number: signal.Signals, code: int) -> None:
+    with running(tmp_path, *configure(tmp_path)) as agent:
+        session = agent.open(workspace)
+        agent.prompt(session, "gate")
+        agent.until_update("tool_call")
+        agent.process.send_signal(number)
+        assert agent.wait() == code
+    assert last_record(tmp_path, session)["status"] == "interrupted"
+
+
+def test_an_editor_that_has_gone_leaves_nothing_behind(tmp_path: Path, workspace: Path) -> None:
+    rules = "rules: [{tools: [{name: shell, input: {command: 'echo > begun; sleep 1000'}}]}]"
+    (tmp_path / "rules.yaml").write_text(rules)
+    mark = f"GATES={tmp_path}"
+    (tmp_path / "config.yaml").write_text("""
+models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
+chains: {default: {model: test, system_prompt: null, tools: [shell]}}
+tools: {allow: [shell], shell: {sandbox: "off"}}
+""")
+    with running(tmp_path, "--config", str(tmp_path / "config.yaml")) as agent:
+        session = agent.open(workspace)
+        os.mkfifo(workspace / "begun")
+        agent.prompt(session, "go")
+        (workspace / "begun").read_text()
+        assert len(marked(mark)) > 1
+        assert agent.process.stdout is not None
+        agent.process.stdout.close()
+        assert agent.process.stdin is not None
+        agent.process.stdin.close()
+        assert agent.process.wait(DEADLINE_S) == 0
+        until(lambda: not marked(mark))
+    assert last_record(tmp_path, session)["status"] == "interrupted"
+
+
+def test_only_messages_are_written_to_standard_output(tmp_path: Path, workspace: Path) -> None:
+    with running(tmp_path, *configure(tmp_path)) as agent:
+        agent.say(**{k: v for k, v in INITIALIZE.items() if k != "jsonrpc"})
+        assert agent.process.stdin is not None
+        agent.process.stdin.write(b"\xff\xfe\n\n[]\nnonsense\n")
+        session = agent.call("session/new", cwd=str(workspace), mcpServers=[{"name": "weather"}])["result"]["sessionId"]
+        assert agent.answer(agent.prompt(session, "hello"))["result"]["stopReason"] == "end_turn"
+        assert agent.end() == 0
+        codes = [row["error"]["code"] for row in agent.rows if "error" in row]
+        assert codes == [-32700, -32600, -32700]
+    assert "weather" in (tmp_path / "errors").read_text()
+
+
+def test_an_untrusted_configuration_is_an_error_that_names_the_keys(tmp_path: Path, workspace: Path) -> None:
+    (workspace / "config.yaml").write_text("""
+models: {definitions: {claude: {provider: anthropic, model: x, base_url: "http://127.0.0.1:1"}}}
+chains: {default: {model: claude}}
+""")
+    with running(tmp_path) as agent:
+        agent.call("initialize", protocolVersion=1)
+        error = agent.call("session/new", cwd=str(workspace), mcpServers=[])["error"]
+        assert "models.definitions.claude.base_url" in error["message"]
+        assert agent.end() == 0
+
+
+def test_a_model_without_a_key_is_an_error_that_says_so(tmp_path: Path, workspace: Path) -> None:
+    with running(tmp_path) as agent:
+        agent.call("initialize", protocolVersion=1)
+        error = agent.call("session/new", cwd=str(workspace), mcpServers=[])["error"]
+        assert "ANTHROPIC_API_KEY" in error["message"]
+
+
+def test_a_session_that_another_process_has_open_is_an_error(tmp_path: Path, workspace: Path) -> None:
+    options = configure(tmp_path)
+    with running(tmp_path, *options) as one, running(tmp_path, *options) as two:
+        session = one.open(workspace)
+        two.call("initialize", protocolVersion=1)
+        where = {"sessionId": session, "cwd": str(workspace), "mcpServers": []}
+        assert "another process" in two.call("session/load", **where)["error"]["message"]
+        assert one.end() == 0
+        assert two.call("session/load", **where)["result"] == {}
+        assert two.end() == 0
+
+
+def test_a_session_of_an_editor_is_kept_like_any_other(tmp_path: Path, workspace: Path) -> None:
+    options = configure(tmp_path)
+    with running(tmp_path, *options) as agent:
+        session = agent.open(workspace)
+        agent.answer(agent.prompt(session, "hello"))
+        assert agent.end() == 0
+    shown = subprocess.run(
+        program("sessions", "show", session), env=environ(tmp_path, {}), capture_output=True, text=True, check=True
+    )
+    assert "Hello." in shown.stdout
+    assert not (tmp_path / "state/chain/traces").exists()
+    assert gates(tmp_path).is_dir()

@@ -1,0 +1,246 @@
+"""The wire alone: requests in both directions, bounds, and rows of any kind."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from tempfile import TemporaryFile
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from support.editor import ChannelRows, Editor
+from support.examples import trying
+from trio.testing import wait_all_tasks_blocked
+
+from cli.acp.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from cli.acp.outbox import ROOM, Outbox
+from cli.acp.wire import MAX_REQUESTS, MAX_ROW, Call, Wire
+from cli.input.stdin import Lines, RawLine
+
+
+@dataclass
+class Echo:
+    """Answers ``echo`` at once, keeps ``hold``, knows nothing else."""
+
+    held: list[Call] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    cancelled: list[Call] = field(default_factory=list)
+
+    def on_request(self, call: Call) -> None:
+        match call.method:
+            case "echo":
+                call.answer(call.params)
+            case "hold":
+                self.held.append(call)
+            case _:
+                raise RpcError(METHOD_NOT_FOUND, "unknown")
+
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        self.heard.append(method)
+
+    def on_cancel(self, call: Call) -> None:
+        self.cancelled.append(call)
+
+
+@asynccontextmanager
+async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Editor, Wire]]:
+    sender, receiver = trio.open_memory_channel[RawLine](10_000)
+    editor = Editor(sender)
+    if reads:
+        editor.reads.set()
+    editor.outbox = Outbox(editor.write)
+    wire = Wire(ChannelRows(receiver), editor.outbox)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(editor.outbox.run)
+        nursery.start_soon(wire.run, server)
+        yield editor, wire
+        nursery.cancel_scope.cancel()
+
+
+async def test_requests_are_answered_when_the_server_likes() -> None:
+    server = Echo()
+    async with wired(server) as (editor, wire):
+        held = editor.begin("hold")
+        assert await editor.call("echo", a=1) == {"a": 1}
+        assert wire.in_work == 1
+        server.held[0].answer({"b": 2})
+        server.held[0].answer({"c": 3})
+        assert await editor.result(held) == {"b": 2}
+        assert wire.in_work == 0
+        assert [id for what, id in editor.log if id == held] == [held]
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"id": 9, "method": "nothing"}, METHOD_NOT_FOUND),
+        ({"id": 9, "method": "echo", "params": [1]}, INVALID_PARAMS),
+        ({"id": 9, "method": "echo", "params": None}, INVALID_PARAMS),
+        ({"id": "held", "method": "echo"}, INVALID_REQUEST),
+    ],
+)
+async def test_a_request_that_is_refused(row: dict[str, Any], code: int) -> None:
+    async with wired(Echo()) as (editor, wire):
+        editor.say(id="held", method="hold", params={})
+        editor.say(**row)
+        with pytest.raises(RpcError) as caught:
+            await editor.result(row["id"])
+        assert caught.value.code == code
+        assert wire.in_work == 1
+
+
+async def test_an_id_may_be_used_again_once_it_is_answered_and_1_is_not_its_text() -> None:
+    server = Echo()
+    async with wired(server) as (editor, wire):
+        editor.say(id=1, method="hold", params={})
+        editor.say(id="1", method="hold", params={})
+        await wait_all_tasks_blocked()
+        assert wire.in_work == 2
+        for call in server.held:
+            call.answer({})
+        editor.say(id=1, method="hold", params={})
+        await wait_all_tasks_blocked()
+        assert len(server.held) == 3
+
+
+async def test_notifications_get_no_answer_whatever_they_are() -> None:
+    server = Echo()
+    async with wired(server) as (editor, _):
+        editor.tell("known")
+        editor.say(method="listed", params=[1])
+        editor.tell("$/cancel_request", requestId=5)
+        editor.tell("$/cancel_request", requestId=[5])
+        await editor.call("echo")
+        assert server.heard == ["known"]
+        assert len(editor.log) == 1
+
+
+async def test_a_request_can_be_cancelled_by_its_id() -> None:
+    server = Echo()
+    async with wired(server) as (editor, _):
+        id = editor.begin("hold")
+        editor.tell("$/cancel_request", requestId=id)
+        await editor.call("echo")
+        assert server.cancelled == server.held
+
+
+async def test_the_number_of_requests_in_work_is_bounded() -> None:
+    async with wired(Echo()) as (editor, wire):
+        for _ in range(MAX_REQUESTS):
+            editor.begin("hold")
+        with pytest.raises(RpcError) as caught:
+            await editor.call("echo")
+        assert caught.value.code == INVALID_REQUEST
+        assert wire.in_work == MAX_REQUESTS
+
+
+async def test_requests_of_ours_have_answers_and_errors() -> None:
+    async with wired(Echo()) as (editor, wire), trio.open_nursery() as nursery:
+        found: dict[str, object] = {}
+
+        async def ask(name: str) -> None:
+            try:
+                found[name] = await wire.request(name, {})
+            except RpcError as error:
+                found[name] = error.message
+
+        nursery.start_soon(ask, "good")
+        good = await editor.question(1)
+        nursery.start_soon(ask, "bad")
+        bad = await editor.question(2)
+        editor.say(id=99, result="nobody asked")
+        editor.say(id=bad.id, error={"code": 1, "message": "no"})
+        editor.say(id=good.id, result=[1])
+        editor.say(id=good.id, result=[2])
+        await editor.call("echo")
+        assert found == {"good": [1], "bad": "no"}
+        assert wire.asked == 0
+
+
+async def test_a_request_of_ours_that_is_cancelled_is_withdrawn_and_forgotten() -> None:
+    async with wired(Echo()) as (editor, wire):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.request, "ask", {})
+            asked = await editor.question()
+            nursery.cancel_scope.cancel()
+        await editor.until(lambda: editor.heard)
+        assert editor.heard == [{"method": "$/cancel_request", "params": {"requestId": asked.id}}]
+        assert wire.asked == 0
+        editor.say(id=asked.id, result="too late")
+        assert await editor.call("echo") == {}
+
+
+async def test_who_does_not_read_fills_no_memory_and_is_still_heard() -> None:
+    server = Echo()
+    async with wired(server, reads=False) as (editor, wire), trio.open_nursery() as nursery:
+
+        async def chatter() -> None:
+            while True:
+                await wire.notify("news", {})
+
+        nursery.start_soon(chatter)
+        editor.begin("echo")
+        editor.tell("cancel")
+        await wait_all_tasks_blocked()
+        assert server.heard == ["cancel"], "an answer that waits keeps nobody from stopping"
+        for _ in range(10 * ROOM):
+            editor.begin("echo")
+            editor.row("nonsense")
+        await wait_all_tasks_blocked()
+        assert len(editor.outbox) <= 2 * ROOM
+        nursery.cancel_scope.cancel()
+
+
+# --------------------------------------------------------------------------------------------------- rows of any kind
+
+
+async def answers_to(data: bytes) -> list[dict[str, Any]]:
+    """What comes back for these bytes on the input; the wire ends with the input, and not before."""
+    written = b""
+
+    async def write(rows: bytes) -> None:
+        nonlocal written
+        await trio.lowlevel.checkpoint()
+        written += rows
+
+    with TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        outbox = Outbox(write)
+        wire = Wire(Lines(file.fileno(), MAX_ROW), outbox)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run)
+            await wire.run(Echo())
+            await outbox.wait_empty()
+            nursery.cancel_scope.cancel()
+    return [json.loads(row) for row in written.splitlines()]
+
+
+PIECES = st.sampled_from(
+    [b'{"jsonrpc":"2.0",', b'"id":1,', b'"method":"echo"', b'"params":{}', b"}", b"{", b"[", b"]", b",", b"\n", b"\xff"]
+)
+
+
+@trying(100)
+@given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
+def test_no_bytes_end_the_wire(data: bytes) -> None:
+    async def main() -> None:
+        found = await answers_to(data + b'\n{"jsonrpc":"2.0","id":"last","method":"echo","params":{"still":"here"}}')
+        assert found[-1] == {"jsonrpc": "2.0", "id": "last", "result": {"still": "here"}}
+        assert all(("result" in each) != ("error" in each) for each in found)
+
+    trio.run(main)
+
+
+async def test_a_row_that_is_too_long_is_answered_and_the_next_is_read() -> None:
+    long = b'{"jsonrpc":"2.0","id":1,"method":"echo","params":{"x":"' + b"x" * MAX_ROW + b'"}}\n'
+    first, second = await answers_to(long + b'{"jsonrpc":"2.0","id":2,"method":"echo"}\n')
+    assert (first["id"], first["error"]["code"]) == (1, INVALID_REQUEST)
+    assert second == {"jsonrpc": "2.0", "id": 2, "result": {}}
+
+
+async def test_a_last_row_without_an_end_counts() -> None:
+    assert [each["id"] for each in await answers_to(b'{"jsonrpc":"2.0","id":2,"method":"echo"}')] == [2]
