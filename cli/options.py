@@ -14,7 +14,7 @@ USAGE = """\
 chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
-chain COMMAND    check, demo, explain LINE, help [TOPIC], init [DIR],
+chain COMMAND    acp, check, demo, explain LINE, help [TOPIC], init [DIR],
                  replay ID, send LINE, sessions or watch"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
@@ -24,6 +24,8 @@ Usage:
   {_INDENTED}
 
 Commands:
+  acp                     work in an editor, by the Agent Client Protocol; chain
+                          help editors says how one is set up
   check                   check the configuration, and show what is in it
   demo                    see what an interruption does; needs no key
   explain LINE            what the chain would make of a line

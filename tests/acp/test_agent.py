@@ -11,6 +11,7 @@ import trio.testing
 from support.editor import Editor, connected, opener
 from support.gate import Gate
 
+from chain.tools.tool import ToolContext, tool
 from cli.acp.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND
 from cli.acp.outbox import ROOM
 
@@ -424,6 +425,32 @@ async def test_a_session_that_fails_ends_alone(tmp_path: Path, gate: Gate) -> No
         (tmp_path / "home" / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
         session = await editor.new(tmp_path / "ws")
         assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
+class Trap(dict[str, object]):
+    """What the program cannot know of."""
+
+    def __setitem__(self, key: str, value: object) -> None:
+        raise RuntimeError("a mistake of our own")
+
+
+@tool
+async def breaks(ctx: ToolContext) -> str:
+    """Break the chain: not by raising it here, which would be the tool's result."""
+    ctx.steering.run.step.answered = Trap()  # type: ignore[attr-defined]
+    return "broken"
+
+
+async def test_a_mistake_of_ours_ends_one_session(tmp_path: Path) -> None:
+    rules = "rules: [{when: {user: break}, tools: [{name: breaks, input: {}}]}, {text: Hello.}]"
+    async with connected(opener(tmp_path / "home", rules, tools=[breaks])) as editor:
+        await editor.initialize()
+        session, other = await editor.new(tmp_path), await editor.new(tmp_path)
+        asked = {"sessionId": session, "prompt": [{"type": "text", "text": "break"}]}
+        assert (await editor.error("session/prompt", **asked)).code == INTERNAL_ERROR
+        assert (await editor.error("session/prompt", **asked)).code in (INTERNAL_ERROR, NOT_FOUND)
+        assert (await editor.result(editor.prompt(other, "hello")))["stopReason"] == "end_turn"
+    assert any("a mistake of our own" in note for note in editor.notes)
 
 
 async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Content blocks as the text of a line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.acp.content import MAX_BLOCKS, text_of
+from cli.acp.messages import INVALID_PARAMS, RpcError
+
+WORKSPACE = Path("/work space")
+
+
+def text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def link(uri: str) -> dict[str, Any]:
+    return {"type": "resource_link", "uri": uri, "name": "a name"}
+
+
+def resource(uri: str, text: str) -> dict[str, Any]:
+    return {"type": "resource", "resource": {"uri": uri, "text": text}}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ([text("one")], "one"),
+        ([text("one"), text("two")], "one\ntwo"),
+        ([text("look at "), link("file:///work%20space/src/a.py"), text(" and b")], "look at src/a.py and b"),
+        ([link("file:///elsewhere/a.py#L10:20")], "/elsewhere/a.py:L10:20"),
+        ([link("https://example.org/a?b")], "https://example.org/a?b"),
+        ([link("file://host/a")], "file://host/a"),
+        ([link("http://[broken")], "http://[broken"),
+        (
+            [text("explain "), resource("file:///work%20space/a.py", "x = 1"), text(" please")],
+            'explain a.py please\n\n<file path="a.py">\nx = 1\n</file>',
+        ),
+        ([text("!!stop that")], "!!stop that"),
+        ([{"type": "text", "text": "x", "annotations": {"priority": 1}, "_meta": {"a": 1}}], "x"),
+    ],
+)
+def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
+    assert text_of(blocks, "prompt", WORKSPACE) == expected
+
+
+@pytest.mark.parametrize(
+    ("blocks", "named"),
+    [
+        ([], "prompt"),
+        ([text("x"), 5], "prompt[1]"),
+        ([{}], "prompt[0].type"),
+        ([{"type": "text", "text": 5}], "prompt[0].text"),
+        ([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "audio"),
+        ([{"type": "video"}], "video"),
+        ([{"type": "resource_link", "name": "x"}], "prompt[0].uri"),
+        ([{"type": "resource", "resource": []}], "prompt[0].resource"),
+        ([{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}], "blob"),
+        ([{"type": "resource", "resource": {"text": "x"}}], "prompt[0].resource.uri"),
+        ([text("x")] * (MAX_BLOCKS + 1), "prompt"),
+    ],
+)
+def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        text_of(blocks, "prompt", WORKSPACE)
+    assert caught.value.code == INVALID_PARAMS
+    assert named in caught.value.message

@@ -1,0 +1,47 @@
+"""What `chain help editors` says, held against the program."""
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from support.documents import block, rows, text_of
+from support.editor import connected, opener
+
+from chain.events import Status
+from cli import options
+from cli.acp.messages import INVALID_REQUEST, METHOD_NOT_FOUND
+from cli.acp.turns import STOP_REASONS
+from cli.acp.wire import MAX_REQUESTS, MAX_ROW
+from cli.arguments import command_of
+
+
+@pytest.mark.parametrize("editor", ["zed", "jetbrains"])
+def test_an_editor_is_set_up_to_start_the_command(editor: str) -> None:
+    server = json.loads(block("editors", editor))["agent_servers"]["chain"]
+    assert server["command"] == "chain"
+    assert command_of(options.parse(server["args"])) == ("acp", None)
+
+
+def test_the_stop_reasons_are_those_of_the_program() -> None:
+    told: dict[str, str] = {}
+    for statuses, reason in rows("editors", "a run that ends"):
+        for status in re.findall(r"`(\w+)`", statuses):
+            told[status] = reason.strip("`")
+    assert {status: STOP_REASONS.get(status, "an error with the reason") for status in get_args(Status)} == told
+
+
+async def test_the_methods_are_those_of_the_program(tmp_path: Path) -> None:
+    told = {cells[0].strip("`") for cells in rows("editors", "method")}
+    async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
+        codes = {method: (await editor.error(method)).code for method in sorted(told - {"initialize"})}
+        assert set(codes.values()) == {INVALID_REQUEST}, "they come after initialize"
+        result = await editor.initialize()
+        assert (await editor.error("session/fork")).code == METHOD_NOT_FOUND
+    offered = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
+    assert offered | {"session/load", "session/new", "session/prompt"} == {m for m in told if m.startswith("session/")}
+
+
+def test_the_bounds_are_those_of_the_program() -> None:
+    assert f"{MAX_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())

@@ -1,0 +1,103 @@
+"""Tool calls as editors show them."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.tools.diff import Text, Whole, change
+from cli.acp.tool_calls import LONGEST_TITLE, fenced, kind_of, locations_of, preview_content, title_of
+
+WORKSPACE = Path("/work")
+
+
+@pytest.mark.parametrize(
+    ("name", "input", "kind", "title"),
+    [
+        ("read_file", {"path": "a.py"}, "read", "read_file: a.py"),
+        ("edit_file", {"path": "a.py", "old_string": "x"}, "edit", "edit_file: a.py"),
+        ("search_files", {"pattern": "x", "path": "src"}, "search", "search_files: src"),
+        ("shell", {"command": "ls\n-l"}, "execute", "shell: ls -l"),
+        ("research", {"topic": "trio", "sources": []}, "fetch", "research: trio"),
+        ("plan_list", {}, "think", "plan_list"),
+        ("explore", {"task": "look"}, "think", "explore: look"),
+        ("reviewer", {"task": 5}, "other", "reviewer"),
+        ("shell", {"command": "echo \x1b[2J \u202eback"}, "execute", r"shell: echo \x1b[2J \u202eback"),
+    ],
+)
+def test_kind_and_title(name: str, input: dict[str, object], kind: str, title: str) -> None:
+    assert kind_of(name, {"explore"}) == kind
+    assert title_of(name, input) == title
+
+
+def test_a_title_is_short() -> None:
+    assert len(title_of("shell", {"command": "x" * 10_000})) == LONGEST_TITLE + 1
+
+
+@pytest.mark.parametrize(
+    ("input", "expected"),
+    [
+        ({"path": "src/a.py"}, [{"path": "/work/src/a.py"}]),
+        ({"path": "a.py", "offset": 7}, [{"path": "/work/a.py", "line": 7}]),
+        ({"path": "a.py", "offset": True}, [{"path": "/work/a.py"}]),
+        ({"path": ""}, []),
+        ({"path": "a\0b"}, []),
+        ({"path": 5}, []),
+        ({}, []),
+    ],
+)
+def test_locations(input: dict[str, object], expected: list[object]) -> None:
+    assert locations_of(input, WORKSPACE) == expected
+
+
+LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "@@ -1 +1 @@\n", "\\ x\n", "-\n", "+d\n", "\n"]), max_size=12)
+ENDS = st.sampled_from(["", "end"])
+
+
+@given(LINES, ENDS, LINES, ENDS)
+def test_a_difference_tells_both_sides(before: list[str], before_end: str, after: list[str], after_end: str) -> None:
+    """Put in the place of the old text the new one gives the new file, one difference after the other."""
+    old, new = "".join(before) + before_end, "".join(after) + after_end
+    made = change("a file", Text(old), Whole(new))
+    shown = preview_content("write_file", made.diff, WORKSPACE)
+    if old == new:
+        return
+    told, place = "", 0
+    for each in shown:
+        assert (each["type"], each["path"]) == ("diff", "/work/a file")
+        part = each["oldText"] or ""
+        # What stands between two differences is the same on both sides.
+        line = max(each["_meta"]["chain"]["line"] - 1, 0)
+        between = len("".join(new.splitlines(keepends=True)[:line])) - len(told)
+        told += old[place : place + between]
+        place += between
+        assert old[place : place + len(part)] == part
+        told += each["newText"]
+        place += len(part)
+    assert told + old[place:] == new
+
+
+@pytest.mark.parametrize(
+    ("name", "preview"), [("shell", "rm -rf x"), ("write_file", "empty.txt +0 −0"), ("odd", "@@ -1 +1 @@")]
+)
+def test_what_is_no_difference_is_shown_as_it_is(name: str, preview: str) -> None:
+    [shown] = preview_content(name, preview, WORKSPACE)
+    assert shown["content"]["text"] == f"```\n{preview}\n```"
+
+
+def test_nothing_is_hidden_in_what_is_asked() -> None:
+    [shown] = preview_content("shell", "echo a \x08\x08b \u200bc", WORKSPACE)
+    assert "\\x08" in shown["content"]["text"]
+    assert "\\u200b" in shown["content"]["text"]
+    made = change("a", Text("x\n"), Whole("x\u202ey\n"))
+    [difference] = preview_content("write_file", made.diff, WORKSPACE)
+    assert difference["newText"] == "x\\u202ey\n"
+
+
+@given(st.text(alphabet="`a\n", max_size=20))
+def test_no_text_ends_its_fence(text: str) -> None:
+    first, *inside, last = fenced(text).split("\n")
+    assert first == last
+    assert set(first) == {"`"}
+    assert all(not (row.startswith(first) and set(row) == {"`"}) for row in inside)
