@@ -150,11 +150,7 @@ class Agent:
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        outcome, line = session.steer(_text(call, session), needs_turn=behavior == "promptRequired")
-        if line is None:
-            call.answer({"outcome": outcome, "reason": "noRunningTurn"})
-        else:
-            call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": line.id, "state": line.what}}})
+        session.steer(call, _text(call, session), needs_turn=behavior == "promptRequired")
 
 
 def _text(call: Call, session: Session) -> str:

@@ -22,7 +22,7 @@ from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Teller, Update
 from cli.acp.wire import Call, Wire
 
-Outcome: TypeAlias = Literal["injected", "startedNewTurn", "promptRequired"]
+Outcome: TypeAlias = Literal["injected", "startedNewTurn"]
 
 ENDED = "the session has ended"
 
@@ -38,6 +38,14 @@ class _Answer:
     notice: events.Notice
     call: Call | None
     result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A prompt, or a line of steering, that waits for the end of a run."""
+
+    call: Call
+    submit: Callable[[], None]
 
 
 class Session:
@@ -66,6 +74,9 @@ class Session:
         self._turns = Turns()
         self._feed = chain.feed()
         self._answers: list[_Answer] = []
+        self._is_ending = False
+        """Whether the run that is active was interrupted or stopped."""
+        self._held: list[_Held] = []
         self._asking: dict[str, trio.CancelScope] = {}
         """The requests for permission that have no answer yet, by the ids of the questions."""
 
@@ -87,6 +98,9 @@ class Session:
     def fail_prompts(self, error: RpcError) -> None:
         """Answer the prompts that nothing answers any more."""
         self._turns.fail_all(error)
+        for held in self._held:
+            held.call.fail(error)
+        self._held.clear()
         for said in self._answers:
             if said.call is not None:
                 said.call.answer(said.result)
@@ -96,35 +110,73 @@ class Session:
 
     def prompt(self, call: Call, text: str) -> None:
         """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
-        answer = self._submit(text)
-        if answer.what in ("started", "queued", "stopping"):
-            self._turns.add(call, answer.id)
-        else:
-            self._say(answer, call)
+        self._when_it_has_ended(call, lambda: self._prompt(call, text))
 
-    def steer(self, text: str, *, needs_turn: bool) -> tuple[Outcome, Submitted | None]:
-        """Submit a line while a run is active; without one it starts a run, unless it ``needs_turn``."""
-        if not self._chain.is_running and needs_turn:
-            return "promptRequired", None
-        answer = self._submit(text)
-        if answer.message:
-            self._say(answer)
-        return ("startedNewTurn" if answer.what == "started" else "injected"), answer
+    def steer(self, call: Call, text: str, *, needs_turn: bool) -> None:
+        """Submit a line while a run is active; without one it starts a run, unless it ``needs_turn``.
+
+        Raises ``RpcError`` for a line that is refused.
+        """
+        if needs_turn and (self._is_ending or not self._chain.is_running):
+            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
+            return
+        self._when_it_has_ended(call, lambda: self._steer(call, text))
 
     def cancel(self) -> None:
         """Interrupt the run that is active."""
-        self._chain.interrupt()
+        for held in self._held:
+            held.call.answer(cancelled(""))
+        self._held.clear()
+        self._is_ending = self._chain.interrupt() or self._is_ending
 
     def cancel_prompt(self, call: Call) -> bool:
         """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
+        held = next((each for each in self._held if each.call is call), None)
+        if held is not None:
+            self._held.remove(held)
+            call.answer(cancelled(""))
+            return True
         line = self._turns.line_of(call)
         if line is None:
             return False
         try:
             self._chain.drop(line, "cancelled")
         except UserError:
-            self._chain.interrupt()
+            self.cancel()
         return True
+
+    def _when_it_has_ended(self, call: Call, submit: Callable[[], None]) -> None:
+        """Submit a line now, or once the run has ended that was interrupted or stopped: it is meant for what follows.
+
+        Otherwise it would come back with that run's lines.
+        """
+        if self._is_ending:
+            self._held.append(_Held(call, submit))
+        else:
+            submit()
+
+    def _submit_held(self) -> None:
+        self._is_ending = False
+        while self._held and not self._is_ending:
+            held = self._held.pop(0)
+            try:
+                held.submit()
+            except RpcError as error:
+                held.call.fail(error)
+
+    def _prompt(self, call: Call, text: str) -> None:
+        answer = self._submit(text)
+        if answer.what in ("started", "queued", "stopping"):
+            self._turns.add(call, answer.id)
+        else:
+            self._say(answer, call)
+
+    def _steer(self, call: Call, text: str) -> None:
+        answer = self._submit(text)
+        if answer.message:
+            self._say(answer)
+        outcome: Outcome = "startedNewTurn" if answer.what == "started" else "injected"
+        call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
     def _submit(self, text: str) -> Submitted:
         answer = self._chain.submit(text, local=False, origin="acp")
@@ -132,6 +184,7 @@ class Session:
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
             self._teller.expect(answer.id)
+        self._is_ending = self._is_ending or answer.what == "stopping"
         return answer
 
     def _say(self, answer: Submitted, call: Call | None = None) -> None:
@@ -163,6 +216,8 @@ class Session:
                 await self._update(self._teller.updates(event))
         # After the updates: the answer to a prompt comes last.
         self._turns.on_event(event)
+        if isinstance(event, events.Result):
+            self._submit_held()
 
     async def _answer(self, event: events.Event) -> bool:
         """Say what was to be said at this event. Whether there was anything."""

@@ -133,7 +133,10 @@ class Teller:
         self._end_messages(event.agent)
         is_start = isinstance(event, events.RunStarted)
         text = event.query if isinstance(event, events.RunStarted) else event.message
-        if not text or (isinstance(event, events.RunStarted) and event.id in self._own):
+        if isinstance(event, events.RunStarted) and event.id in self._own:
+            self._own.discard(event.id)
+            return []
+        if not text:
             return []
         update = dict(self._chunk("user_message_chunk", text, event))
         if not is_start:

@@ -181,6 +181,42 @@ async def test_a_cancel_that_comes_right_behind_its_prompt_finds_it(editor: Edit
     assert not editor.text()
 
 
+async def test_a_prompt_behind_a_cancel_is_for_the_next_run(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    first = editor.prompt(session, "wait")
+    await gate.started.wait()
+    editor.tell("session/cancel", sessionId=session)
+    second, third = editor.prompt(session, "hello"), editor.prompt(session, "hello again")
+    assert (await editor.result(first))["stopReason"] == "cancelled"
+    assert (await editor.result(second))["stopReason"] == "end_turn"
+    assert (await editor.result(third))["stopReason"] == "end_turn"
+    assert "Hello." in editor.text()
+
+
+async def test_a_prompt_behind_a_stop_is_for_the_next_run(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    first = editor.prompt(session, "wait")
+    await gate.started.wait()
+    stop, second, dropped = (editor.prompt(session, text) for text in ("stop", "hello", "hello again"))
+    editor.tell("$/cancel_request", requestId=dropped)
+    assert (await editor.result(dropped))["stopReason"] == "cancelled"
+    assert first not in editor.answers
+    gate.open.set()
+    for id in (first, stop, second):
+        assert (await editor.result(id))["stopReason"] == "end_turn"
+    assert editor.text().endswith("Hello.")
+
+
+async def test_a_cancel_takes_the_prompts_behind_a_stop_with_it(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    ids = [editor.prompt(session, "wait")]
+    await gate.started.wait()
+    ids += [editor.prompt(session, text) for text in ("stop", "hello")]
+    editor.tell("session/cancel", sessionId=session)
+    assert [(await editor.result(id))["stopReason"] for id in ids] == ["cancelled"] * 3
+    assert "Hello." not in editor.text()
+
+
 async def test_cancelling_the_request_drops_a_line_that_waits_and_interrupts_otherwise(
     editor: Editor, tmp_path: Path, gate: Gate
 ) -> None:
