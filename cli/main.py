@@ -99,6 +99,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "acp":
         from cli.subcommands import acp
 
+        acp.check_options(args)
         if os.isatty(0):
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)

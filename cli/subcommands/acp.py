@@ -10,13 +10,27 @@ import trio
 
 from chain.app import check_state
 from chain.config.load import Settings
+from chain.errors import UserError
 from cli.acp.opening import Opener
 from cli.acp.serving import serve
 
 if TYPE_CHECKING:
+    import argparse
+
     from chain import Tool
 
 AT_TERMINAL = "chain acp speaks with an editor, in JSON; chain help editors says how one is set up. Ctrl-D ends it.\n"
+
+
+_OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin", "stdin")
+"""Options for what an editor decides."""
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Raises ``UserError`` for an option that would mean nothing."""
+    for name in _OF_THE_EDITOR:
+        if vars(args)[name]:
+            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
 def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[Tool], traces: Path | None) -> int:

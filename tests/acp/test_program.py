@@ -217,3 +217,12 @@ def test_a_session_of_an_editor_is_kept_like_any_other(tmp_path: Path, workspace
     assert "Hello." in shown.stdout
     assert not (tmp_path / "state/chain/traces").exists()
     assert gates(tmp_path).is_dir()
+
+
+@pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["--say", "hello"], ["more"]])
+def test_what_the_editor_decides_is_no_option(tmp_path: Path, words: list[str]) -> None:
+    done = subprocess.run(
+        program("acp", *words), env=environ(tmp_path, {}), stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "chain acp" in done.stderr
