@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,4 +38,15 @@ def check_options(args: argparse.Namespace) -> None:
 def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[Tool], traces: Path | None) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
     check_state(state)
-    return trio.run(serve, Opener(read_settings, state, tools, traces))
+    stdin, stdout = _take_streams()
+    return trio.run(partial(serve, Opener(read_settings, state, tools, traces), stdin=stdin, stdout=stdout))
+
+
+def _take_streams() -> tuple[int, int]:
+    """Standard input and output for the messages alone: a tool that prints, or reads, must not get into them."""
+    stdin, stdout = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return stdin, stdout

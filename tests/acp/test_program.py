@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ INITIALIZE = {"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": 
 class Program:
     """The program, and what it writes."""
 
-    def __init__(self, home: Path, *args: str) -> None:
+    def __init__(self, home: Path, *args: str, command: Sequence[str] = ()) -> None:
         with (home / "errors").open("a") as errors:
             self.process = subprocess.Popen(
-                program("acp", *args),
+                command or program("acp", *args),
                 env=environ(home, {}),
                 cwd=home,
                 stdin=subprocess.PIPE,
@@ -87,8 +88,8 @@ class Program:
 
 
 @contextmanager
-def running(home: Path, *args: str) -> Iterator[Program]:
-    started = Program(home, *args)
+def running(home: Path, *args: str, command: Sequence[str] = ()) -> Iterator[Program]:
+    started = Program(home, *args, command=command)
     try:
         yield started
     finally:
@@ -172,6 +173,38 @@ def test_only_messages_are_written_to_standard_output(tmp_path: Path, workspace:
         codes = [row["error"]["code"] for row in agent.rows if "error" in row]
         assert codes == [-32700, -32600, -32700]
     assert "weather" in (tmp_path / "errors").read_text()
+
+
+LOUD = """
+import os, sys
+from chain import ToolContext, tool
+from cli.main import main
+
+@tool
+async def loud(ctx: ToolContext) -> str:
+    "Write to standard output, and read standard input."
+    print("printed", flush=True)
+    os.system("echo echoed")
+    return f"read {sys.stdin.read()!r}"
+
+sys.exit(main(sys.argv[1:], tools=[loud]))
+"""
+
+
+def test_a_tool_that_prints_or_reads_does_not_get_into_the_messages(tmp_path: Path, workspace: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    (tmp_path / "rules.yaml").write_text("rules: [{when: {tool: loud}, text: '${result}'}, {tools: [{name: loud}]}]")
+    (tmp_path / "config.yaml").write_text("""
+models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
+chains: {default: {model: test, system_prompt: null, tools: []}}
+""")
+    command = [sys.executable, str(tmp_path / "loud.py"), "acp", "--config", str(tmp_path / "config.yaml")]
+    with running(tmp_path, command=command) as agent:
+        session = agent.open(workspace)
+        assert agent.answer(agent.prompt(session, "go"))["result"]["stopReason"] == "end_turn"
+        assert agent.end() == 0
+        assert any("read ''" in json.dumps(row) for row in agent.rows)
+    assert {"printed", "echoed"} <= set((tmp_path / "errors").read_text().split())
 
 
 def test_an_untrusted_configuration_is_an_error_that_names_the_keys(tmp_path: Path, workspace: Path) -> None:
