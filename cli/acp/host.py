@@ -138,7 +138,7 @@ class Host:
 
     def _end(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
-        session.fail_prompts(RpcError(INTERNAL_ERROR, "the session has ended"))
+        session.fail_prompts()
         for call in session.closing:
             call.answer({})
 

@@ -17,14 +17,12 @@ from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.event_json import to_json
 from cli.acp import permissions
-from cli.acp.messages import INTERNAL_ERROR, RpcError
+from cli.acp.messages import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Teller, Update
 from cli.acp.wire import Call, Wire
 
 Outcome: TypeAlias = Literal["injected", "startedNewTurn"]
-
-ENDED = "the session has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,13 @@ class _Held:
 
     call: Call
     submit: Callable[[], None]
+
+    def withdraw(self) -> None:
+        """Answer it: its line was never submitted."""
+        if self.call.method == "session/prompt":
+            self.call.answer(cancelled(""))
+        else:
+            self.call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
 
 
 class Session:
@@ -88,18 +93,18 @@ class Session:
                     for event in batch:
                         await self._on_event(event, nursery)
                 nursery.cancel_scope.cancel()
-        self.fail_prompts(RpcError(INTERNAL_ERROR, ENDED))
+        self.fail_prompts()
 
     async def tell_past(self, past: Iterable[events.Event]) -> None:
         """Tell what was before."""
         for event in past:
             await self._update(self._teller.updates(event))
 
-    def fail_prompts(self, error: RpcError) -> None:
+    def fail_prompts(self) -> None:
         """Answer the prompts that nothing answers any more."""
-        self._turns.fail_all(error)
+        self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
         for held in self._held:
-            held.call.fail(error)
+            held.withdraw()
         self._held.clear()
         for said in self._answers:
             if said.call is not None:
@@ -125,7 +130,7 @@ class Session:
     def cancel(self) -> None:
         """Interrupt the run that is active."""
         for held in self._held:
-            held.call.answer(cancelled(""))
+            held.withdraw()
         self._held.clear()
         self._is_ending = self._chain.interrupt() or self._is_ending
 
@@ -134,7 +139,7 @@ class Session:
         held = next((each for each in self._held if each.call is call), None)
         if held is not None:
             self._held.remove(held)
-            call.answer(cancelled(""))
+            held.withdraw()
             return True
         line = self._turns.line_of(call)
         if line is None:

@@ -112,7 +112,7 @@ def failure(result: events.Result) -> RpcError:
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
     """The answer to a prompt whose line came to nothing."""
-    return _answer("cancelled", {"lineId": line, "state": state})
+    return _answer("cancelled", {"lineId": line, "state": state} if line else {})
 
 
 def _settle(call: Call, result: events.Result, more: Mapping[str, Any]) -> None:

@@ -12,7 +12,15 @@ from support.editor import Editor, connected, opener
 from support.gate import Gate
 
 from chain.tools.tool import ToolContext, tool
-from cli.acp.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND
+from cli.acp.messages import (
+    CANCELLED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    NOT_FOUND,
+    RpcError,
+)
 from cli.acp.outbox import ROOM
 
 RULES = r"""
@@ -212,7 +220,12 @@ async def test_a_cancel_takes_the_prompts_behind_a_stop_with_it(editor: Editor, 
     ids = [editor.prompt(session, "wait")]
     await gate.started.wait()
     ids += [editor.prompt(session, text) for text in ("stop", "hello")]
+    block = {"type": "text", "text": "and this"}
+    steering = editor.begin("_session/steering", sessionId=session, prompt=[block])
     editor.tell("session/cancel", sessionId=session)
+    with pytest.raises(RpcError) as caught:
+        await editor.result(steering)
+    assert caught.value.code == CANCELLED
     assert [(await editor.result(id))["stopReason"] for id in ids] == ["cancelled"] * 3
     assert "Hello." not in editor.text()
 
