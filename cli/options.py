@@ -74,7 +74,7 @@ What it works with:
 Which running chain chain send and chain watch mean:
   --session ID            the one of this session; by default the only one that
                           runs in this workspace
-  --wait                  chain send ends when it is known what became of the line
+  --wait                  chain send waits until it is known what became of it
 
 What chain sessions export writes:
   --format FORMAT         md (the default), json, or html: a page to look at

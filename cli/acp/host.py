@@ -105,11 +105,11 @@ class Host:
             async with trio.open_nursery() as nursery:
                 try:
                     opening = await wanted.find()
-                    async with opening.open() as chain:
+                    async with opening.open() as chain, opening.open_door(chain) as doorless:
                         kept = Session(
                             chain, self._wire, opening.agents, self._notify, tells_receipts=self.tells_receipts
                         )
-                        await self._admit(wanted, opening, kept, chain)
+                        await self._admit(wanted, opening, kept, doorless)
                         nursery.start_soon(kept.tell)
                         await kept.leaving.wait()
                         self.sessions.pop(kept.id)
@@ -123,11 +123,11 @@ class Host:
             if kept is not None:
                 self._end(kept)
 
-    async def _admit(self, wanted: Wanted, opening: Opening, session: Session, chain: Chain) -> None:
+    async def _admit(self, wanted: Wanted, opening: Opening, session: Session, problem: str) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
         if wanted.is_told_again and opening.kept is not None:
             await session.tell_past(sessions.told_again(opening.kept))
-        notes = [*wanted.notes, *_notes(opening, chain)]
+        notes = [*wanted.notes, *filter(None, [problem]), *_notes(opening, session.chain)]
         for note in notes:
             self._notify(f"{session.id}: {note}")
         self.sessions[session.id] = session

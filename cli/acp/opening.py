@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError
 from chain.threads import Threads
 from cli.acp import kept
+from cli.door.server import side_door
 
 if TYPE_CHECKING:
     from chain import Tool
@@ -36,6 +37,11 @@ class Opening:
     tools: Sequence[Tool]
     kept: sessions.Summary | None
     traces: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def open_door(self, chain: Chain) -> AbstractAsyncContextManager[str]:
+        """Open its side door, and say why it cannot be."""
+        return side_door(chain, self.state, self.environ)
 
     def open(self) -> AbstractAsyncContextManager[Chain]:
         """Open its chain. Raises ``UserError``."""
@@ -63,6 +69,7 @@ class Opener:
     state: Path
     tools: Sequence[Tool] = ()
     traces: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     async def new(self, workspace: Path) -> Opening:
         """A new session. Raises ``UserError`` for a configuration that cannot be used, or is not trusted."""
@@ -84,4 +91,4 @@ class Opener:
         except ConfigError as error:
             hint = "; or start chain in that folder once and say there that you trust it"
             raise ConfigError(f"{error.message}{hint}", file=error.file, line=error.line) from None
-        return Opening(settings, workspace, self.state, self.tools, found, self.traces)
+        return Opening(settings, workspace, self.state, self.tools, found, self.traces, self.environ)

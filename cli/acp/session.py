@@ -65,13 +65,13 @@ class Session:
         *,
         tells_receipts: bool,
     ) -> None:
+        self.chain = chain
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
         self.closing: list[Call] = []
         """The requests that ask for that."""
-        self._chain = chain
         self._wire = wire
         self._notify = notify
         self._tells_receipts = tells_receipts
@@ -87,7 +87,7 @@ class Session:
 
     async def tell(self) -> None:
         """Tell what happens until the chain is closed."""
-        with self._chain.answering():
+        with self.chain.answering():
             async with trio.open_nursery() as nursery:
                 while batch := await self._feed.batch():
                     for event in batch:
@@ -122,7 +122,7 @@ class Session:
 
         Raises ``RpcError`` for a line that is refused.
         """
-        if needs_turn and (self._is_ending or not self._chain.is_running):
+        if needs_turn and (self._is_ending or not self.chain.is_running):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
         self._when_it_has_ended(call, lambda: self._steer(call, text))
@@ -132,7 +132,7 @@ class Session:
         for held in self._held:
             held.withdraw()
         self._held.clear()
-        self._is_ending = self._chain.interrupt() or self._is_ending
+        self._is_ending = self.chain.interrupt() or self._is_ending
 
     def cancel_prompt(self, call: Call) -> bool:
         """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
@@ -145,7 +145,7 @@ class Session:
         if line is None:
             return False
         try:
-            self._chain.drop(line, "cancelled")
+            self.chain.drop(line, "cancelled")
         except UserError:
             self.cancel()
         return True
@@ -184,7 +184,7 @@ class Session:
         call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
     def _submit(self, text: str) -> Submitted:
-        answer = self._chain.submit(text, local=False, origin="acp")
+        answer = self.chain.submit(text, local=False, origin="acp")
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
@@ -253,7 +253,7 @@ class Session:
         updates = self._teller.updates(question)
         await self._update(updates)
         # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
-        if self._chain.open_question == question.id:
+        if self.chain.open_question == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)
 
@@ -264,4 +264,4 @@ class Session:
                 text = permissions.answer(question, await self._wire.request("session/request_permission", params))
             except RpcError as error:
                 text = permissions.answer_to_error(question, error)
-            self._chain.answer(question.id, text, origin="acp")
+            self.chain.answer(question.id, text, origin="acp")

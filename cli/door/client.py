@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chain import sessions
 from chain.errors import UserError
 from cli.door import places
 
@@ -139,6 +138,8 @@ def enter(path: Path) -> Door:
 
 
 def _named(there: Sequence[Running], state: Path) -> Iterator[str]:
+    from chain.app import sessions  # only for a mistake
+
     for each in there:
         query = ""
         with suppress(UserError):

@@ -39,7 +39,8 @@ def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
     check_state(state)
     stdin, stdout = _take_streams()
-    return trio.run(partial(serve, Opener(read_settings, state, tools, traces), stdin=stdin, stdout=stdout))
+    opener = Opener(read_settings, state, tools, traces, os.environ)
+    return trio.run(partial(serve, opener, stdin=stdin, stdout=stdout))
 
 
 def _take_streams() -> tuple[int, int]:

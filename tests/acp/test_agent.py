@@ -22,6 +22,7 @@ from cli.acp.messages import (
     RpcError,
 )
 from cli.acp.outbox import ROOM
+from cli.door import places
 
 RULES = r"""
 rules:
@@ -590,3 +591,22 @@ async def test_an_editor_that_does_not_read_fills_no_memory(tmp_path: Path) -> N
         assert len(editor.outbox) <= 2 * ROOM
         editor.reads.set()
         await editor.result(id)
+
+
+# ---------------------------------------------------------------------------------------------------------- side door
+
+
+async def test_a_line_of_the_side_door_is_told_to_the_editor_and_answers_nothing(
+    editor: Editor, tmp_path: Path, gate: Gate
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "wait")
+    await editor.until(gate.started.is_set)
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(places.connect(tmp_path / "home/state/doors" / session)))
+    async with stream:
+        await stream.send_all(b'{"type":"line","text":"use B","id":"b"}\n')
+        await editor.until(lambda: any(each["id"] == "b" for each in editor.receipts()))
+        gate.open.set()
+        await editor.result(id)
+    assert [each["state"] for each in editor.receipts() if each["id"] == "b"] == ["queued", "delivered"]
+    assert "use B" in editor.text("user_message_chunk")
