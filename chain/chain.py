@@ -42,7 +42,16 @@ CLOSING_S = 5.0
 
 
 class Chain:
-    """A session that accepts lines and runs chains. Made by ``open_chain``."""
+    """A session that accepts lines and runs chains. Made by ``open_chain``.
+
+    A front end does three things with it, all in trio's thread, and none of them waits for another:
+
+    - It sends lines (``submit``, which decides at once; ``origin`` says where they are from, and where they go back to)
+      and commands (``interrupt``, ``drop``, ``use_model``).
+    - It tells events: by a ``feed`` of its own, at its own pace, or by ``listen``, in the very step of each. One that
+      comes late begins with ``standing``, and one that goes on with a session with ``resumed.past``.
+    - It may answer questions: ``answering`` promises that, and ``answer`` does it.
+    """
 
     def __init__(
         self,

@@ -21,8 +21,6 @@ State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "droppe
 """What became of a line (SPEC section 3)."""
 
 Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp"]
-OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
-"""Where lines come from that are not of the process's own input: their senders have the receipts."""
 """Where a line came from: typed at the prompt, a script (``--say`` and a pipe are scripts too), JSON input, another
 terminal, an editor."""
 
@@ -222,10 +220,7 @@ class UserInterruption(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(_Event):
-    """What became of one line. ``point`` and ``waited_s`` are ``None`` for a line that was never delivered.
-
-    ``origin`` is where the line came from, and where it goes back to. It is not in the JSON.
-    """
+    """What became of a line from ``origin`` (not in the JSON). Undelivered: ``point`` and ``waited_s`` are ``None``."""
 
     type: ClassVar[str] = "receipt"
     id: str

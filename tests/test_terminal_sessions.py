@@ -351,7 +351,7 @@ def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
     id = journal_files(first.home)[-1].stem
     second = start("-r", id)
     assert second.wait() == 2
-    assert f"the session {id} is open in another process; end that first" in second.joined
+    assert f"the session {id} is open in another process; chain watch shows it, and chain send" in second.joined
     quit(first)
 
 

@@ -20,10 +20,13 @@ import trio
 
 from chain import events, records
 from chain.errors import JournalError
-from chain.events import OTHERS, AdjustmentView, Origin, Point, Receipt, State
+from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.records import Record
 from chain.wording import FULL
+
+OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
+"""Where lines come from that are not of the process's own input: their senders have the receipts."""
 
 MAX_REFUSED = 1_000
 """Characters that are kept of a line that was refused: enough to know it by. Its text is still its sender's."""

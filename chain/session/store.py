@@ -81,7 +81,8 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         # Locked first, so that nobody writes what is then not read.
         file = DiskFile(path)
     except BlockingIOError:
-        raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
+        why = f"the session {path.stem} is open in another process"
+        raise SessionError(f"{why}; chain watch shows it, and chain send sends it lines") from None
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:

@@ -145,6 +145,8 @@ class Renderer:
                 return [*self._last_progress(event), self._tool_result(event)]
             case events.LineQueued():
                 return self._line_queued(event)
+            case events.LineRefused(origin="door" | "acp"):
+                return []  # its sender was told, and nobody here can do anything about it
             case events.LineRefused():
                 return [*self._note("⚠️", flat(event.reason), "yellow"), *self._indented(event.text)]
             case events.UserInterruption():
