@@ -85,7 +85,9 @@ class Door:
         self._chain = chain
         self._clients: set[_Client] = set()
         self._owners: dict[str, _Client] = {}
-        """Who sent the lines that can still be told of, by their ids, and answered the questions, by theirs."""
+        """Who sent the lines that can still be told of, by their ids."""
+        self._deciders: dict[str, _Client] = {}
+        """Who answered the questions whose answers are not told yet, by their ids; a line may have the same."""
         self._watchers: set[_Client] = set()
         self._feed = chain.feed()
         self._feed.close()
@@ -134,7 +136,9 @@ class Door:
         """A client is gone. What it sent stays."""
         self._clients.discard(client)
         self._watchers.discard(client)
-        self._owners = {id: owner for id, owner in self._owners.items() if owner is not client}
+        for of in (self._owners, self._deciders):
+            for id in [id for id, owner in of.items() if owner is client]:
+                del of[id]
         if not self._watchers:
             self._feed.close()
         if not self._clients:
@@ -167,8 +171,8 @@ class Door:
     def _submit(self, client: _Client, row: JsonLine) -> None:
         said = self._in_one_step(
             client,
-            row.id,
             lambda: self._chain.submit(row.text, urgency=row.urgency, id=row.id, local=False, origin="door", to=row.to),
+            self._owners,
         )
         if said.what == "nothing":  # no event says so
             client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message))
@@ -177,10 +181,10 @@ class Door:
         if client.answerer is None:
             client.tell_error(NOT_ASKED, id)
         else:
-            self._in_one_step(client, id, lambda: self._chain.answer(id, text, origin="door"))
+            self._in_one_step(client, lambda: self._chain.answer(id, text, origin="door"), self._deciders)
 
-    def _in_one_step(self, client: _Client, id: str, act: Callable[[], Submitted]) -> Submitted:
-        """Do something of a client's, and tell it what is told of that in the same step."""
+    def _in_one_step(self, client: _Client, act: Callable[[], Submitted], owners: dict[str, _Client]) -> Submitted:
+        """Do something of a client's, tell it what is told of that in the same step, and note that it is its own."""
         during: list[_OfLine] = []
         self._during = during
         try:
@@ -188,13 +192,11 @@ class Door:
         finally:
             self._during = None
         if said.what != "refused" and said.id:
-            id = said.id
-            self._owners[id] = client
+            owners[said.id] = client
         if said.what == "handled" and said.message:
             client.tell(events.Notice(message=said.message))  # what was asked for, and is there at once
         for event in during:
-            # What was refused has no owner: its id may be that of another's line.
-            self._tell_of_line(event, client if event.id == id else self._owners.get(event.id))
+            self._tell_of_line(event, client if _is_refusal(event) else self._owners.get(event.id))
         return said
 
     def _show_question(self, client: _Client) -> None:
@@ -229,16 +231,18 @@ class Door:
         if not self._clients:
             return
         if isinstance(event, _OF_LINES):
-            if self._during is None:
-                self._tell_of_line(event, self._owners.get(event.id))
-            else:
+            # What is refused has no owner: its id may be that of another's line. So it is known by the step it comes in.
+            if self._during is not None and (event.origin == "door" or not _is_refusal(event)):
                 self._during.append(event)
+            elif not _is_refusal(event):
+                self._tell_of_line(event, self._owners.get(event.id))
         elif isinstance(event, _OF_QUESTIONS):
-            owner = self._owners.pop(event.id, None) if isinstance(event, events.Answer) else None
+            owner = self._deciders.pop(event.id, None) if isinstance(event, events.Answer) else None
             for client in self._clients - self._watchers:
                 if client.answers or client is owner:
                     client.tell(event)
-        elif isinstance(event, events.Result):
+        elif isinstance(event, events.Result) and event.status == "done":
+            # After another ending the next run may still withdraw what was delivered.
             for id in self._settled:
                 self._owners.pop(id, None)
             self._settled.clear()
@@ -246,8 +250,9 @@ class Door:
     def _tell_of_line(self, event: _OfLine, client: _Client | None) -> None:
         if client is None:
             return
-        if isinstance(event, events.Receipt):
-            # One that was delivered may still come back, until the run has ended.
+        if isinstance(event, events.Receipt) and not _is_refusal(event):
+            # One that was delivered may still come back, until a run is done. Refused lines are not kept: whoever sends
+            # them without end must not make this grow.
             self._settled.add(event.id)
         if client not in self._watchers:
             client.tell(event)
@@ -264,6 +269,10 @@ class Door:
         if data:
             for client in tuple(self._watchers):
                 client.put(data)
+
+
+def _is_refusal(event: _OfLine) -> bool:
+    return isinstance(event, events.LineRefused) or (isinstance(event, events.Receipt) and event.state == "refused")
 
 
 class _Client:
@@ -287,10 +296,12 @@ class _Client:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._read)
-                    with suppress(trio.BrokenResourceError, trio.TooSlowError):
-                        await self._write()
-                        await self._stream.send_eof()
-                        # What it has sent and nobody has read would make its end fail before it has read the rest.
+                    with suppress(trio.TooSlowError):
+                        with suppress(trio.BrokenResourceError):  # it is gone
+                            await self._write()
+                            await self._stream.send_eof()
+                        # What it has sent and nobody has read would be lost, and make its end fail before it has read the
+                        # rest.
                         with trio.move_on_after(LINGER_S):
                             await self._has_left.wait()
                     nursery.cancel_scope.cancel()
