@@ -231,7 +231,8 @@ class Door:
         if not self._clients:
             return
         if isinstance(event, _OF_LINES):
-            # What is refused has no owner: its id may be that of another's line. So it is known by the step it comes in.
+            # What is refused has no owner, since its id may be that of another's line: it is its sender's in whose step
+            # it comes.
             if self._during is not None and (event.origin == "door" or not _is_refusal(event)):
                 self._during.append(event)
             elif not _is_refusal(event):
@@ -300,8 +301,8 @@ class _Client:
                         with suppress(trio.BrokenResourceError):  # it is gone
                             await self._write()
                             await self._stream.send_eof()
-                        # What it has sent and nobody has read would be lost, and make its end fail before it has read the
-                        # rest.
+                        # What it has sent and nobody has read would be lost, and make its end fail before it has read
+                        # the rest.
                         with trio.move_on_after(LINGER_S):
                             await self._has_left.wait()
                     nursery.cancel_scope.cancel()
