@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,14 +52,16 @@ def _listen(folder: Path, id: str) -> socket.socket:
         raise PermissionError(errno.EPERM, "it belongs to somebody else")
     if about.st_mode & 0o077:
         folder.chmod(0o700)
-    path = folder / id
-    # Whoever has the session open is alone with it, so what is there is left of one that was killed.
-    path.unlink(missing_ok=True)
+    # Whoever has the session open is alone with it, so what is there is left of one that was killed. The new socket gets
+    # its name when it listens: before, it looks as stale, and who tried it would remove it.
+    new = folder / f".{id}"
+    new.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short(path) as name:
+        with _short(new) as name:
             found.bind(name)
         found.listen(128)
+        new.replace(folder / id)
     except OSError:
         found.close()
         raise
@@ -67,6 +70,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
 
 def connect(path: Path) -> socket.socket:
     """A connection to the door at a path; a socket that nobody has open is removed. Raises ``OSError``."""
+    about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as name:
@@ -74,7 +78,9 @@ def connect(path: Path) -> socket.socket:
     except ConnectionRefusedError:
         found.close()
         with suppress(OSError):
-            path.unlink()
+            # Not if the session was opened again meanwhile.
+            if stat.S_ISSOCK(about.st_mode) and os.path.samestat(path.stat(), about):
+                path.unlink()
         raise
     except OSError:
         found.close()
@@ -86,7 +92,9 @@ def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """The sockets of side doors, by the ids of their sessions, also those that a killed program has left."""
     for folder in folders(state, environ):
         with suppress(OSError):
-            yield from sorted(path for path in folder.iterdir() if path.is_socket())
+            # A line is not for somebody else's program, though it says that it is a chain.
+            if folder.stat().st_uid == os.getuid():
+                yield from sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_socket())
 
 
 @contextmanager

@@ -1,0 +1,135 @@
+"""Where the sockets of side doors are: which folder is taken, who may reach it, and what a killed chain has left."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from support.processes import NOBODY
+
+from chain.errors import UserError
+from cli.door import places
+from cli.door.client import running
+
+ID = "20261123-1200-abcd"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder that is not there yet."""
+    return tmp_path / "state"
+
+
+def opened(state: Path, **environ: str) -> Path:
+    """Open a door, and see that it is one; its path."""
+    listening, path = places.listen(state, environ, ID)
+    with listening, places.connect(path) as client:
+        accepted, _ = listening.accept()
+        with accepted:
+            client.sendall(b"x")
+            assert accepted.recv(1) == b"x"
+    return path
+
+
+def of_somebody_else(path: Path) -> None:
+    """Make a folder somebody else's: by a link where this user cannot give one away."""
+    if os.getuid():
+        path.symlink_to("/")
+    else:
+        path.mkdir()
+        os.chown(path, NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize("runtime", [None, "", "runtime", "/no/such/folder", "/dev/null"])
+def test_what_is_no_runtime_folder_is_not_taken_for_one(
+    runtime: str | None, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.mkdir()
+    (state / "runtime").mkdir()
+    monkeypatch.chdir(state)
+    path = opened(state, **({} if runtime is None else {"XDG_RUNTIME_DIR": runtime}))
+    # The system's own folder for this user is taken if there is one, but not unasked.
+    system = {Path(f"/run/user/{os.getuid()}", places.NAME)} if runtime else set()
+    assert path.parent in {state / places.FALLBACK, *system}
+    assert not list((state / "runtime").iterdir())
+
+
+def test_a_runtime_folder_is_taken(state: Path) -> None:
+    runtime = state.parent / "runtime"
+    runtime.mkdir()
+    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / places.NAME / ID
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o700])
+def test_only_its_owner_can_enter_the_folder(mode: int, state: Path) -> None:
+    folder = state / places.FALLBACK
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    opened(state)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_somebody_else_is_not_used(state: Path) -> None:
+    runtime = state.parent / "runtime"
+    runtime.mkdir()
+    of_somebody_else(runtime / places.NAME)
+    before = sorted(os.listdir(runtime / places.NAME))
+    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == state / places.FALLBACK / ID
+    assert sorted(os.listdir(runtime / places.NAME)) == before
+    (state / places.FALLBACK).rename(state / "away")
+    of_somebody_else(state / places.FALLBACK)
+    with pytest.raises(UserError, match="there is no side door"):
+        places.listen(state, {}, ID)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a socket in a folder of somebody else")
+def test_a_chain_of_somebody_else_is_no_chain_to_write_to(state: Path) -> None:
+    listening, path = places.listen(state, {}, ID)
+    with listening:
+        assert list(places.sockets(state, {})) == [path]
+        os.chown(path.parent, NOBODY, NOBODY)
+        assert list(places.sockets(state, {})) == []
+
+
+def test_a_path_may_be_longer_than_that_of_a_socket(state: Path) -> None:
+    path = opened(state.joinpath(*["a" * 60] * 4))
+    with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="too long"):
+        other.bind(str(path))
+
+
+def test_what_a_killed_chain_has_left_is_removed_when_somebody_looks(state: Path) -> None:
+    path = opened(state)
+    assert path.is_socket()
+    with pytest.raises(ConnectionRefusedError):
+        places.connect(path)
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError):
+        places.connect(path)
+
+
+def test_what_is_left_goes_when_its_session_is_opened_again(state: Path) -> None:
+    path = opened(state)
+    (path.parent / f".{ID}").write_text("left by one that was killed as it began")
+    assert opened(state) == path
+    assert [each.name for each in path.parent.iterdir()] == [ID]
+
+
+def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
+    folder = state / places.FALLBACK
+    folder.mkdir(parents=True)
+    (folder / "notes").write_text("mine")
+    assert list(places.sockets(state, {})) == []
+    with pytest.raises(ConnectionRefusedError):
+        places.connect(folder / "notes")
+    assert (folder / "notes").read_text() == "mine"
+
+
+def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.door.client.ANSWER_S", 0.05)
+    silent, _ = places.listen(state, {}, "silent")
+    with silent:
+        there, [problem] = running(state, {})
+    assert (there, "silent" in problem) == ([], True)
