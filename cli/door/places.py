@@ -52,8 +52,8 @@ def _listen(folder: Path, id: str) -> socket.socket:
         raise PermissionError(errno.EPERM, "it belongs to somebody else")
     if about.st_mode & 0o077:
         folder.chmod(0o700)
-    # Whoever has the session open is alone with it, so what is there is left of one that was killed. The new socket gets
-    # its name when it listens: before, it looks as stale, and who tried it would remove it.
+    # Whoever has the session open is alone with it, so what is there is left of one that was killed. The new socket
+    # gets its name when it listens: before, it looks as stale, and who tried it would remove it.
     new = folder / f".{id}"
     new.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
