@@ -130,6 +130,7 @@ class Audience:
         """A new feed of all events from now on, after ``first``."""
         feed = Feed()
         feed.put(first)
+        self._let_go()  # also where nothing happens for long, and somebody looks in again and again
         self._feeds.append(weakref.ref(feed))
         return feed
 
@@ -148,13 +149,16 @@ class Audience:
             else:
                 feed.put(event)
         if is_any_gone:
-            self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
+            self._let_go()
         before, self._told = self._told, event
         try:
             for listener in self._listeners:
                 listener(event)
         finally:
             self._told = before
+
+    def _let_go(self) -> None:
+        self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
 
     @property
     def moment(self) -> str:

@@ -30,6 +30,8 @@ from cli.input.stdin import JSON_BYTES, Splitter
 
 MAX_CLIENTS = 250
 """Clients at the same time; each holds a descriptor."""
+MAX_TURNED_AWAY = 50
+"""Others at the same time that may take ``LINGER_S`` to hear why they are not let in; each holds a descriptor, too."""
 MAX_BEHIND = 8 * 1024 * 1024
 """Bytes that may wait for a client: more than any reply or diff has."""
 STALL_S = 10.0
@@ -84,6 +86,7 @@ class Door:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._clients: set[_Client] = set()
+        self._turned_away: set[_Client] = set()
         self._owners: dict[str, _Client] = {}
         """Who sent the lines that can still be told of, by their ids."""
         self._deciders: dict[str, _Client] = {}
@@ -110,9 +113,15 @@ class Door:
                     # No descriptor is left, for now.
                     await trio.sleep(CLOSING_S)
                     continue
+                problem = self._problem_with(peer)
+                if problem and len(self._turned_away) >= MAX_TURNED_AWAY:
+                    with socket.socket(fileno=peer.detach()) as there, suppress(OSError):
+                        there.send(_error_row(problem))
+                    continue
                 client = _Client(self, trio.SocketStream(peer))
-                if problem := self._problem_with(peer):
-                    client.tell_error(problem)
+                if problem:
+                    self._turned_away.add(client)
+                    client.put(_error_row(problem))
                     client.close_when_told()
                 else:
                     self._clients.add(client)
@@ -135,6 +144,7 @@ class Door:
     def leave(self, client: _Client) -> None:
         """A client is gone. What it sent stays."""
         self._clients.discard(client)
+        self._turned_away.discard(client)
         self._watchers.discard(client)
         for of in (self._owners, self._deciders):
             for id in [id for id, owner in of.items() if owner is client]:
@@ -276,6 +286,10 @@ def _is_refusal(event: _OfLine) -> bool:
     return isinstance(event, events.LineRefused) or (isinstance(event, events.Receipt) and event.state == "refused")
 
 
+def _error_row(why: str, id: str = "") -> bytes:
+    return json_row(events.Error(message=why, kind=KIND), id=id).encode()
+
+
 class _Client:
     """One connection."""
 
@@ -319,7 +333,7 @@ class _Client:
 
     def tell_error(self, why: str, id: str = "") -> None:
         """Tell it what could not be done."""
-        self.put(json_row(events.Error(message=why, kind=KIND), id=id).encode())
+        self.put(_error_row(why, id))
 
     def put(self, data: bytes) -> None:
         """Let it be written; one that is too far behind is cut off."""
@@ -337,8 +351,8 @@ class _Client:
     async def _read(self) -> None:
         splitter = Splitter(JSON_BYTES)
         with suppress(trio.BrokenResourceError):
-            async for chunk in self._stream_chunks():
-                splitter.add(chunk)
+            while chunk := await self._stream.receive_some(_CHUNK):
+                splitter.add(bytes(chunk))
                 while splitter.has_line:
                     row = read_row(splitter.next(), at_door=True)
                     if row is not None and not self._is_last:
@@ -348,10 +362,6 @@ class _Client:
         # A row without its end was not sent: who leaves in the middle of it takes it along.
         self.close_when_told()
         self._has_left.set()
-
-    async def _stream_chunks(self) -> AsyncIterator[bytes]:
-        while chunk := await self._stream.receive_some(_CHUNK):
-            yield bytes(chunk)
 
     async def _write(self) -> None:
         while True:
