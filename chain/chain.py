@@ -78,6 +78,7 @@ class Chain:
         self._intake = Intake(session, shared, session.tree)
         workspace = str(shared.workspace)
         self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
+        self._has_wound_down = False
         self._standing = Standing()
         self._note_what_was_before()
         audience.listen(self._standing.update)
@@ -372,8 +373,20 @@ class Chain:
         for place, accepted in enumerate(self.waiting, 1):
             self._standing.update(queued_event(accepted, place))
 
+    def stop_accepting(self) -> None:
+        """Refuse all lines from now on: the chain is about to be closed."""
+        self._session.is_closing = True
+
+    async def wind_down(self) -> None:
+        """Accept no more lines, interrupt what runs, and wait until its end is told, for ``CLOSING_S`` at most."""
+        if not self._has_wound_down:
+            self._has_wound_down = True
+            with trio.move_on_after(CLOSING_S, shield=True):
+                await self._session.end_runs()
+
     async def close(self) -> None:
-        """Interrupt what runs, wait for its ending, and bring everything to the disk."""
+        """Wind down, and bring everything to the disk."""
+        await self.wind_down()
         with trio.move_on_after(CLOSING_S, shield=True):
             await self._session.close()
         self._audience.close()

@@ -57,7 +57,7 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     if name == "explain":
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
     if name == "send":
-        raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
+        return name, ""
     if name == "replay" and not beside:
         raise UserError("chain replay needs the id of a session; chain sessions lists them")
     if not wanted and beside:
@@ -76,6 +76,16 @@ def _query_of(words: list[str], *, may_be_command: bool) -> str | None:
         word = words[0]
         raise UserError(f"there is no command {word}: did you mean chain {near}? To run it as a query: chain -p {word}")
     return words[0] if words else None
+
+
+def check_door(args: argparse.Namespace, command: str, line: str) -> None:
+    """Raises ``UserError`` for what ``chain send`` and ``chain watch`` cannot do."""
+    if command == "send" and not line.strip():
+        raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
+    if command == "watch" and args.wait:
+        raise UserError("--wait is for chain send")
+    if args.output_format != "text" and (command == "send" or args.output_format == "json"):
+        raise UserError(f"chain {command} has no --output-format {args.output_format}; chain help side-door says what")
 
 
 def is_interactive(args: argparse.Namespace) -> bool:

@@ -98,7 +98,8 @@ class _Headless:
                 for each in self._job.scheduled:
                     self._sender.report_unsent(_outgoing(each), NO_MOMENT)
             self._sender.discard(NO_ROOM)
-            problem = "" if self._was_answered or self._signal is not None else self._problem
+            is_done = self._was_answered or self._chain.last_status is not None or self._signal is not None
+            problem = "" if is_done else self._problem
             with self._finishing:
                 self._is_finishing = True
                 self._limit_output()
@@ -195,6 +196,8 @@ class _Headless:
             if self._sender.held:
                 await self._sender.drain()
             elif not self._chain.is_running:
+                # What others send from here on would be lost with the process.
+                self._chain.stop_accepting()
                 return
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -208,6 +211,7 @@ class _Headless:
 
     def _on_signal(self, number: int) -> None:
         self._signal = number
+        self._chain.stop_accepting()
         self._sender.close()
         self._chain.interrupt()
         self._leaving.cancel()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chain import Tool
+    from cli.door.client import Visit
     from cli.prompt import Looks
     from cli.screen.protocol import Screen
     from cli.show.events import Renderer
@@ -184,24 +185,35 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
     """Send a line to a chain that runs elsewhere, or watch it."""
-    from cli.door.client import find
+    from cli.door.client import enter
 
-    state = state_folder(os.environ)
-    path = find(state, os.environ, session=args.session or "", workspace=Path(args.workspace or "."))
-    if command == "send":
-        from cli.subcommands.send import send
+    arguments.check_door(args, command, line)
+    workspace = Path(args.workspace or ".")
+    with enter(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
+        return _send(args, visit, line) if command == "send" else _watch(args, visit)
 
-        code, problem = send(path, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
-        if problem:
-            _write(2, f"chain: {problem}\n")
-        return code
+
+def _send(args: argparse.Namespace, visit: Visit, line: str) -> int:
+    from cli.subcommands.send import FAILED, send
+
+    try:
+        code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
+    except UserError as error:
+        code, problem = FAILED, str(error)
+    if problem:
+        _write(2, f"chain: {problem}\n")
+    return code
+
+
+def _watch(args: argparse.Namespace, visit: Visit) -> int:
     from cli.subcommands.watch import watch
 
-    if args.output_format == "json":
-        raise UserError("chain watch has no one result: write --output-format text or stream-json")
     renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
     try:
-        watch(path, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+        watch(visit, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+    except UserError as error:
+        _write(2, f"chain: {error}\n")
+        return 1
     except BrokenPipeError:
         return 0  # the reader has closed its end
     except OSError as error:

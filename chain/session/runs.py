@@ -241,12 +241,15 @@ class Session:
         self._journal.record(change)
         self._journal.in_order(lambda: self._shared.emit(changed))
 
-    async def close(self) -> None:
-        """Interrupt what runs, wait for its ending, and close all models that were in use."""
+    async def end_runs(self) -> None:
+        """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
         self.is_closing = True
         if not self.has_ended:
             self.interrupt()
             await self.wait_idle()
+
+    async def close(self) -> None:
+        """Bring everything to the disk, and close all models that were in use."""
         await self._journal.sync()
         # One that is no longer asked holds idle connections at most, which may wait until here.
         for model in self._models:

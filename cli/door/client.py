@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,48 +16,59 @@ from typing import Any
 from chain.errors import UserError
 from cli.door import places
 
-ANSWER_S = 5.0
+ANSWER_S = 2.0
 """How long a chain may take to say who it is: it may be stopped, or hang."""
 _CHUNK = 65_536
 
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A chain that runs: its session, where it works, and its socket."""
-
-    id: str
-    workspace: str
-    path: Path
+CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
 
 
-class Refused(ConnectionError):
+class TurnedAway(ConnectionError):
     """Who is there does not let this program in, and says why."""
 
 
-class Door:
+class Visit:
     """A connection to a running chain. A context manager."""
 
     def __init__(self, path: Path) -> None:
         """Connect, and hear who it is (``init``). Raises ``OSError`` if nobody is there, or does not say so."""
-        self._socket = places.connect(path)
+        self._path = path
+        self._socket = places.connect(path, timeout_s=ANSWER_S)
         try:
-            self._socket.settimeout(ANSWER_S)
             self._rows = self._read()
             self.init = next(self._rows, {})
             if self.init.get("type") != "init":
-                raise Refused(str(self.init.get("message", "it has ended")))
+                raise TurnedAway(str(self.init.get("message", "it has ended")))
             self._socket.settimeout(None)
         except OSError:
             self._socket.close()
             raise
+
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+        return str(self.init.get("session"))
+
+    @property
+    def workspace(self) -> str:
+        """Where it works."""
+        return str(self.init.get("workspace"))
 
     def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
         """Send a row. Raises ``OSError`` when the chain has ended."""
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that it is told, until the chain ends."""
-        return self._rows
+        """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
+        yield from self._rows
+        self._socket.close()
+        with suppress(OSError), Visit(self._path) as again:
+            if again.session == self.session:
+                raise UserError(CUT_OFF)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
 
     def _read(self) -> Iterator[Mapping[str, Any]]:
         rest = bytearray()
@@ -77,71 +87,68 @@ class Door:
                     if isinstance(found, dict):
                         yield found
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> Visit:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._socket.close()
+        self.close()
 
 
-def running(state: Path, environ: Mapping[str, str]) -> tuple[list[Running], list[str]]:
-    """The chains that run and can be reached, and why others cannot be."""
-    found: dict[str, Running] = {}
-    problems = []
-    for path in places.sockets(state, environ):
-        try:
-            with Door(path) as door:
-                id = str(door.init.get("session"))
-                found.setdefault(id, Running(id, str(door.init.get("workspace")), path))
-        except ConnectionRefusedError:
-            continue  # it was left by a program that was killed
-        except Refused as error:
-            problems.append(f"the session {path.name}: {error}")
-        except OSError as error:
-            problems.append(f"the session {path.name} does not answer ({error.strerror or error})")
-    return list(found.values()), problems
-
-
-def find(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Path:
-    """The socket of the chain that is meant: of this session, or else the only one of this workspace.
+def enter(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
+    """A connection to the chain that is meant: of this session, or else the only one of this workspace.
 
     Raises ``UserError`` for none and for several, with those that there are.
     """
-    there, problems = running(state, environ)
-    if session:
-        meant = [each for each in there if each.id == session] or [
-            each for each in there if each.id.startswith(session)
-        ]
-        problem = f"no chain runs the session {session!r:.60}"
-    else:
+    with ExitStack() as stack:
+        there, problems = _visits(state, environ, session, stack)
         here = os.path.realpath(workspace)
-        meant = [each for each in there if os.path.realpath(each.workspace) == here]
-        problem = f"no chain runs in {here}"
-    if len(meant) == 1:
-        return meant[0].path
-    if meant:
-        problem = f"{len(meant)} chains could be meant"
-    shown = meant or there
-    if not shown and problems:
-        raise UserError(f"{problem}; {'; '.join(problems)}")
-    if not shown:
-        raise UserError(f"{problem}, nor anywhere else; start one with: chain")
-    raise UserError(f"{problem}; name one by --session ID: " + "; ".join(_named(shown, state)))
+        if session:
+            meant = [each for each in there if each.session == session] or there
+            problem = f"no chain runs the session {session!r:.60}"
+        else:
+            meant = [each for each in there if os.path.realpath(each.workspace) == here]
+            problem = f"no chain runs in {here}"
+        if len(meant) == 1:
+            stack.pop_all()
+            for each in there:
+                if each is not meant[0]:
+                    each.close()
+            return meant[0]
+        if meant:
+            problem = f"{len(meant)} chains could be meant"
+        if session and not there:
+            there, problems = _visits(state, environ, "", stack)
+        named = "; ".join(_named(meant or there, state))
+        choice = f"name one by --session ID: {named}" if named else ""
+        hints = [*problems, choice or ("" if problems else "start one with: chain")]
+        raise UserError("; ".join([problem, *filter(None, hints)]))
 
 
-def enter(path: Path) -> Door:
-    """A connection to the chain at a socket. Raises ``UserError`` when it has ended meanwhile."""
-    try:
-        return Door(path)
-    except OSError as error:
-        raise UserError(f"the session {path.name} cannot be reached: {error.strerror or error}") from None
+def _visits(state: Path, environ: Mapping[str, str], session: str, stack: ExitStack) -> tuple[list[Visit], list[str]]:
+    """The chains that run, whose sessions' ids begin so, and why others cannot be reached."""
+    found: dict[str, Visit] = {}
+    problems = []
+    for path in places.sockets(state, environ):
+        if not path.name.startswith(session):
+            continue
+        try:
+            visit = stack.enter_context(Visit(path))
+        except ConnectionRefusedError:
+            continue  # it was left by a program that was killed
+        except TurnedAway as error:
+            problems.append(f"the session {path.name}: {error}")
+        except OSError as error:
+            problems.append(f"the session {path.name} does not answer ({error.strerror or error})")
+        else:
+            found.setdefault(visit.session, visit)
+    return list(found.values()), problems
 
 
-def _named(there: Sequence[Running], state: Path) -> Iterator[str]:
+def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
     from chain.app import sessions  # only for a mistake
 
     for each in there:
         query = ""
         with suppress(UserError):
-            query = sessions.find(state, each.id).query
-        yield f"{each.id} in {each.workspace}" + (f" ({query[:60]})" if query else "")
+            query = sessions.find(state, each.session).query
+        yield f"{each.session} in {each.workspace}" + (f" ({query[:60]})" if query else "")

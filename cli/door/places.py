@@ -68,10 +68,11 @@ def _listen(folder: Path, id: str) -> socket.socket:
     return found
 
 
-def connect(path: Path) -> socket.socket:
+def connect(path: Path, *, timeout_s: float | None = None) -> socket.socket:
     """A connection to the door at a path; a socket that nobody has open is removed. Raises ``OSError``."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.settimeout(timeout_s)
     try:
         with _short(path) as name:
             found.connect(name)

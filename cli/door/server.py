@@ -1,8 +1,7 @@
 """The inner end of the side door: lets clients in, does what their rows ask for, and tells them what happens.
 
-Nothing a client does holds anything up. What it asks for is done in one step in trio's thread, as what is typed is;
-what it is told waits in a queue of its own, and one that does not read it is cut off. An event is made into JSON once
-for all who watch.
+Nothing a client does holds anything up: what it asks for is done in one step in trio's thread, as what is typed is. An
+event is made into JSON once for all who watch.
 
 A client is told ``init``, then the answers to its own rows and the receipts of its own lines. One that said that it
 answers hears of the questions too, and one that watches of everything.
@@ -11,41 +10,33 @@ answers hears of the questions too, and one that watches of everything.
 from __future__ import annotations
 
 import os
-import socket
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import trio
 
 from chain import events
-from chain.chain import Answerer, Chain, Submitted
+from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from cli.door import peers, places
+from cli.door.connection import Connection
 from cli.event_rows import json_row
-from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch, read_row
-from cli.input.stdin import JSON_BYTES, Splitter
+from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
 MAX_CLIENTS = 250
 """Clients at the same time; each holds a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Others at the same time that may take ``LINGER_S`` to hear why they are not let in; each holds a descriptor, too."""
-MAX_BEHIND = 8 * 1024 * 1024
-"""Bytes that may wait for a client: more than any reply or diff has."""
-STALL_S = 10.0
-"""How long a client may read nothing while something waits for it."""
-CLOSING_S = 1.0
+"""Others at the same time that may take a moment to hear why they are not let in; each holds a descriptor, too."""
+PAUSE_S = 1.0
+"""How long nobody is let in when no descriptor is left."""
+LAST_S = 1.0
 """How long clients may take to read the rest when the door closes."""
-LINGER_S = 0.2
-"""How long a client may take to close its end when it was told the last."""
-_CHUNK = 65_536
 
-KIND = "door"
-"""The kind of the errors that a client is told."""
 TOO_MANY = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
+IDLE = "Nothing is running."
 
 _OfLine: TypeAlias = events.LineQueued | events.LineRefused | events.Receipt
 _OF_LINES = (events.LineQueued, events.LineRefused, events.Receipt)
@@ -54,13 +45,16 @@ _OF_QUESTIONS = (events.Question, events.Answer)
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Let other programs reach a chain until the block is left. Yields why they cannot; empty if they can."""
+    """Let other programs reach a chain until the block is left. Yields why they cannot; empty if they can.
+
+    Leaving it winds the chain down first, so that clients hear how what runs has ended.
+    """
     try:
         listening, path = places.listen(state, environ, chain.session_id)
     except UserError as error:
         yield str(error)
         return
-    about = path.stat()
+    about = os.stat(path)
     door = Door(chain)
     try:
         async with trio.open_nursery() as nursery:
@@ -69,14 +63,16 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
                 yield ""
             finally:
                 nursery.cancel_scope.shield = True
-                nursery.cancel_scope.deadline = trio.current_time() + CLOSING_S
+                nursery.cancel_scope.deadline = trio.current_time() + CLOSING_S + LAST_S
+                await chain.wind_down()
+                nursery.cancel_scope.deadline = trio.current_time() + LAST_S
                 await door.close()
                 nursery.cancel_scope.cancel()
     finally:
         listening.close()
         with suppress(OSError):
             # Another program may have opened the session meanwhile, with a socket of its own.
-            if os.path.samestat(path.stat(), about):
+            if os.path.samestat(os.stat(path), about):
                 path.unlink()
 
 
@@ -85,22 +81,25 @@ class Door:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._clients: set[_Client] = set()
-        self._turned_away: set[_Client] = set()
-        self._owners: dict[str, _Client] = {}
+        self._clients: set[Connection] = set()
+        self._turned_away: set[Connection] = set()
+        self._senders: dict[str, Connection] = {}
         """Who sent the lines that can still be told of, by their ids."""
-        self._deciders: dict[str, _Client] = {}
+        self._deciders: dict[str, Connection] = {}
         """Who answered the questions whose answers are not told yet, by their ids; a line may have the same."""
-        self._watchers: set[_Client] = set()
+        self._watchers: set[Connection] = set()
         self._feed = chain.feed()
         self._feed.close()
         self._has_watchers = trio.Event()
-        self._settled: set[str] = set()
-        """The ids of their lines that were told of for good, unless they come back."""
+        self._over: set[str] = set()
+        """The ids of their lines that have their last receipt, unless they come back."""
         self._during: list[_OfLine] | None = None
         """What is told of lines in the step in which a row is done."""
-        self._all_gone = trio.Event()
+        self._is_closing = False
+        self._all_gone: trio.Event | None = None
         chain.listen(self._hear)
+
+    # --------------------------------------------------------------------------------------------- coming and going
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
         """Let clients in."""
@@ -110,90 +109,99 @@ class Door:
                 try:
                     peer, _ = await listening.accept()
                 except OSError:
-                    # No descriptor is left, for now.
-                    await trio.sleep(CLOSING_S)
+                    await trio.sleep(PAUSE_S)
                     continue
-                problem = self._problem_with(peer)
-                if problem and len(self._turned_away) >= MAX_TURNED_AWAY:
-                    with socket.socket(fileno=peer.detach()) as there, suppress(OSError):
-                        there.send(_error_row(problem))
-                    continue
-                client = _Client(self, trio.SocketStream(peer))
-                if problem:
-                    self._turned_away.add(client)
-                    client.put(_error_row(problem))
-                    client.close_when_told()
-                else:
-                    self._clients.add(client)
-                    client.tell(self._chain.init)
-                nursery.start_soon(client.serve)
+                with suppress(OSError):  # it is gone already
+                    self._admit(peer, nursery)
 
-    def _problem_with(self, peer: trio.socket.SocketType) -> str:
-        with socket.socket(fileno=os.dup(peer.fileno())) as same:
-            problem = peers.problem_with(same)
-        return problem or (TOO_MANY if len(self._clients) >= MAX_CLIENTS else "")
-
-    async def close(self) -> None:
-        """Let no more clients in, and wait until those that are there have read what there is."""
-        self._pass_on(self._feed.take())
-        for client in tuple(self._clients):
+    def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
+        problem = peers.problem_with(peer)
+        if not problem and len(self._clients) >= MAX_CLIENTS:
+            problem = TOO_MANY
+        if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):
+            peer.close()
+            return
+        client = Connection(trio.SocketStream(peer), self._do)
+        if problem:
+            self._turned_away.add(client)
+            client.tell_error(problem)
             client.close_when_told()
-        if self._clients:
-            await self._all_gone.wait()
+        else:
+            self._clients.add(client)
+            client.tell(self._chain.init)
+        nursery.start_soon(self._serve, client)
 
-    def leave(self, client: _Client) -> None:
+    async def _serve(self, client: Connection) -> None:
+        try:
+            await client.serve()
+        finally:
+            self._leave(client)
+
+    def _leave(self, client: Connection) -> None:
         """A client is gone. What it sent stays."""
         self._clients.discard(client)
         self._turned_away.discard(client)
         self._watchers.discard(client)
-        for of in (self._owners, self._deciders):
-            for id in [id for id, owner in of.items() if owner is client]:
+        for of in (self._senders, self._deciders):
+            for id in [id for id, sender in of.items() if sender is client]:
                 del of[id]
+        self._over &= self._senders.keys()
         if not self._watchers:
             self._feed.close()
-        if not self._clients:
+        if not self._clients and self._all_gone is not None:
             self._all_gone.set()
+
+    async def close(self) -> None:
+        """Let no more clients in, and wait until those that are there have read what there is."""
+        self._is_closing = True
+        self._pass_on(self._feed.take())
+        for client in self._clients:
+            client.close_when_told()
+        if self._clients:
+            self._all_gone = trio.Event()
+            await self._all_gone.wait()
 
     # ------------------------------------------------------------------------------------------- what is asked for
 
-    def do(self, client: _Client, row: JsonRow) -> None:
+    def _do(self, client: Connection, row: JsonRow) -> None:
         """Do what a row asks for."""
         match row:
             case JsonLine():
                 self._submit(client, row)
             case Interrupt():
-                self._chain.interrupt()
+                if not self._chain.interrupt():
+                    client.tell(events.Notice(message=IDLE))
             case Drop(id):
-                try:
-                    self._chain.drop(id)
-                except UserError as error:
-                    client.tell_error(str(error), id)
+                self._drop(client, id)
             case JsonAnswer(id, text):
                 self._answer(client, id, text)
             case Hello(answers):
-                client.answers = answers
-                self._show_question(client)
+                self._let_answer(client, answers)
             case Watch():
                 self._watch(client)
             case Malformed(_, id, why):
                 client.tell_error(why, id)
+            case _:
+                assert_never(row)
 
-    def _submit(self, client: _Client, row: JsonLine) -> None:
+    def _submit(self, client: Connection, row: JsonLine) -> None:
         said = self._in_one_step(
             client,
             lambda: self._chain.submit(row.text, urgency=row.urgency, id=row.id, local=False, origin="door", to=row.to),
-            self._owners,
+            self._senders,
         )
         if said.what == "nothing":  # no event says so
             client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message))
 
-    def _answer(self, client: _Client, id: str, text: str) -> None:
+    def _answer(self, client: Connection, id: str, text: str) -> None:
         if client.answerer is None:
             client.tell_error(NOT_ASKED, id)
         else:
             self._in_one_step(client, lambda: self._chain.answer(id, text, origin="door"), self._deciders)
 
-    def _in_one_step(self, client: _Client, act: Callable[[], Submitted], owners: dict[str, _Client]) -> Submitted:
+    def _in_one_step(
+        self, client: Connection, act: Callable[[], Submitted], owners: dict[str, Connection]
+    ) -> Submitted:
         """Do something of a client's, tell it what is told of that in the same step, and note that it is its own."""
         during: list[_OfLine] = []
         self._during = during
@@ -206,22 +214,32 @@ class Door:
         if said.what == "handled" and said.message:
             client.tell(events.Notice(message=said.message))  # what was asked for, and is there at once
         for event in during:
-            self._tell_of_line(event, client if _is_refusal(event) else self._owners.get(event.id))
+            self._tell_of_line(event, client if _is_refusal(event) else self._senders.get(event.id))
         return said
 
-    def _show_question(self, client: _Client) -> None:
+    def _drop(self, client: Connection, id: str) -> None:
+        try:
+            sender = self._senders.get(self._chain.find_waiting(id).id)
+            self._chain.drop(id)
+        except UserError as error:
+            client.tell_error(str(error), id)
+            return
+        if sender is not client and client not in self._watchers:
+            client.tell(events.Notice(message=f"{id} was dropped."))  # the receipt is its sender's
+
+    def _let_answer(self, client: Connection, answers: bool) -> None:
         """Let a client answer, or no longer; the question that is open is told to it."""
-        if client.answers and client.answerer is None:
+        if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
                 for event in self._chain.standing:
                     if isinstance(event, events.Question):
                         client.tell(event)
-        elif not client.answers and client.answerer is not None:
+        elif not answers and client.answerer is not None:
             client.answerer.close()
             client.answerer = None
 
-    def _watch(self, client: _Client) -> None:
+    def _watch(self, client: Connection) -> None:
         if client in self._watchers:
             return
         # What is told to the others is not told to this one: how things stand has it.
@@ -241,30 +259,29 @@ class Door:
         if not self._clients:
             return
         if isinstance(event, _OF_LINES):
-            # What is refused has no owner, since its id may be that of another's line: it is its sender's in whose step
-            # it comes.
+            # What is refused has no sender, since its id may be that of another's line: it is who sends in that step.
             if self._during is not None and (event.origin == "door" or not _is_refusal(event)):
                 self._during.append(event)
             elif not _is_refusal(event):
-                self._tell_of_line(event, self._owners.get(event.id))
+                self._tell_of_line(event, self._senders.get(event.id))
         elif isinstance(event, _OF_QUESTIONS):
-            owner = self._deciders.pop(event.id, None) if isinstance(event, events.Answer) else None
+            decider = self._deciders.pop(event.id, None) if isinstance(event, events.Answer) else None
             for client in self._clients - self._watchers:
-                if client.answers or client is owner:
+                if client.answerer is not None or client is decider:
                     client.tell(event)
         elif isinstance(event, events.Result) and event.status == "done":
             # After another ending the next run may still withdraw what was delivered.
-            for id in self._settled:
-                self._owners.pop(id, None)
-            self._settled.clear()
+            for id in self._over:
+                self._senders.pop(id, None)
+            self._over.clear()
 
-    def _tell_of_line(self, event: _OfLine, client: _Client | None) -> None:
+    def _tell_of_line(self, event: _OfLine, client: Connection | None) -> None:
         if client is None:
             return
         if isinstance(event, events.Receipt) and not _is_refusal(event):
             # One that was delivered may still come back, until a run is done. Refused lines are not kept: whoever sends
             # them without end must not make this grow.
-            self._settled.add(event.id)
+            self._over.add(event.id)
         if client not in self._watchers:
             client.tell(event)
 
@@ -284,95 +301,3 @@ class Door:
 
 def _is_refusal(event: _OfLine) -> bool:
     return isinstance(event, events.LineRefused) or (isinstance(event, events.Receipt) and event.state == "refused")
-
-
-def _error_row(why: str, id: str = "") -> bytes:
-    return json_row(events.Error(message=why, kind=KIND), id=id).encode()
-
-
-class _Client:
-    """One connection."""
-
-    def __init__(self, door: Door, stream: trio.SocketStream) -> None:
-        self.answers = False
-        self.answerer: Answerer | None = None
-        self._door = door
-        self._stream = stream
-        self._behind: deque[bytes] = deque()
-        self._size = 0
-        self._news = trio.Event()
-        self._scope = trio.CancelScope()
-        self._is_last = False
-        self._has_left = trio.Event()
-
-    async def serve(self) -> None:
-        """Read what it asks for, and write what it is told, until it is gone or does not read."""
-        try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
-                    with suppress(trio.TooSlowError):
-                        with suppress(trio.BrokenResourceError):  # it is gone
-                            await self._write()
-                            await self._stream.send_eof()
-                        # What it has sent and nobody has read would be lost, and make its end fail before it has read
-                        # the rest.
-                        with trio.move_on_after(LINGER_S):
-                            await self._has_left.wait()
-                    nursery.cancel_scope.cancel()
-        finally:
-            if self.answerer is not None:
-                self.answerer.close()
-            self._door.leave(self)
-            with trio.CancelScope(shield=True):
-                await trio.aclose_forcefully(self._stream)
-
-    def tell(self, event: events.Event) -> None:
-        """Tell it of an event."""
-        self.put(json_row(event).encode())
-
-    def tell_error(self, why: str, id: str = "") -> None:
-        """Tell it what could not be done."""
-        self.put(_error_row(why, id))
-
-    def put(self, data: bytes) -> None:
-        """Let it be written; one that is too far behind is cut off."""
-        self._behind.append(data)
-        self._size += len(data)
-        self._news.set()
-        if self._size > MAX_BEHIND:
-            self._scope.cancel()
-
-    def close_when_told(self) -> None:
-        """Close when all is written that is there."""
-        self._is_last = True
-        self._news.set()
-
-    async def _read(self) -> None:
-        splitter = Splitter(JSON_BYTES)
-        with suppress(trio.BrokenResourceError):
-            while chunk := await self._stream.receive_some(_CHUNK):
-                splitter.add(bytes(chunk))
-                while splitter.has_line:
-                    row = read_row(splitter.next(), at_door=True)
-                    if row is not None and not self._is_last:
-                        self._door.do(self, row)
-                    # Many rows may come at once, and others want their turn.
-                    await trio.lowlevel.checkpoint()
-        # A row without its end was not sent: who leaves in the middle of it takes it along.
-        self.close_when_told()
-        self._has_left.set()
-
-    async def _write(self) -> None:
-        while True:
-            while self._behind:
-                data = memoryview(b"".join(self._behind))
-                self._behind.clear()
-                self._size = 0
-                for start in range(0, len(data), _CHUNK):
-                    with trio.fail_after(STALL_S):
-                        await self._stream.send_all(data[start : start + _CHUNK])
-            if self._is_last:
-                return
-            self._news = trio.Event()
-            await self._news.wait()

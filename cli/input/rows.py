@@ -14,7 +14,7 @@ from cli.input.stdin import RawLine
 SHOWN = 200
 """Characters that are shown of a row that was not understood."""
 MAX_ID = 200
-"""Characters of an id that is sent back in an answer."""
+"""Characters of an id, which is in the journal and in every receipt."""
 
 _TEXTS = ("id", "to")
 _MARKS = ("urgent", "now")
@@ -133,6 +133,8 @@ def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
             return f"{' and '.join(_MARKS)} must be true or false"
         case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
             return "its to must be the name of an agent, a string"
+        case {"type": "line", "text": str(), "id": str()}:
+            return f"its id may have at most {MAX_ID} characters, all of which can be printed"
         case {"type": "line", "text": str()}:
             return "its id must be a string"
         case {"type": "line"}:
@@ -151,5 +153,8 @@ def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
 
 def _has_right_types(rest: Mapping[str, Any]) -> bool:
     """Whether the optional keys of a line have the right types; unknown keys are allowed."""
+    id = rest.get("id", "")
+    if isinstance(id, str) and not (len(id) <= MAX_ID and id.isprintable()):
+        return False
     texts, marks = (rest.get(key, "") for key in _TEXTS), (rest.get(key, False) for key in _MARKS)
     return all(isinstance(each, str) for each in texts) and all(isinstance(each, bool) for each in marks)

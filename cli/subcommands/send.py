@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from chain.exit_codes import LINES_LEFT
-from cli.door.client import enter
+from cli.door.client import Visit
 
 SENT = 0
 FAILED = 1
@@ -17,34 +16,30 @@ _GONE = "the chain ended before it said what became of the line"
 _TAKEN = ("delivered", "handled")
 
 
-def send(path: Path, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line to the chain at a socket; with ``wait`` until it is known what became of it.
+def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
+    """Send a line to a chain; with ``wait`` until it is known what became of it.
 
-    Returns the exit code, and what went wrong. ``say`` is told what there is to say. Raises ``UserError`` when nobody
-    is there any more.
+    Returns the exit code, and what went wrong. ``say`` is told what there is to say. Raises ``UserError`` when the
+    chain has cut this off.
     """
-    with enter(path) as door:
-        try:
-            door.send(type="line", text=line)
-        except OSError:
-            return FAILED, _GONE
-        id: str | None = None
-        for row in door.rows():
-            match row:
-                case {"type": "notice", "message": str(message)}:
-                    say(message)
-                    return SENT, ""  # the answer to what needed no run
-                case {"type": "error", "message": str(message)} | {"type": "line_refused", "reason": str(message)}:
-                    return FAILED, message
-                case {"type": "line_queued", "id": str(queued)} if id in (None, queued):
-                    id = queued
-                    if not wait:
-                        say(_waits(row))
-                        return SENT, ""
-                case {"type": "receipt", "id": str(settled), "state": str(state)} if id in (None, settled):
-                    return _settled(state, row, say)
-                case _:
-                    pass
+    try:
+        visit.send(type="line", text=line)
+    except OSError:
+        return FAILED, _GONE
+    for row in visit.rows():
+        match row:
+            case {"type": "notice", "message": str(message)}:
+                say(message)
+                return SENT, ""  # the answer to what needed no run
+            case {"type": "error", "message": str(message)} | {"type": "line_refused", "reason": str(message)}:
+                return FAILED, message
+            case {"type": "line_queued"} if not wait:
+                say(_waits(row))
+                return SENT, ""
+            case {"type": "receipt", "state": str(state)}:
+                return _settled(state, row, say)
+            case _:
+                pass
     return FAILED, _GONE
 
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from chain import event_json, events
-from cli.door.client import Door, enter
+from cli.door.client import Visit
 from cli.show.events import Renderer
+from cli.show.text import clean
 
 
-def watch(path: Path, renderer: Renderer | None, write: Callable[[str], object]) -> None:
+def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> None:
     """Show what happens until the chain ends; without a renderer as rows of JSON.
 
-    Raises ``UserError`` when nobody is there any more, and what ``write`` raises.
+    Raises ``UserError`` when the chain has cut this off, and what ``write`` raises.
     """
-    with enter(path) as door:
-        door.send(type="watch")
-        for row in _with_first(door):
-            write(f"{json.dumps(row)}\n" if renderer is None else _shown(row, renderer))
-
-
-def _with_first(door: Door) -> Iterator[Mapping[str, Any]]:
-    yield door.init
-    yield from door.rows()
+    with suppress(ConnectionError):  # its end is told by the end of the rows
+        visit.send(type="watch")
+    for row in itertools.chain([visit.init], visit.rows()):
+        write(f"{json.dumps(row)}\n" if renderer is None else _shown(row, renderer))
 
 
 def _shown(row: Mapping[str, Any], renderer: Renderer) -> str:
@@ -34,7 +31,7 @@ def _shown(row: Mapping[str, Any], renderer: Renderer) -> str:
         case None:
             return ""  # of a newer version
         case events.Init():
-            return f"Watching {event.session} ({event.model}) in {event.workspace}.\n"
+            return f"{clean(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
         case events.Result():
             before, after = renderer.ending(event)
             rows = [*before, *after]

@@ -1,0 +1,118 @@
+"""One connection at the side door: its rows in, and what it is told out.
+
+What it is told waits in a queue of its own, so that nobody waits for who does not read. One that is too far behind, or
+reads nothing for too long, is cut off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from chain import events
+from chain.chain import Answerer
+from cli.event_rows import json_row
+from cli.input.rows import JsonRow, read_row
+from cli.input.stdin import JSON_BYTES, Splitter
+
+MAX_BEHIND = 8 * 1024 * 1024
+"""Bytes that may wait behind what waits first: a single row may be as long as it is."""
+STALL_S = 10.0
+"""How long a client may read nothing while something waits for it."""
+LINGER_S = 0.2
+"""How long a client may take to close its end when it was told the last."""
+_CHUNK = 65_536
+
+KIND = "door"
+"""The kind of the errors that a client is told."""
+
+
+class Connection:
+    """A client. ``do`` is called with each of its rows."""
+
+    def __init__(self, stream: trio.SocketStream, do: Callable[[Connection, JsonRow], None]) -> None:
+        self.answerer: Answerer | None = None
+        """What promises its answers, if it said that it gives them."""
+        self._stream = stream
+        self._do = do
+        self._behind: deque[bytes] = deque()
+        self._size = 0
+        self._news = trio.Event()
+        self._scope = trio.CancelScope()
+        self._is_closing = False
+        self._has_ended = trio.Event()
+        """Set when the client has closed its end."""
+
+    async def serve(self) -> None:
+        """Read what it asks for, and write what it is told, until it is gone or does not read."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._read)
+                    with suppress(trio.TooSlowError):
+                        with suppress(trio.BrokenResourceError):  # it is gone
+                            await self._write()
+                            await self._stream.send_eof()
+                        # What it has sent and nobody has read would be lost, and make its end fail before it has read
+                        # the rest.
+                        with trio.move_on_after(LINGER_S):
+                            await self._has_ended.wait()
+                    nursery.cancel_scope.cancel()
+        finally:
+            if self.answerer is not None:
+                self.answerer.close()
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+
+    def tell(self, event: events.Event) -> None:
+        """Tell it of an event."""
+        self.put(json_row(event).encode())
+
+    def tell_error(self, why: str, id: str = "") -> None:
+        """Tell it what could not be done."""
+        self.put(json_row(events.Error(message=why, kind=KIND), id=id).encode())
+
+    def put(self, data: bytes) -> None:
+        """Let whole rows be written; a client that is too far behind is cut off."""
+        self._behind.append(data)
+        self._size += len(data)
+        self._news.set()
+        if self._size - len(self._behind[0]) > MAX_BEHIND:
+            self._scope.cancel()
+
+    def close_when_told(self) -> None:
+        """Close when all is written that is there, and do no more of what it asks for."""
+        self._is_closing = True
+        self._news.set()
+
+    async def _read(self) -> None:
+        splitter = Splitter(JSON_BYTES)
+        with suppress(trio.BrokenResourceError):
+            while chunk := await self._stream.receive_some(_CHUNK):
+                splitter.add(bytes(chunk))
+                while splitter.has_line:
+                    row = read_row(splitter.next(), at_door=True)
+                    if row is not None and not self._is_closing:
+                        self._do(self, row)
+                    # Many rows may come at once, and others want their turn.
+                    await trio.lowlevel.checkpoint()
+        # A row without its end was not sent: who leaves in the middle of it takes it along.
+        self.close_when_told()
+        self._has_ended.set()
+
+    async def _write(self) -> None:
+        while True:
+            while self._behind:
+                data = memoryview(b"".join(self._behind))
+                self._behind.clear()
+                self._size = 0
+                for start in range(0, len(data), _CHUNK):
+                    with trio.fail_after(STALL_S):
+                        await self._stream.send_all(data[start : start + _CHUNK])
+            if self._is_closing:
+                return
+            self._news = trio.Event()
+            await self._news.wait()
