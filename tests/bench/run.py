@@ -102,6 +102,8 @@ class Size:
     agents: int = 50
     agents_lines: int = 500
     commands: int = 200
+    streamed: int = 1_000
+    watchers: int = 200
     growths: int = 3
 
 
@@ -125,6 +127,8 @@ QUICK = Size(
     agents=3,
     agents_lines=12,
     commands=3,
+    streamed=20,
+    watchers=4,
     growths=1,
 )
 
@@ -145,6 +149,7 @@ def main() -> int:
         partial(memory, size.memory),
         partial(resuming, size),
         partial(commands, size.commands),
+        partial(watching, size),
         partial(terminal, size),
     ]
     # One after the other, lest they disturb each other; in a trial run that does not matter.
@@ -315,6 +320,30 @@ def commands(count: int) -> list[Row]:
     times = f"{statistics.median(guarded) * MS:.1f} ms and {statistics.median(bare) * MS:.1f} ms, {count} commands"
     ratio = statistics.median(guarded) / statistics.median(bare)
     return [Row("a command under the guard, of one without", 6.0, [ratio], remark=times)]
+
+
+def watching(size: Size) -> list[Row]:
+    """A reply that streams, a piece a millisecond, with nobody at the side door, with one who watches and with many."""
+    text = {"type": "text", "text": "word " * size.streamed}
+    reply = {"type": "say", "blocks": [text], "text_chunk": 5, "pings": False, "delay_between": 0.001}
+    with double({"steps": [reply], "lean": True, "repeat": True}) as service:
+        found = json.loads(program("watching.py", service.url, size.rounds, 0, 1, size.watchers))
+    alone, one, many = ([seconds for seconds, *_ in runs] for runs in zip(*found, strict=True))
+    took = ", ".join(f"{statistics.median(each):.2f} s" for each in (one, alone))
+    beside = f"with {size.watchers}: {statistics.median(m / a for m, a in zip(many, alone, strict=True)):.2f}"
+    rows = [
+        Row(
+            "a run that streams, with one watcher, of one without",
+            1.1,
+            [a / b for a, b in zip(one, alone, strict=True)],
+            remark=f"{took}; {beside}",
+        )
+    ]
+    for n, count in ((1, 1), (2, size.watchers)):
+        costs = [(runs[n][1] - runs[0][1]) / (runs[n][2] * count) * 1e6 for runs in found]
+        told = f"CPU per event and watcher, {count} watcher{'s' * (count > 1)}"
+        rows.append(Row(told, None, costs, " µs", remark=f"{found[0][n][2]:,} events a run"))
+    return rows
 
 
 def terminal(size: Size) -> list[Row]:

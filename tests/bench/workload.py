@@ -22,7 +22,7 @@ from chain.config.load import Settings, load_settings
 from chain.config.system_prompt import read_system_prompt
 from chain.session.feed import Feed
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.output import _json
+from cli.event_rows import json_row
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
 MODEL = "claude-sonnet-5-5"
@@ -103,4 +103,4 @@ async def _print_nowhere(feed: Feed) -> None:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - it never blocks
         while batch := await feed.batch():
             for event in batch:
-                nowhere.write(_json(event))
+                nowhere.write(json_row(event))
