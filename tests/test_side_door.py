@@ -108,6 +108,8 @@ def test_send_says_what_became_of_a_line_that_was_not_read(screen: Screen, then:
         send(screen, then)
         if then == "stop":
             screen.until("Stopping after")
+        else:
+            sending.wait(120)
         screen.open_gate("a")
         _, err = sending.communicate(timeout=120)
     assert (sending.returncode, f"the line was {why}" in err) == (code, True)
