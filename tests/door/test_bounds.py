@@ -26,8 +26,8 @@ ANSWER = "rules: [{text: The answer.}]"
 MANY = 1_000
 AT_ONCE = 100
 """Connections that are made before the door can do anything: less than a socket lets wait."""
-FEW = 200
-"""Pieces of memory that Python keeps to use them again; whatever is kept of each connection or row is ``MANY``."""
+FEW = MANY // 2
+"""Pieces of memory that Python may keep to use them again; whatever is kept of each connection or row is ``MANY``."""
 
 
 def descriptors() -> int:
