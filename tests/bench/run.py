@@ -39,6 +39,7 @@ from scrolling import LINES_A_SECOND  # noqa: E402
 from workload import QUERY, WARM_UP, replies, settings  # noqa: E402
 
 MS = 1000.0
+US = 1_000_000.0
 PERCENT = 100.0
 MIB = 1024.0 * 1024.0
 
@@ -329,20 +330,13 @@ def watching(size: Size) -> list[Row]:
     with double({"steps": [reply], "lean": True, "repeat": True}) as service:
         found = json.loads(program("watching.py", service.url, size.rounds, 0, 1, size.watchers))
     alone, one, many = ([seconds for seconds, *_ in runs] for runs in zip(*found, strict=True))
-    took = ", ".join(f"{statistics.median(each):.2f} s" for each in (one, alone))
-    beside = f"with {size.watchers}: {statistics.median(m / a for m, a in zip(many, alone, strict=True)):.2f}"
-    rows = [
-        Row(
-            "a run that streams, with one watcher, of one without",
-            1.1,
-            [a / b for a, b in zip(one, alone, strict=True)],
-            remark=f"{took}; {beside}",
-        )
-    ]
-    for n, count in ((1, 1), (2, size.watchers)):
-        costs = [(runs[n][1] - runs[0][1]) / (runs[n][2] * count) * 1e6 for runs in found]
-        told = f"CPU per event and watcher, {count} watcher{'s' * (count > 1)}"
-        rows.append(Row(told, None, costs, " µs", remark=f"{found[0][n][2]:,} events a run"))
+    ratios, of_many = ([a / b for a, b in zip(each, alone, strict=True)] for each in (one, many))
+    took = f"{statistics.median(one):.2f} s and {statistics.median(alone):.2f} s"
+    rows = [Row("a run that streams, with one watcher, of one without", 1.1, ratios, remark=took)]
+    beside = ("", f"the run takes {statistics.median(of_many):.2f} times as long")
+    for n, count in enumerate((1, size.watchers), 1):
+        costs = [(runs[n][1] - runs[0][1]) / (runs[n][2] * count) * US for runs in found]
+        rows.append(Row(f"CPU per event and watcher, of {count}", None, costs, " us", remark=beside[n - 1]))
     return rows
 
 
