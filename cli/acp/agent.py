@@ -122,6 +122,8 @@ class Agent:
 
     def _go_on(self, call: Call, *, is_told_again: bool) -> None:
         id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
+        if not id:
+            raise params.wrong("sessionId is empty")
         if id in self._host.sessions:
             raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
         self._host.open(Wanted(call, lambda: self._opener.old(workspace, id), _notes(call), is_told_again))

@@ -73,7 +73,7 @@ class Opener:
 
     async def new(self, workspace: Path) -> Opening:
         """A new session. Raises ``UserError`` for a configuration that cannot be used, or is not trusted."""
-        return await _THREADS.run(partial(self._opening, workspace, ""))
+        return await _THREADS.run(partial(self._opening, workspace, None))
 
     async def old(self, workspace: Path, id: str) -> Opening:
         """One that is kept. Raises ``UserError`` as ``new`` does, and ``RpcError`` if it is not there."""
@@ -83,8 +83,8 @@ class Opener:
         """A page of those that are kept. Raises ``RpcError``."""
         return await _THREADS.run(partial(kept.page, self.state, workspace, cursor))
 
-    def _opening(self, workspace: Path, id: str) -> Opening:
-        found = kept.find(self.state, id, workspace) if id else None
+    def _opening(self, workspace: Path, id: str | None) -> Opening:
+        found = None if id is None else kept.find(self.state, id, workspace)
         settings = self.read_settings(workspace)
         try:
             require_trust(settings)

@@ -525,6 +525,8 @@ async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path
         ("session/new", {"cwd": "/", "mcpServers": {}}, INVALID_PARAMS, "mcpServers"),
         ("session/load", {"cwd": "/"}, INVALID_PARAMS, "sessionId"),
         ("session/load", {"cwd": "/", "sessionId": "none"}, NOT_FOUND, "none"),
+        ("session/load", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
+        ("session/resume", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
         ("session/resume", {"cwd": "/", "sessionId": "../../etc/passwd"}, NOT_FOUND, "passwd"),
         ("session/list", {"cursor": "x"}, INVALID_PARAMS, "cursor"),
         ("session/list", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
