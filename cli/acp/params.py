@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def folder(params: Mapping[str, Any], name: str) -> Path:
     path = absolute(params, name)
     try:
         is_folder = path.is_dir()
-    except (OSError, ValueError):
+    except OSError:
         is_folder = False
     if not is_folder:
         raise wrong(f"{name} is not a folder: {path}")
@@ -60,6 +61,16 @@ def folder(params: Mapping[str, Any], name: str) -> Path:
 def absolute(params: Mapping[str, Any], name: str) -> Path:
     """An absolute path. Raises ``RpcError``."""
     path = Path(text(params, name))
+    if not _is_possible(path):
+        raise wrong(f"{name} has a character that no path can have: {str(path)!r:.200}")
     if not path.is_absolute():
         raise wrong(f"{name} must be an absolute path, not {str(path)!r:.200}")
     return path
+
+
+def _is_possible(path: Path) -> bool:
+    """Whether the system can be asked for it: JSON also says NUL, and halves of surrogate pairs."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
