@@ -79,8 +79,8 @@ class Session:
         self._turns = Turns()
         self._feed = chain.feed()
         self._answers: list[_Answer] = []
-        self._is_ending = False
-        """Whether the run that is active was interrupted or stopped."""
+        self._ending: float | None = None
+        """The run that was interrupted or stopped last, which may be over by now."""
         self._held: list[_Held] = []
         self._asking: dict[str, trio.CancelScope] = {}
         """The requests for permission that have no answer yet, by the ids of the questions."""
@@ -122,7 +122,7 @@ class Session:
 
         Raises ``RpcError`` for a line that is refused.
         """
-        if needs_turn and (self._is_ending or not self.chain.is_running):
+        if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
         self._when_it_has_ended(call, lambda: self._steer(call, text))
@@ -132,7 +132,7 @@ class Session:
         for held in self._held:
             held.withdraw()
         self._held.clear()
-        self._is_ending = self.chain.interrupt() or self._is_ending
+        self._interrupt()
 
     def cancel_prompt(self, call: Call) -> bool:
         """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
@@ -147,21 +147,53 @@ class Session:
         try:
             self.chain.drop(line, "cancelled")
         except UserError:
-            self.cancel()
+            if self._is_of_active_run(line):
+                self._interrupt()
         return True
+
+    @property
+    def _run(self) -> float | None:
+        """The run that is active, known by when it began.
+
+        That is as things are now. Events tell of a run when its records are on the disk, and the editor has read what
+        comes before; by then another one may be active.
+        """
+        return self.chain.agents[0].since if self.chain.is_running else None
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the run that is active was interrupted or stopped."""
+        return self._run is not None and self._run == self._ending
+
+    def _interrupt(self) -> None:
+        if self.chain.interrupt():
+            self._ending = self._run
+
+    def _is_of_active_run(self, line: str) -> bool:
+        """Whether a line that does not wait, or can be dropped no more, is in the run that is active.
+
+        The run of a prompt may be over, and its end not told yet.
+        """
+        run = self._run
+        if run is None:
+            return False
+        if not line:  # it has stopped a run, and could not be accepted
+            return self._is_ending
+        last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
+        return last.state == "queued" or last.time >= run
 
     def _when_it_has_ended(self, call: Call, submit: Callable[[], None]) -> None:
         """Submit a line now, or once the run has ended that was interrupted or stopped: it is meant for what follows.
 
-        Otherwise it would come back with that run's lines.
+        Otherwise it would come back with that run's lines. It comes behind those that are held back already.
         """
-        if self._is_ending:
+        if self._held or self._is_ending:
             self._held.append(_Held(call, submit))
         else:
             submit()
 
     def _submit_held(self) -> None:
-        self._is_ending = False
+        """Submit what was held back, unless the run that has ended is an earlier one."""
         while self._held and not self._is_ending:
             held = self._held.pop(0)
             try:
@@ -189,7 +221,8 @@ class Session:
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
             self._teller.expect(answer.id)
-        self._is_ending = self._is_ending or answer.what == "stopping"
+        if answer.what == "stopping":
+            self._ending = self._run
         return answer
 
     def _say(self, answer: Submitted, call: Call | None = None) -> None:

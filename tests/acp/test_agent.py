@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,58 @@ async def test_cancelling_the_request_drops_a_line_that_waits_and_interrupts_oth
     assert first not in editor.answers
     editor.tell("$/cancel_request", requestId=first)
     assert (await editor.result(first))["stopReason"] == "cancelled"
+
+
+@asynccontextmanager
+async def behind(home: Path, gate: Gate) -> AsyncIterator[tuple[Editor, str, int, int]]:
+    """An editor that has not read how its first run ended while its second is held in a tool, and both prompts."""
+    async with connected(opener(home / "home", RULES, tools=[gate.tool], max_iterations=ROOM)) as editor:
+        await editor.initialize()
+        session = await editor.new(home)
+        editor.reads = trio.Event()
+        first, second = editor.prompt(session, "loop"), editor.prompt(session, "then: wait")
+        await gate.started.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        yield editor, session, first, second
+
+
+async def test_the_end_of_an_earlier_run_lets_no_prompt_into_one_that_was_stopped(tmp_path: Path, gate: Gate) -> None:
+    async with behind(tmp_path, gate) as (editor, session, first, second):
+        stop, third = editor.prompt(session, "stop"), editor.prompt(session, "hello")
+        await trio.testing.wait_all_tasks_blocked()
+        editor.reads.set()
+        assert (await editor.result(first))["stopReason"] == "max_turn_requests"
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(editor.answers).isdisjoint({second, stop, third})
+        gate.open.set()
+        assert [(await editor.result(id))["stopReason"] for id in (second, stop, third)] == ["end_turn"] * 3
+        assert editor.text().endswith("Hello.")
+
+
+async def test_prompts_behind_a_run_that_is_over_and_not_told_keep_their_order(tmp_path: Path, gate: Gate) -> None:
+    async with behind(tmp_path, gate) as (editor, session, _, second):
+        editor.tell("session/cancel", sessionId=session)
+        third = editor.prompt(session, "hello")
+        await trio.testing.wait_all_tasks_blocked()
+        fourth = editor.prompt(session, "then: plan")
+        await trio.testing.wait_all_tasks_blocked()
+        editor.reads.set()
+        assert (await editor.result(second))["stopReason"] == "cancelled"
+        assert [(await editor.result(id))["stopReason"] for id in (third, fourth)] == ["end_turn"] * 2
+        assert editor.text().endswith("Hello.Planned.")
+
+
+@pytest.mark.parametrize(("nth", "reason"), [(0, "end_turn"), (1, "cancelled")])
+async def test_taking_back_a_prompt_interrupts_its_own_run_alone(
+    tmp_path: Path, gate: Gate, nth: int, reason: str
+) -> None:
+    async with behind(tmp_path, gate) as (editor, _, first, second):
+        editor.tell("$/cancel_request", requestId=(first, second)[nth])
+        await trio.testing.wait_all_tasks_blocked()
+        gate.open.set()
+        editor.reads.set()
+        assert (await editor.result(first))["stopReason"] == "max_turn_requests"
+        assert (await editor.result(second))["stopReason"] == reason
 
 
 async def test_steering_in_mid_turn_has_its_receipt(editor: Editor, tmp_path: Path, gate: Gate) -> None:
