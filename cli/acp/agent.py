@@ -118,15 +118,13 @@ class Agent:
 
     def _new(self, call: Call) -> None:
         workspace = params.folder(call.params, "cwd")
-        self._host.open(Wanted(call, lambda: self._opener.new(workspace), _notes(call)))
+        self._host.open(Wanted(call, lambda: self._opener.new(workspace), notes=_notes(call)))
 
     def _go_on(self, call: Call, *, is_told_again: bool) -> None:
         id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
         if not id:
             raise params.wrong("sessionId is empty")
-        if id in self._host.sessions:
-            raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
-        self._host.open(Wanted(call, lambda: self._opener.old(workspace, id), _notes(call), is_told_again))
+        self._host.open(Wanted(call, lambda: self._opener.old(workspace, id), id, _notes(call), is_told_again))
 
     async def _list(self, call: Call) -> None:
         has_folder = call.params.get("cwd") is not None

@@ -31,10 +31,14 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A session that a request asks for. ``find`` reads what it is opened with; ``notes`` are told with the answer."""
+    """A session that a request asks for. ``find`` reads what it is opened with; ``notes`` are told with the answer.
+
+    ``id`` is that of one that is kept, ``None`` for a new one.
+    """
 
     call: Call
     find: Callable[[], Awaitable[Opening]]
+    id: str | None = None
     notes: Sequence[str] = ()
     is_told_again: bool = False
 
@@ -48,6 +52,10 @@ class Host:
         self._wire = wire
         self._notify = notify
         self._tasks: trio.Nursery | None = None
+        self._opening: dict[str, Call] = {}
+        """The requests for those that are kept and about to be opened, by their ids."""
+        self._ends: dict[str, trio.Event] = {}
+        """Set when a session has ended, for those that are open or being closed."""
         self._chains = 0
         """How many are open, or about to be."""
         self._all_closed = trio.Event()
@@ -75,6 +83,8 @@ class Host:
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
+        if wanted.id is not None:
+            self._claim(wanted.id, wanted.call)
         self._chains += 1
         self._tasks.start_soon(self._answer, wanted.call, lambda: self._keep(wanted))
 
@@ -82,6 +92,19 @@ class Host:
         """Close a session, and answer then."""
         session.closing.append(call)
         session.leaving.set()
+
+    def _claim(self, id: str, call: Call) -> None:
+        """Let nobody but this request open a session. Raises ``RpcError`` if another has, or is about to."""
+        session = self.sessions.get(id)
+        if id in self._opening:
+            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here already")
+        if session is not None and not session.leaving.is_set():
+            raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
+        self._opening[id] = call
+
+    def _release(self, wanted: Wanted) -> None:
+        if wanted.id is not None and self._opening.get(wanted.id) is wanted.call:
+            del self._opening[wanted.id]
 
     async def _answer(self, call: Call, work: Callable[[], Awaitable[None]]) -> None:
         """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
@@ -104,7 +127,7 @@ class Host:
         try:
             async with trio.open_nursery() as nursery:
                 try:
-                    opening = await wanted.find()
+                    opening = await self._find(wanted)
                     async with opening.open() as chain, opening.open_door(chain) as doorless:
                         kept = Session(
                             chain, self._wire, opening.agents, self._notify, tells_receipts=self.tells_receipts
@@ -117,11 +140,18 @@ class Host:
                     problem = error  # raised outside the nursery, which would wrap it in a group
                 finally:
                     self._count_closed()
+                    self._release(wanted)
             if problem is not None:
                 raise problem
         finally:
             if kept is not None:
                 self._end(kept)
+
+    async def _find(self, wanted: Wanted) -> Opening:
+        """What a session is opened with, once it is closed if it is being closed. Raises ``UserError``."""
+        if wanted.id is not None and (end := self._ends.get(wanted.id)) is not None:
+            await end.wait()
+        return await wanted.find()
 
     async def _admit(self, wanted: Wanted, opening: Opening, session: Session, problem: str) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
@@ -131,6 +161,8 @@ class Host:
         for note in notes:
             self._notify(f"{session.id}: {note}")
         self.sessions[session.id] = session
+        self._ends[session.id] = trio.Event()
+        self._release(wanted)
         result: dict[str, Any] = {"sessionId": session.id} if opening.kept is None else {}
         wanted.call.answer({**result, **_meta(notes)})
         if self._is_leaving:
@@ -141,6 +173,8 @@ class Host:
         session.fail_prompts()
         for call in session.closing:
             call.answer({})
+        if (end := self._ends.pop(session.id, None)) is not None:
+            end.set()
 
     def _count_closed(self) -> None:
         self._chains -= 1

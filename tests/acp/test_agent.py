@@ -502,6 +502,36 @@ async def test_closing_a_session_ends_its_run_first(editor: Editor, tmp_path: Pa
     assert (await editor.result(editor.prompt(other, "hello")))["stopReason"] == "end_turn"
 
 
+async def test_loading_waits_for_a_close_and_is_for_one_request(editor: Editor, tmp_path: Path, gate: Gate) -> None:
+    session = await editor.new(tmp_path / "ws")
+    id = editor.prompt(session, "wait")
+    await gate.started.wait()
+    where = {"sessionId": session, "cwd": str(tmp_path / "ws"), "mcpServers": []}
+    closing = editor.begin("session/close", sessionId=session)
+    first, second = (editor.begin(f"session/{how}", **where) for how in ("load", "resume"))
+    await editor.result(first)
+    with pytest.raises(RpcError) as caught:
+        await editor.result(second)
+    assert caught.value.code == INVALID_REQUEST
+    assert f"{session} is being opened here" in caught.value.message
+    assert await editor.result(closing) == {}
+    assert (await editor.result(id))["stopReason"] == "cancelled"
+    answers = [answered for what, answered in editor.log if what == "answer"]
+    assert answers.index(id) < answers.index(closing) < answers.index(first)
+    assert "is open here" in (await editor.error("session/load", **where)).message
+    assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
+async def test_a_session_that_could_not_be_loaded_can_be_loaded(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    await editor.result(editor.prompt(session, "hello"))
+    await editor.call("session/close", sessionId=session)
+    where = {"sessionId": session, "mcpServers": []}
+    assert (await editor.error("session/load", cwd=str(tmp_path), **where)).code == INVALID_PARAMS
+    await editor.call("session/load", cwd=str(tmp_path / "ws"), **where)
+    assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+
+
 async def test_the_end_of_the_input_closes_every_session(tmp_path: Path, gate: Gate) -> None:
     (tmp_path / "ws").mkdir()
     async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool])) as editor:

@@ -58,7 +58,7 @@ async def play(editor: Editor, gate: Gate, home: Path, acts: list[tuple[str, ...
                 editor.answer(editor.asked[answered], outcome=outcome)
                 answered += 1
             case "load":
-                await editor.call("session/close", sessionId=session)
+                ids.append(editor.begin("session/close", sessionId=session))
                 ids.append(editor.begin("session/load", **where))
                 await editor.result(ids[-1])
     return ids
