@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, assert_never
 
 from chain import events
 from chain.event_json import to_json
@@ -169,6 +169,8 @@ class Teller:
                 return self._report(event)
             case events.ToolResult():
                 return [self._end(event)]
+            case _:
+                assert_never(event)
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

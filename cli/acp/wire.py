@@ -8,7 +8,7 @@ the end of the input.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 import trio
 
@@ -136,7 +136,8 @@ class Wire:
     # ----------------------------------------------------------------------------------------------- from the others
 
     async def _read(self, raw: RawLine, server: Server) -> None:
-        match messages.read(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW):
+        incoming = messages.read(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
+        match incoming:
             case Notification(method, params):
                 self._hear(method, params, server)
                 return
@@ -147,6 +148,8 @@ class Wire:
                 self._begin(request, server)
             case Malformed(error, id):
                 self._outbox.put(messages.error_row(id, error))
+            case _:
+                assert_never(incoming)
         # Who reads no answers is not read either. There is room for some, so that a cancel behind them is heard.
         await self._outbox.wait_for_room(2 * ROOM)
 
