@@ -193,8 +193,8 @@ class Session:
             submit()
 
     def _submit_held(self) -> None:
-        """Submit what was held back, unless the run that has ended is an earlier one."""
-        while self._held and not self._is_ending:
+        """Submit what was held back, unless the run that has ended is an earlier one, or nothing is to follow it."""
+        while self._held and not self._is_ending and not self.leaving.is_set():
             held = self._held.pop(0)
             try:
                 held.submit()

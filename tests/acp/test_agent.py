@@ -502,6 +502,22 @@ async def test_closing_a_session_ends_its_run_first(editor: Editor, tmp_path: Pa
     assert (await editor.result(editor.prompt(other, "hello")))["stopReason"] == "end_turn"
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_leaving_a_session_answers_all_of_its_prompts(tmp_path: Path, gate: Gate, is_closed: bool) -> None:
+    async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool])) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path)
+        ids = [editor.prompt(session, "wait")]
+        await gate.started.wait()
+        texts = ("it waits for a safe point", "then: it waits for the end", "stop", "it is held back")
+        ids += [editor.prompt(session, text) for text in texts]
+        if is_closed:
+            await editor.call("session/close", sessionId=session)
+            assert set(ids) <= set(editor.answers)
+    reasons = [editor.answers[id]["result"]["stopReason"] for id in ids]
+    assert reasons == ["cancelled"] * len(ids)
+
+
 async def test_loading_waits_for_a_close_and_is_for_one_request(editor: Editor, tmp_path: Path, gate: Gate) -> None:
     session = await editor.new(tmp_path / "ws")
     id = editor.prompt(session, "wait")
