@@ -721,6 +721,8 @@ MALFORMED = {
     '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
     '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",
     '{"type":"drop"}': "its id must be a string",
+    '{"type":"line","text":"x","id":"a\\u001bb"}': "its id cannot be printed, or is too long",
+    f'{{"type":"line","text":"x","id":"{"i" * 201}"}}': "its id cannot be printed, or is too long",
     '{"type":"watch"}': "the type 'watch' is unknown",
 }
 

@@ -73,7 +73,7 @@ class Connection:
 
     def tell_error(self, why: str, id: str = "") -> None:
         """Tell it what could not be done."""
-        self.put(json_row(events.Error(message=why, kind=KIND), id=id).encode())
+        self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
         """Let whole rows be written; a client that is too far behind is cut off."""
@@ -116,3 +116,8 @@ class Connection:
                 return
             self._news = trio.Event()
             await self._news.wait()
+
+
+def error_row(why: str, id: str = "") -> str:
+    """What tells a client that something could not be done."""
+    return json_row(events.Error(message=why, kind=KIND), id=id)

@@ -10,6 +10,7 @@ answers hears of the questions too, and one that watches of everything.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from cli.door import peers, places
-from cli.door.connection import Connection
+from cli.door.connection import Connection, error_row
 from cli.event_rows import json_row
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
@@ -36,6 +37,7 @@ LAST_S = 1.0
 
 TOO_MANY = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
+CLOSING = "the chain is closing"
 IDLE = "Nothing is running."
 
 _OfLine: TypeAlias = events.LineQueued | events.LineRefused | events.Receipt
@@ -119,7 +121,8 @@ class Door:
         if not problem and len(self._clients) >= MAX_CLIENTS:
             problem = TOO_MANY
         if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):
-            peer.close()
+            with socket.socket(fileno=peer.detach()) as there:
+                there.send(error_row(problem or CLOSING).encode())
             return
         client = Connection(trio.SocketStream(peer), self._do)
         if problem:

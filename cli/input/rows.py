@@ -134,7 +134,7 @@ def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
         case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
             return "its to must be the name of an agent, a string"
         case {"type": "line", "text": str(), "id": str()}:
-            return f"its id may have at most {MAX_ID} characters, all of which can be printed"
+            return "its id cannot be printed, or is too long"
         case {"type": "line", "text": str()}:
             return "its id must be a string"
         case {"type": "line"}:

@@ -20,7 +20,7 @@ from support.doors import Client, Entrance, open_door
 from support.gates import THREE_TOOLS, Gates, begin, finish
 from trio.testing import wait_all_tasks_blocked
 
-from cli.door import places, server
+from cli.door import connection, places, server
 
 ANSWER = "rules: [{text: The answer.}]"
 MANY = 1_000
@@ -137,7 +137,7 @@ async def test_what_is_refused_without_end_makes_nothing_grow(row: dict[str, str
 async def test_who_sends_without_end_and_never_reads_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_BEHIND", 100_000)
+    monkeypatch.setattr(connection, "MAX_BEHIND", 100_000)
     async with at_work(tmp_path) as (session, gates, door):
         client, other = await door.client(reads=False), await door.client()
         row = {"type": "line", "text": "use B"}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import pytest
 from support.processes import NOBODY, as_user, python_of
@@ -108,18 +109,31 @@ def test_nor_if_it_has_ended_meanwhile(way: str, path: Path) -> None:
         with adopting(CONNECTS.replace("s.recv(1)", ""), way, str(path)):
             peer, _ = door.accept()
         with peer:
-            assert peers.problem_with(peer) == peers.OWN_COMMAND
+            assert peers.problem_with(peer) == peers.GONE
+
+
+@contextmanager
+def asked_elsewhere(path: Path) -> Iterator[IO[str]]:
+    """A process that is not above this one lets in, or not, who comes next; what it says of that."""
+    root = str(Path(peers.__file__).parents[2])
+    with subprocess.Popen([sys.executable, "-c", ASKS, str(path), root], stdout=subprocess.PIPE, text=True) as asked:
+        assert asked.stdout is not None
+        asked.stdout.readline()
+        yield asked.stdout
 
 
 def test_one_that_is_not_below_is_let_in(path: Path) -> None:
-    root = str(Path(peers.__file__).parents[2])
-    command = [sys.executable, "-c", ASKS, str(path), root]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asked:
-        assert asked.stdout is not None
-        asked.stdout.readline()
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            assert asked.stdout.readline() == "welcome\n"
+    with asked_elsewhere(path) as says, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        assert says.readline() == "welcome\n"
+
+
+def test_what_another_chain_has_started_is_not_let_in_either(path: Path, tmp_path: Path) -> None:
+    guard = tmp_path / "chain/tools/guard.py"
+    guard.parent.mkdir(parents=True)
+    guard.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n")
+    with asked_elsewhere(path) as says, subprocess.Popen([sys.executable, str(guard), CONNECTS, "setsid", str(path)]):
+        assert says.readline() == f"{peers.OWN_COMMAND}\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root starts a program as somebody else")

@@ -11,7 +11,7 @@ from support.processes import NOBODY
 
 from chain.errors import UserError
 from cli.door import places
-from cli.door.client import running
+from cli.door.client import enter
 
 ID = "20261123-1200-abcd"
 
@@ -130,6 +130,5 @@ def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
 def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.door.client.ANSWER_S", 0.05)
     silent, _ = places.listen(state, {}, "silent")
-    with silent:
-        there, [problem] = running(state, {})
-    assert (there, "silent" in problem) == ([], True)
+    with silent, pytest.raises(UserError, match="the session silent does not answer"):
+        enter(state, {}, session="", workspace=state)

@@ -15,8 +15,10 @@ from support.models import ASKING_TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import event_json, events
+from chain.errors import UserError
 from chain.messages import Text, ToolCall
-from cli.door import server
+from cli.door import connection, server
+from cli.door.client import Visit
 
 ANSWER = "rules: [{text: The answer.}]"
 
@@ -247,6 +249,33 @@ async def test_the_last_event_reaches_who_watches_before_the_door_closes(tmp_pat
         assert not door.path.exists()
 
 
+async def test_a_run_that_the_end_of_the_door_cuts_is_told_to_its_end(tmp_path: Path) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        async with open_door(session, tmp_path) as door:
+            sender, watcher = await door.client(), await door.client()
+            await watcher.send({"type": "watch"})
+            await begin(session, gates, "a")
+            await sender.say("use B", id="b")
+            gates.let_all()
+        assert lines_of(sender.rows) == [("line_queued", "b", ""), ("receipt", "b", "returned")]
+        assert (watcher.types[-1], watcher.rows[-1]["status"]) == ("result", "interrupted")
+        assert session.chain.submit("more").message == "the chain is closing"
+
+
+async def test_who_is_cut_off_is_told_that_the_chain_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
+        with await trio.to_thread.run_sync(Visit, door.path) as visit:
+            visit.send(type="watch")
+            await wait_all_tasks_blocked()
+            with monkeypatch.context() as patched:
+                patched.setattr(connection, "MAX_BEHIND", -1)
+                await session.run("Do the task")
+                await wait_all_tasks_blocked()
+            with pytest.raises(UserError, match="the chain goes on"):
+                await trio.to_thread.run_sync(list, visit.rows())
+
+
 async def test_who_does_not_read_is_cut_off_and_holds_nobody_up(mock_clock: MockClock, tmp_path: Path) -> None:
     mock_clock.autojump_threshold = 0.01
     async with open_session(SLOW_ANSWER) as session, open_door(session, tmp_path) as door:
@@ -257,7 +286,7 @@ async def test_who_does_not_read_is_cut_off_and_holds_nobody_up(mock_clock: Mock
         for n in range(100):
             await session.run(f"Do the task {n} " + "x" * 20_000)
         took = trio.current_time() - began
-        await trio.sleep(server.STALL_S + 1)
+        await trio.sleep(connection.STALL_S + 1)
         assert (other.types.count("result"), other.is_closed) == (100, False)
         assert took < 100 * 60, "the runs take as long as their model"
         await stopped.read()
