@@ -1446,3 +1446,15 @@ async def test_a_signal_at_a_question_withdraws_it(tmp_path: Path, signal_: sign
         os.kill(os.getpid(), signal_)
         assert await stage.ended() == (143 if signal_ == signal.SIGTERM else 130)
         assert decided(stage) == [("Q1", "withdrawn", "user")]
+
+
+# ------------------------------------------------------------------------------------------------ lines of others
+
+
+async def test_a_chain_that_only_others_used_has_done_its_work(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
+        stage.session.chain.submit("hello", origin="door")
+        await stage.until("result")
+        assert await stage.end() == 0
+        assert stage.stderr == ""
+        assert stage.session.chain.submit("more", origin="door").message == "the chain is closing"
