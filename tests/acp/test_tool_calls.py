@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chain.tools.diff import Text, Whole, change
 from cli.acp.tool_calls import LONGEST_TITLE, fenced, kind_of, locations_of, preview_content, title_of
 
-WORKSPACE = Path("/work")
+WORKSPACE = Path("/home/me")
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_a_title_is_short() -> None:
 @pytest.mark.parametrize(
     ("input", "expected"),
     [
-        ({"path": "src/a.py"}, [{"path": "/work/src/a.py"}]),
-        ({"path": "a.py", "offset": 7}, [{"path": "/work/a.py", "line": 7}]),
-        ({"path": "a.py", "offset": True}, [{"path": "/work/a.py"}]),
+        ({"path": "src/a.py"}, [{"path": "/home/me/src/a.py"}]),
+        ({"path": "a.py", "offset": 7}, [{"path": "/home/me/a.py", "line": 7}]),
+        ({"path": "a.py", "offset": True}, [{"path": "/home/me/a.py"}]),
         ({"path": ""}, []),
         ({"path": "a\0b"}, []),
         ({"path": 5}, []),
@@ -65,7 +65,7 @@ def test_a_difference_tells_both_sides(before: list[str], before_end: str, after
         return
     told, place = "", 0
     for each in shown:
-        assert (each["type"], each["path"]) == ("diff", "/work/a file")
+        assert (each["type"], each["path"]) == ("diff", "/home/me/a file")
         part = each["oldText"] or ""
         # What stands between two differences is the same on both sides.
         line = max(each["_meta"]["chain"]["line"] - 1, 0)

@@ -60,7 +60,7 @@ def html_of(told: list[events.Event]) -> str:
 
 def whole() -> list[events.Event]:
     """The session with everything, as a journal tells it."""
-    init = events.Init(session="20261123-000849-a36c99", version="0.2.0", model="offline", workspace="/work/here")
+    init = events.Init(session="20261123-000849-a36c99", version="0.2.0", model="offline", workspace="/home/me/here")
     return [init, *eventful().events]
 
 
@@ -90,7 +90,7 @@ def test_the_header_says_what_the_session_was() -> None:
     assert parser.css_first("h1").text() == FIRST.splitlines()[0]
     assert parser.css_first("html").attributes["lang"] == "en"
     facts = {node.css_first("dt").text(): node.css_first("dd").text() for node in parser.css(".facts div")}
-    assert facts["Workspace"] == "/work/here"
+    assert facts["Workspace"] == "/home/me/here"
     assert facts["Model"] == "offline"
     assert facts["Runs"] == "3 (2 runs not done)"
     assert (facts["Interruptions"], facts["Other agents"]) == ("5", "4")

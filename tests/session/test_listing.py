@@ -17,7 +17,7 @@ from chain.session import listing
 
 Row = dict[str, Any]
 
-SESSION: Row = {"type": "session", "id": "x", "version": "0.2.0", "model": "offline", "workspace": "/work/here"}
+SESSION: Row = {"type": "session", "id": "x", "version": "0.2.0", "model": "offline", "workspace": "/home/me/here"}
 USAGE = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache_write_tokens": 0, "cost_usd": 0.25}
 
 
@@ -68,7 +68,7 @@ def test_a_summary_has_what_the_records_add_up_to(tmp_path: Path) -> None:
         path=path,
         began=1001.0,
         changed=1011.0,
-        workspace="/work/here",
+        workspace="/home/me/here",
         model="other",
         version="0.2.0",
         query="First row",
