@@ -119,6 +119,20 @@ def test_a_condition_may_look_at_other_things_than_the_screen(start: Start, tmp_
     screen.until(lambda _: (tmp_path / "file").exists())
 
 
+def test_a_condition_is_to_hold_of_a_whole_picture(start: Start) -> None:
+    screen = start(*shell(r"printf '\033[?25l> one\r\n'; sleep 0.2; printf 'idle\033[?25h'; read -r line"))
+
+    screen.until(lambda s: s.display[0] == "> one")
+    assert screen.display[1] == "idle"
+
+
+def test_what_a_program_that_has_ended_left_undrawn_is_looked_at(start: Start) -> None:
+    screen = start(*shell(r"printf '\033[?25lhalf'"))
+
+    assert screen.wait() == 0
+    screen.until("half")
+
+
 def test_signals_reach_the_program(start: Start) -> None:
     trap = "trap 'echo heard; exit 5' TERM; echo ready; while :; do read -r line; done"
     screen = start(*shell(trap)).until("ready")

@@ -365,16 +365,17 @@ def _has_no_escapes(screen: Screen) -> bool:
 def test_the_prompt_shrinks_with_its_text(screen: Screen) -> None:
     screen.type(CTRL_J.join(["one", "two", "three", "four"]))
     screen.until(edits("one\ntwo\nthree\nfour"))
-    for left in (2, 1):
-        screen.type(f"{CTRL_U}{BACKSPACE}" * (4 - left - (left == 1) * 2 if left == 1 else 2))
-        screen.until(lambda s, left=left: s.editor == "\n".join(["one", "two"][:left]))
-        row = screen.cursor[0]
-        assert screen.display[row + 1].startswith("idle"), screen.everything
+    for rows, left in ((2, "one\ntwo"), (1, "one")):
+        screen.type(f"{CTRL_U}{BACKSPACE}" * rows)
+        screen.until(lambda s, left=left: s.editor == left and _has_the_toolbar_next(s))
     screen.type(f"{CTRL_U}{CTRL_R}nothing like it")
     screen.until("I-search backward").type(CTRL_G)
-    screen.until(edits(""))
-    screen.until(lambda s: s.display[s.cursor[0] + 1].startswith("idle"))
+    screen.until(lambda s: s.editor == "" and _has_the_toolbar_next(s))
     quit(screen)
+
+
+def _has_the_toolbar_next(screen: Screen) -> bool:
+    return screen.display[screen.cursor[0] + 1].startswith("idle")
 
 
 def test_the_unfinished_row_is_not_bold(start: Start) -> None:

@@ -197,10 +197,14 @@ class Screen:
     # ------------------------------------------------------------------------------------------------- what is done
 
     def until(self, condition: Condition, deadline: float = DEADLINE_S) -> Screen:
-        """Read until the condition holds: a text that is to be seen or scrolled past, or a function of the screen."""
+        """Read until the condition holds: a text that is to be seen or scrolled past, or a function of the screen.
+
+        It must hold of a whole picture. A program that draws hides the cursor meanwhile, and what is read of the
+        terminal may end in the middle of a drawing.
+        """
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
         end = time.monotonic() + deadline
-        while not holds(self):
+        while not (holds(self) and (self._is_over or not self._emulator.cursor.hidden)):
             if self._is_over:
                 raise AssertionError(self._told(condition, f"the program ended with {self.wait()}"))
             if time.monotonic() > end:
