@@ -20,7 +20,8 @@ from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
-from cli.input.stdin import JSON_BYTES, TEXT_BYTES, Lines, RawLine
+from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
+from cli.input.stdin import Lines
 from cli.output import Format, Output
 from cli.show.events import Renderer
 from cli.show.text import flat
@@ -227,8 +228,8 @@ class _Headless:
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
-                if raw.replaced:
-                    self._notify(f"line {raw.number} of the input is not UTF-8; its invalid bytes were replaced")
+                if raw.notice:
+                    self._notify(raw.notice)
                 match self._parse(raw):
                     case Outgoing() as line:
                         self._sender.schedule(line)

@@ -24,7 +24,7 @@ from cli.acp.messages import (
     RpcError,
 )
 from cli.acp.outbox import ROOM, Outbox
-from cli.input.stdin import RawLine
+from cli.input.splitter import RawLine
 
 MAX_ROW = 4 * 1024 * 1024
 """Bytes of a row. A prompt has at most 100,000 characters, each in JSON at most twelve bytes; so a text that is several

@@ -16,7 +16,7 @@ from chain import events
 from chain.chain import Answerer
 from cli.event_rows import json_row
 from cli.input.rows import JsonRow, read_row
-from cli.input.stdin import JSON_BYTES, Splitter
+from cli.input.splitter import JSON_BYTES, Splitter
 
 MAX_BEHIND = 8 * 1024 * 1024
 """Bytes that may wait behind what waits first: a single row may be as long as it is."""
@@ -94,8 +94,11 @@ class Connection:
             while chunk := await self._stream.receive_some(_CHUNK):
                 splitter.add(bytes(chunk))
                 while splitter.has_line:
-                    row = read_row(splitter.next(), at_door=True)
+                    raw = splitter.next()
+                    row = read_row(raw, at_door=True)
                     if row is not None and not self._is_closing:
+                        if raw.notice:
+                            self.tell(events.Notice(message=raw.notice))
                         self._do(self, row)
                     # Many rows may come at once, and others want their turn.
                     await trio.lowlevel.checkpoint()

@@ -16,7 +16,8 @@ from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from chain.threads import Threads
 from chain.wording import STDIN_BEGIN, STDIN_END
-from cli.input.stdin import TEXT_BYTES, read_chunk
+from cli.input.splitter import TEXT_BYTES
+from cli.input.stdin import read_chunk
 
 _THREADS = Threads("piped input")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from chain.lines.parse import MAX_LINE, Urgency
-from cli.input.stdin import RawLine
+from cli.input.splitter import RawLine
 
 SHOWN = 200
 """Characters that are shown of a row that was not understood."""

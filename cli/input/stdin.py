@@ -1,81 +1,17 @@
-"""Lines from a pipe: bytes to text, with bounds."""
+"""Lines from a pipe, as they come."""
 
 from __future__ import annotations
 
 import os
 import select
-from collections import deque
-from dataclasses import dataclass
 from functools import partial
 
-from chain.lines.parse import MAX_LINE
 from chain.threads import Threads
+from cli.input.splitter import TEXT_BYTES, RawLine, Splitter
 
 _THREADS = Threads("input")
 
 _CHUNK = 65_536
-_BOM = b"\xef\xbb\xbf"
-
-TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Bytes of a line that is kept whole. A character has at most four; one character too many, a byte order mark and a
-carriage return are added."""
-JSON_BYTES = 12 * MAX_LINE + 4_096
-"""The same for a line in a JSON object, where a character may be two escapes of six bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class RawLine:
-    """A line as it was read. ``replaced``: some bytes were not UTF-8. ``cut``: it is longer than a line may be."""
-
-    text: str
-    number: int
-    replaced: bool = False
-    cut: bool = False
-
-
-class Splitter:
-    """Splits bytes into lines, as they come. Of a line longer than ``most`` bytes only the first ``most`` are kept."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._whole: deque[tuple[bytes, bool]] = deque()
-        self._rest = bytearray()
-        self._is_cut = False
-        self._number = 0
-
-    def add(self, chunk: bytes) -> None:
-        """Add the next bytes."""
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            self._append(piece)
-            self._end_line()
-        self._append(rest)
-
-    def end(self) -> None:
-        """There are no more; a last line without an end counts."""
-        if self._rest:
-            self._end_line()
-
-    @property
-    def has_line(self) -> bool:
-        """Whether a whole line is there."""
-        return bool(self._whole)
-
-    def next(self) -> RawLine:
-        """The next whole line; there must be one."""
-        self._number += 1
-        raw, is_cut = self._whole.popleft()
-        return _decoded(raw, self._number, is_cut)
-
-    def _append(self, piece: bytes) -> None:
-        room = self._most - len(self._rest)
-        self._rest += piece[:room]
-        self._is_cut = self._is_cut or len(piece) > room
-
-    def _end_line(self) -> None:
-        self._whole.append((bytes(self._rest), self._is_cut))
-        self._rest.clear()
-        self._is_cut = False
 
 
 class Lines:
@@ -124,25 +60,3 @@ def _read(fd: int) -> bytes:
         return read_chunk(fd)
     except OSError:
         return b""
-
-
-def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:
-    if number == 1:
-        raw = raw.removeprefix(_BOM)
-    raw = _without_half_a_character(raw) if is_cut else raw.removesuffix(b"\r")
-    try:
-        return RawLine(raw.decode(), number, cut=is_cut)
-    except UnicodeDecodeError:
-        return RawLine(raw.decode(errors="replace"), number, replaced=True, cut=is_cut)
-
-
-def _without_half_a_character(raw: bytes) -> bytes:
-    """The bytes up to the last whole character: a character split by the cut is not invalid input."""
-    for length in range(1, min(4, len(raw) + 1)):
-        first = raw[-length]
-        if first >= 0xC0:
-            needed = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return raw[:-length] if length < needed else raw
-        if first < 0x80:
-            return raw
-    return raw

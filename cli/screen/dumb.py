@@ -20,7 +20,8 @@ from functools import partial
 import trio
 
 from chain.threads import Threads
-from cli.input.stdin import TEXT_BYTES, Lines
+from cli.input.splitter import TEXT_BYTES
+from cli.input.stdin import Lines
 from cli.screen import tty
 from cli.screen.protocol import Listener
 from cli.screen.typed import ENTER, TypedLine

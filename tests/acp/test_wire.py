@@ -18,7 +18,8 @@ from trio.testing import wait_all_tasks_blocked
 from cli.acp.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.outbox import ROOM, Outbox
 from cli.acp.wire import MAX_REQUESTS, MAX_ROW, Call, Wire
-from cli.input.stdin import Lines, RawLine
+from cli.input.splitter import RawLine
+from cli.input.stdin import Lines
 
 
 @dataclass

@@ -100,6 +100,18 @@ async def test_commands_and_moments_are_text(tmp_path: Path) -> None:
         assert "INTERRUPTION: @done next" in session.sent()
 
 
+async def test_bytes_that_are_not_utf_8_are_replaced_with_a_notice(tmp_path: Path) -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:
+        client = await door.client()
+        await begin(session, gates, "a")
+        await client.send(b'{"type":"line","id":"x","text":"caf\xe9"}\n')
+        [notice, queued] = client.of("notice", "line_queued")
+        assert notice["message"] == "line 1 of the input is not UTF-8; its invalid bytes were replaced"
+        assert (queued["id"], queued["text"]) == ("x", "caf\N{REPLACEMENT CHARACTER}")
+        await ended(session, gates)
+
+
 async def test_a_full_channel_refuses_and_a_stop_passes_by(tmp_path: Path) -> None:
     gates = Gates()
     use = settings(inbox_size=1)

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.lines.parse import MAX_LINE
-from cli.input.stdin import Lines, RawLine
+from cli.input.splitter import RawLine
+from cli.input.stdin import Lines
 
 BOM = b"\xef\xbb\xbf"
 CHUNK = 60_000

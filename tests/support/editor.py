@@ -18,7 +18,7 @@ from cli.acp.messages import RpcError
 from cli.acp.opening import Opener
 from cli.acp.outbox import Outbox
 from cli.acp.wire import Wire
-from cli.input.stdin import RawLine
+from cli.input.splitter import RawLine
 
 
 @dataclass
