@@ -9,7 +9,8 @@ program. Only the standard library is imported, and little of it: the guard (``g
 fork, imports this module.
 
 What the fence does not refuse: reading, and changing the mode, owner or times of a file outside, which Landlock does
-not know. With the network allowed, a service that listens on a Unix socket may do what the command itself may not.
+not know. With the network allowed, a service that listens there may do what the command itself may not; so may one that
+listens on a Unix socket, where those are not refused (``services``).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Protections(NamedTuple):
 
     writes: bool = False
     network: bool = False
+    services: bool = False
     signals: bool = False
     namespace: bool = False
 
@@ -46,11 +48,13 @@ class Protections(NamedTuple):
 class Fence(NamedTuple):
     """What is refused to one command. ``writable`` are the files and folders it may write; ``None``: all of them.
 
-    A path of ``writable`` that does not exist is no error: nothing is there to be written.
+    A path of ``writable`` that does not exist is no error: nothing is there to be written. ``network`` refuses sockets,
+    ``services`` only those by which programs of this machine are reached, Unix sockets. Pairs are never refused.
     """
 
     writable: Sequence[str] | None = None
     network: bool = False
+    services: bool = False
     signals: bool = False
     namespace: bool = False
 
@@ -71,8 +75,9 @@ def enter(fence: Fence) -> None:
     _prctl(_NO_NEW_PRIVILEGES, 1)
     if fence.writable is not None or fence.signals:
         _landlock(fence.writable, fence.signals)
-    if fence.network:
-        _refuse_calls(("socket", *_IO_URING) if fence.writable is not None else ("socket", *_IO_URING, *_TRACING))
+    if fence.network or fence.services:
+        around = _IO_URING if fence.writable is not None else (*_IO_URING, *_TRACING)
+        _refuse_sockets(around, only_unix=not fence.network)
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
@@ -186,24 +191,37 @@ _SAME_NUMBERS = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_registe
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # on x86_64 every call exists once more, under its number plus this
 
+_ARCHITECTURE, _NUMBER, _FIRST = 4, 0, 16
+"""Where a call's architecture, its number and the lower half of its first argument are in ``struct seccomp_data``."""
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 
-def _refuse_calls(names: Sequence[str]) -> None:
+def _refuse_sockets(around: Sequence[str], *, only_unix: bool) -> None:
+    """Refuse new sockets, of one family or of all, and the calls that lead around that."""
     machine = os.uname().machine
     if machine not in _NUMBERS or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")
-    numbers = [{**_NUMBERS[machine], **_SAME_NUMBERS}[name] for name in names]
-    tests = [(_JUMP_IF_EQUAL, number) for number in numbers]
+    numbers = {**_NUMBERS[machine], **_SAME_NUMBERS}
+    tests = [(_JUMP_IF_EQUAL, numbers[name]) for name in around]
     if machine == "x86_64":
         tests.insert(0, (_JUMP_IF_AT_LEAST, _X32))
+    if only_unix:
+        sockets = [
+            (_JUMP_IF_EQUAL, 0, 2, numbers["socket"]),
+            (_LOAD, 0, 0, _FIRST),  # the family, of which the kernel looks at no more either
+            (_JUMP_IF_EQUAL, 1, 0, socket.AF_UNIX),
+        ]
+    else:
+        sockets = [(_JUMP_IF_EQUAL, 1, 0, numbers["socket"])]
+    to_last = len(tests) + len(sockets)
     program = [
-        (_LOAD, 0, 0, 4),  # the architecture: a program of another one has other numbers
+        (_LOAD, 0, 0, _ARCHITECTURE),  # a program of another one has other numbers
         (_JUMP_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),  # the number
-        *((code, len(tests) - n, 0, value) for n, (code, value) in enumerate(tests)),  # each jumps to the last line
+        (_LOAD, 0, 0, _NUMBER),
+        *((code, to_last - n, 0, value) for n, (code, value) in enumerate(tests)),  # each jumps to the last line
+        *sockets,
         (_RETURN, 0, 0, _PERMIT),
         (_RETURN, 0, 0, _REFUSE),
     ]
@@ -266,7 +284,8 @@ def probe() -> Protections:
 
 
 def _try_all() -> Protections:
-    return Protections(_holds(_try_writes), _holds(_try_network), _holds(_try_signals), _holds(_try_namespace))
+    tries = (_try_writes, _try_network, _try_services, _try_signals, _try_namespace)
+    return Protections(*(_holds(each) for each in tries))
 
 
 def _holds(attempt: Callable[[], bool]) -> bool:
@@ -296,9 +315,19 @@ def _try_writes() -> bool:
 
 def _try_network() -> bool:
     enter(Fence(network=True))
+    return _unix_is_refused() and _is_refused(lambda: socket.socket(socket.AF_INET))
+
+
+def _try_services() -> bool:
+    enter(Fence(services=True))
+    socket.socket(socket.AF_INET).close()
+    return _unix_is_refused()
+
+
+def _unix_is_refused() -> bool:
     for each in socket.socketpair():
         each.close()
-    return _is_refused(lambda: socket.socket(socket.AF_UNIX)) and _is_refused(lambda: socket.socket(socket.AF_INET))
+    return _is_refused(lambda: socket.socket(socket.AF_UNIX))
 
 
 def _try_signals() -> bool:

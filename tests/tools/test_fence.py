@@ -25,6 +25,7 @@ USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
 
 needs_writes = pytest.mark.skipif(not HELD.writes, reason="this machine cannot refuse writes")
 needs_network = pytest.mark.skipif(not HELD.network, reason="this machine cannot refuse sockets")
+needs_services = pytest.mark.skipif(not HELD.services, reason="this machine cannot refuse Unix sockets alone")
 needs_signals = pytest.mark.skipif(not HELD.signals, reason="this machine cannot refuse signals")
 needs_namespace = pytest.mark.skipif(not HELD.namespace, reason="this machine has no PID namespaces")
 
@@ -38,7 +39,7 @@ class Yard:
         self.outside.mkdir()
         (self.outside / "kept").write_text("kept\n")
         writable = (str(self.work), str(guard.folder), "/no/such/folder", *fence.DEVICES) if HELD.writes else None
-        self.fence = Fence(writable, HELD.network, HELD.signals, HELD.namespace)
+        self.fence = Fence(writable, HELD.network, HELD.services, HELD.signals, HELD.namespace)
 
     async def run(self, command: str, fence: Fence | None = None) -> tuple[int | None, str]:
         got = bytearray()
@@ -128,9 +129,33 @@ async def test_sockets_of_all_kinds_but_a_pair(yard: Yard) -> None:
 @needs_network
 async def test_the_network_alone_may_be_left_open(yard: Yard) -> None:
     command = "$PYTHON -c 'import socket; socket.socket(); socket.socket(socket.AF_UNIX)'"
-    assert await yard.run(command, yard.fence._replace(network=False)) == (0, "")
-    code, _ = await yard.run("echo x > $OUT/new", yard.fence._replace(network=False))
+    open_to_all = yard.fence._replace(network=False, services=False)
+    assert await yard.run(command, open_to_all) == (0, "")
+    code, _ = await yard.run("echo x > $OUT/new", open_to_all)
     assert bool(code) == HELD.writes
+
+
+SERVICES = """
+import ctypes, os, socket, sys
+socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
+for kind in (1, 2, 5):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    for family in (1, 1 | 1 << 32, 1 | 1 << 63):
+        number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.syscall(number, ctypes.c_ulong(family), kind, 0) == -1 and ctypes.get_errno() == 13, (family, kind)
+ring = ctypes.create_string_buffer(120)
+assert libc.syscall(425, 8, ring) == -1 and ctypes.get_errno() in (13, 38), "io_uring"
+print("reached")
+"""
+
+
+@needs_services
+async def test_with_the_network_no_unix_socket_is_reached(yard: Yard) -> None:
+    (yard.work / "services.py").write_text(SERVICES)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = f"$PYTHON services.py {server.getsockname()[1]}"
+        assert await yard.run(command, yard.fence._replace(network=False, services=True)) == (0, "reached\n")
 
 
 @needs_signals
