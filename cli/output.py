@@ -54,18 +54,23 @@ class Output:
 
     async def run(self) -> None:
         """Write events until ``finish`` has been called and all is written."""
-        while batch := await self._feed.batch():
-            resized = self._progress(self._renderer.resize(tty.size(self._stderr)[0])) if self._is_seen else ()
-            pieces = self._with_tail([*resized, *(piece for event in batch for piece in self._pieces(event))])
-            # One write for consecutive pieces with the same destination: each write costs a call in a thread.
-            for fd, stretch in itertools.groupby(pieces, key=lambda piece: piece[0]):
-                await self._write(fd, "".join(text for _, text in stretch))
-        await self._write(self._stderr, self._erased())
+        with tty.noted_return() as others_wrote:
+            while batch := await self._feed.batch():
+                resized = self._progress(self._renderer.resize(tty.size(self._stderr)[0])) if self._is_seen else ()
+                pieces = [*resized, *(piece for event in batch for piece in self._pieces(event))]
+                if others_wrote():
+                    self._tail = ""  # what is above the cursor now is not to be erased
+                # One write for consecutive pieces with the same destination: each write costs a call in a thread.
+                for fd, stretch in itertools.groupby(self._with_tail(pieces), key=lambda piece: piece[0]):
+                    await self._write(fd, "".join(text for _, text in stretch))
+            if not others_wrote():
+                await self._write(self._stderr, self._erased())
         self._done.set()
 
     def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
         """The texts, with the unfinished rows of a reply below them, which the next ones replace."""
-        tail = self._renderer.drawn_tail
+        # In the background others write there, too.
+        tail = "" if tty.is_in_background(self._stderr) else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
         # The cursor is left below them, where the terminal echoes what is typed.

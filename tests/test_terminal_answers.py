@@ -82,8 +82,23 @@ def test_what_takes_the_terminal_meanwhile_has_its_echo(start: Start) -> None:
     screen.type("\x1a")
     screen.until("stopped: 1").until(lambda s: s.echoes)
     screen.type("a word\r")
-    screen.until("read a word").until("ended: 0").until(lambda s: s.echoes)
+    screen.until("ended: 0").until(lambda s: s.echoes)
     assert screen.wait() == 0
+    assert {"a word", "read a word"} <= {*screen.rows}, "what others wrote meanwhile is not drawn over"
+    assert " ".join(screen.rows).count("w40") == 1
+
+
+def test_in_the_background_nothing_is_drawn_that_would_erase_what_others_write(start: Start) -> None:
+    shell = '"$@"; echo "stopped: $?"; bg >/dev/null; read -r line; echo "read $line"; wait; echo "ended: $?"'
+    screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
+    screen.until("w05").until(lambda s: not s.echoes)
+    screen.type("\x1a")
+    screen.until("stopped: 1").until(lambda s: s.echoes)
+    screen.type("a word\r")
+    screen.until("ended: 0")
+    assert screen.wait() == 0
+    assert {"a word", "read a word"} <= {*screen.rows}
+    assert " ".join(screen.rows).count("w40") == 1
 
 
 def test_an_end_by_ctrl_backslash_leaves_the_echo_on(start: Start) -> None:

@@ -58,7 +58,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
     """
     global _before, _reset
     with suppress(termios.error):
-        if _before is None and not _is_in_background(fd):
+        if _before is None and not is_in_background(fd):
             _before, _reset = termios.tcgetattr(fd), b""
             atexit.register(restore, fd)
     if _before is None:
@@ -75,7 +75,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
         signal.raise_signal(number)
         # Here it goes on, perhaps in the background.
         signal.signal(number, give_way)
-        if not _is_in_background(fd):
+        if not is_in_background(fd):
             termios.tcsetattr(fd, termios.TCSANOW, hidden)
 
     keys = (signal.SIGTSTP, signal.SIGQUIT)
@@ -87,6 +87,32 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
         restore(fd)
         for number, handler in zip(keys, handlers, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def noted_return() -> Iterator[Callable[[], bool]]:
+    """Note inside the block when the program was suspended and goes on: others have written to the terminal since.
+
+    Gives a function that says whether it was, since it was asked last. Only in the main thread.
+    """
+    has_returned = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal has_returned
+        has_returned = True
+        if callable(before):
+            before(number, frame)
+
+    def ask() -> bool:
+        nonlocal has_returned
+        said, has_returned = has_returned, False
+        return said
+
+    before = signal.signal(signal.SIGCONT, note)
+    try:
+        yield ask
+    finally:
+        signal.signal(signal.SIGCONT, before)
 
 
 @contextmanager
@@ -128,13 +154,13 @@ def restore(fd: int = 0) -> None:
     if _before is None:
         return
     settings, _before = _before, None
-    if not _is_in_background(fd):
+    if not is_in_background(fd):
         with suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSANOW, settings)
     write_briefly(_reset)
 
 
-def _is_in_background(fd: int) -> bool:
+def is_in_background(fd: int) -> bool:
     """Whether the shell has the terminal, and has set it as it wants it."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
