@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import trio
 from hypothesis import strategies as st
-from support import LINES, Acts, Replies, Session, open_session, settings, sharded, wait_quiet
+from support import DROP, INTERRUPT, LINES, Acts, Replies, Session, open_session, settings, sharded, wait_quiet
 from support.crashes import left
 from support.house import ROOT
-from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, steps
-from support.replays import check_replays, replayed
+from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
+from support.replays import check_replays, is_replayable, replayed
 from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError
 from chain.messages import Text, ToolCall
+from chain.model import Delta, Reply, Request
 from chain.records import SYNCED
 from chain.replaying import replay
 from chain.tools.tool import ToolContext, tool
@@ -284,20 +286,119 @@ HANDLER = "messages: [{role: user, content: 'THE USER SAYS: ${message}'}]"
 
 # ------------------------------------------------------------------------------------------------ whatever was recorded
 
-seconds = st.sampled_from([0.1, 0.3, 0.7, 1.1, 1.3, 1.9, 2.3, 3.1])
+Said: TypeAlias = list[tuple[float, str]]
+"""What a user does at moments in seconds."""
+Replied: TypeAlias = list[tuple[float, str | None]]
+"""What is answered to each question, after so many seconds; ``None`` is never."""
 
 
-@sharded(200, st.lists(steps, max_size=6), st.lists(st.tuples(seconds, st.sampled_from(LINES)), max_size=6))
-def test_whatever_was_said_and_done_is_so_again(drawn: list[Step], said: list[tuple[float, str]]) -> None:
+async def played(drawn: Sequence[Step], said: Said, replied: Replied | None) -> Session:
+    """A session in which a user acts at moments of their own, not in the step of an event; it is interrupted at last.
+
+    Without ``replied`` nobody can be asked.
+    """
+    tools, use = [*TOOLS, *ASKING_TOOLS], settings(max_iterations=6)
+    steps = RandomModel(list(drawn))
+    async with (
+        open_session(steps, tools=tools, use=use, interactive=replied is not None) as session,
+        trio.open_nursery() as nursery,
+    ):
+        if replied is not None:
+            session.chain.answering()
+            session.chain.listen(Replies(session, list(replied), nursery))
+        session.chain.submit("Do the task")
+        nursery.start_soon(Acts(session, [], also_idle=True).in_time, said)
+        await trio.sleep(30)
+        session.chain.interrupt()
+        await wait_quiet(session)
+        nursery.cancel_scope.cancel()
+    return session
+
+
+DANGER, BAD, LATE = (
+    ToolCall("a", "danger", {}),
+    ToolCall("e", "change_file", {"path": "bad"}),
+    ToolCall("m", "change_file", {"path": "late"}),
+)
+DIG, DIG_ONCE, LOOK = ToolCall("f", "dig", {}), ToolCall("g", "dig", {"hosts": 1}), ToolCall("i", "look", {})
+ASK = ToolCall("h", "ask_user_question", {"question": "Which?", "options": ["left", "right"]})
+NOW, LATER = "!!use this file now ‹›", "use the other file ‹›"
+FAILED = "it would fail"
+
+MOMENTS: dict[str, tuple[list[tuple[ToolCall | Text, ...]], Said, Replied | None, str]] = {
+    "a stop, when one call had failed and the next was looked at": (
+        [(DANGER, BAD, LATE)],
+        [(0.2, "stop")],
+        None,
+        FAILED,
+    ),
+    "an urgent line then": ([(DANGER, BAD, LATE)], [(0.2, "!use the other file at once ‹›")], None, FAILED),
+    "a line between a refusal and its result": ([(DANGER, LATE)], [(0.0, LATER)], None, "needs approval"),
+    "a now line in the look at a call": ([(DIG_ONCE, LOOK, LATE)], [(0.7, NOW)], None, '"what":"tools"'),
+    "a now line after a refusal": ([(DANGER, LATE)], [(0.7, NOW)], [(0.5, "not now")], "refused this: not now"),
+    "an answer for one host, and for always for another": (
+        [(DIG,), (DIG_ONCE,), (DIG,)],
+        [],
+        [(0.0, "y"), (0.0, "a"), (0.0, "a")],
+        '"by":"config"',
+    ),
+    "three questions at once": ([(DIG, DIG_ONCE, ASK)], [], [(0.2, "n"), (0.5, "y"), (0.2, "n")], "choice"),
+    "a reply that is cut, and a stop": (
+        [(Text("Some text."),)],
+        [(1.5, NOW), (1.5, "stop")],
+        None,
+        '"what":"answering"',
+    ),
+}
+"""What is called in each reply, what a user does and answers, and a word of the record."""
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_moment_between_two_records_is_found_again(moment: str, autojump_clock: MockClock) -> None:
+    replies, said, replied, word = MOMENTS[moment]
+    drawn = [Step(blocks, delay_s=float(isinstance(blocks[0], Text))) for blocks in replies]
+    session = await played(drawn, said, replied)
+    assert word in session.file.data.decode()
+    check_replays(session)
+
+
+class LateWords(RandomModel):
+    """Says its first words when it is cut."""
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        try:
+            await trio.sleep_forever()
+        finally:
+            on_delta(Delta("text", "Some text."))
+        raise AssertionError
+
+
+async def test_words_that_come_between_a_stop_and_the_cut_do_so_again(autojump_clock: MockClock) -> None:
+    async with open_session(LateWords([]), use=settings()) as session:
+        session.chain.submit("Do the task")
+        await wait_all_tasks_blocked()
+        session.chain.submit("stop")
+        await wait_quiet(session)
+    assert session.result.status == "cancelled"
+    assert '"what":"answering"' in session.file.data.decode()
+    check_replays(session)
+
+
+seconds = st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.1, 1.3, 1.9, 2.3, 3.1])
+all_steps = st.one_of(
+    st.lists(asking_steps, min_size=1, max_size=5), st.lists(st.one_of(steps, asking_steps), max_size=6)
+)
+answers = st.sampled_from(["y", "n", "a", "rather not", "1", None])
+replies = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0]), answers), max_size=8)
+said = st.lists(st.tuples(seconds, st.sampled_from([*LINES, INTERRUPT, DROP])), max_size=6)
+
+
+@sharded(600, all_steps, said, st.none() | replies)
+def test_whatever_was_said_and_done_is_so_again(drawn: list[Step], said: Said, replied: Replied | None) -> None:
     async def main() -> None:
-        use = settings(max_iterations=6)
-        async with open_session(RandomModel(drawn), tools=TOOLS, use=use) as session, trio.open_nursery() as nursery:
-            session.chain.submit("Do the task")
-            nursery.start_soon(Acts(session, [], also_idle=True).in_time, said)
-            await wait_quiet(session)
-            await trio.sleep(10)
-            await wait_quiet(session)
-        check_replays(session)
+        session = await played(drawn, said, replied)
+        if is_replayable(session):
+            check_replays(session)
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))

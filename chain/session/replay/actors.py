@@ -157,11 +157,12 @@ class Actors:
             if not cue.given.is_set():
                 await trio.sleep_forever()  # it is over
 
-    async def _until_cut(self, agent: str, call_id: str = "") -> None:
-        """Wait to be cancelled, and let all happen that did before that was over."""
+    async def _until_cut(self, agent: str, call_id: str = "", *, at_once: Callable[[], None] = lambda: None) -> None:
+        """Wait to be cancelled, and let all happen that did before that was over, some of it ``at_once``."""
         try:
             await trio.sleep_forever()
         finally:
+            at_once()
             await self.turns.wait(agent, call_id)
 
     async def reply(self, agent: str, on_delta: Callable[[Delta], None]) -> Reply:
@@ -173,7 +174,9 @@ class Actors:
         asked = self.asked[agent] = Asked(self._script.call(sent), on_delta)
         try:
             self.begins(asked)
-            if asked.call.ended is None:
+            if asked.call.ended is None and asked.call.was_late:
+                await self._until_cut(agent, at_once=asked.show)
+            elif asked.call.ended is None:
                 asked.show()
                 await self._until_cut(agent)
             await self._cued(asked.cue)
@@ -188,6 +191,7 @@ class Actors:
         question, fault = script.approval(id), script.fault(id)
         await self.turns.wait(context.agent, id, None if is_second or question is None else script.place_of(question))
         if fault and (is_second or question is None):
+            await self.turns.wait_to_fail(context.agent, id)
             raise ToolError(fault)
         return None if question is None else script.preview(question)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Literal
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -60,12 +61,15 @@ class Director:
         self._attempts = attempts
         self._done: set[int] = set()
         """The entries that were brought about."""
+        self._answered: set[str] = set()
+        """The calls whose results were told."""
         self._jumps = 0
         self._chain: Replayable
         self._acts: Acts
         self._in_order = [n for n in script.users if self._is_in_order(n)]
         actors.begins = self._begins
         actors.turns.is_due = self._is_due
+        actors.turns.fails_later = self._fails_later
 
     async def play(self, chain: Replayable) -> None:
         """Play it to its end, or to the first difference."""
@@ -105,6 +109,8 @@ class Director:
             self._done.add(out_of_time)
             if self._let_time_pass():
                 return True
+        if cause is not None and self._let_begin(cause):
+            return True
         if cause is not None and (not self._upon(cause) or self._tells_piece(cause)):
             return self._tape.next != n or self._bring_about_all(cause)
         whose = self._whose(n)
@@ -133,6 +139,8 @@ class Director:
 
     def _hear(self, event: events.Event) -> None:
         """Do what was done in the step of an event."""
+        if isinstance(event, events.ToolResult):
+            self._answered.add(event.id)
         moment = ""
         while not self._tape.is_off and (n := self._next()) is not None:
             cause = self._cause(n)
@@ -176,6 +184,46 @@ class Director:
         else:
             return False
         return True
+
+    # ------------------------------------------------------------------------------------------- what had begun before
+
+    def _let_begin(self, n: int) -> bool:
+        """Let one go on that had begun, or failed, before a user kept it from that. Whether there was any."""
+        late = self._late(n)
+        line = self._script.entries[n].record
+        if isinstance(line, records.Line) and self._script.cuts_tools(n) and self._turns.is_between(line.agent):
+            late.append(line.agent)
+        return any(self._turns.go_on_early(agent) for agent in late)
+
+    def _late(self, n: int) -> list[str]:
+        """The agents of calls that are not as far as they were on record when a user kept them from more."""
+        keeps_from, record = self._keeps_from(n), self._script.entries[n].record
+        whose = record.agent if isinstance(record, records.Line) and record.kind != "stop" else ""
+        return [
+            agent
+            for id, agent in (self._script.unseen_at(n) if keeps_from else ())
+            if id not in self._answered and not (keeps_from == "starting" and id in self._turns.begun)
+            if agent == (whose or agent)
+        ]
+
+    def _fails_later(self, call_id: str) -> bool:
+        """Whether a call that has begun to fail is to wait for what a user does next."""
+        n = self._next()
+        cause = None if n is None else self._cause(n)
+        is_kept = cause is not None and self._keeps_from(cause) == "starting"
+        return is_kept and cause is not None and any(id == call_id for id, _ in self._script.unseen_at(cause))
+
+    def _keeps_from(self, n: int) -> Literal["", "starting", "ending"]:
+        """What an act of the user's at a moment of its own keeps calls from, if it does."""
+        if self._upon(n):
+            return ""
+        match self._script.entries[n].record:
+            case records.Interrupted() | records.Line(urgency="now"):
+                return "ending"
+            case records.Line(kind="stop") | records.Line(urgency="urgent"):
+                return "starting"
+            case _:
+                return ""
 
     def _needs_quick_disk(self, n: int) -> bool:
         """Whether the next such event in whose step a user did something had to wait for no disk."""
@@ -227,9 +275,14 @@ class Director:
             self._bring_about(found)
             left = self._next()
             found = None if left is None else self._cause(left)
-            if found is not None and (self._upon(found) or not self._script.is_user(found)):
+            if found is not None and not self._may_follow(found):
                 found = None
         return True
+
+    def _may_follow(self, n: int) -> bool:
+        """Whether what a user did may have been in the step of what was done before it."""
+        is_alone = bool(self._late(n)) or self._script.cuts_tools(n)
+        return self._script.is_user(n) and not self._upon(n) and not is_alone
 
     def _bring_about(self, n: int) -> None:
         """Do what an entry tells of."""

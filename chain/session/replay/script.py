@@ -23,13 +23,15 @@ SOME_TEXT = " "
 class Call:
     """What a model call came to: how it ended (``None``: it was cut), its reply, what was shown of it.
 
-    ``was_answering``: some of it had been shown when the user stopped the agent.
+    ``was_answering``: some of it had been shown when the user stopped the agent. ``was_late``: it was shown after that,
+    and before the call was cut.
     """
 
     ended: records.RequestEnded | None
     message: Message | None
     shown: str
     was_answering: bool = False
+    was_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class Script:
         self.rows = rows
         self._old_lines = old_lines
         self._results: dict[str, ToolResult] = {}
+        self._called: dict[str, tuple[int, str]] = {}
+        """The entries that make the calls, and the agents whose they are."""
+        self._answered: dict[str, int] = {}
+        """The entries that tell what became of the calls."""
         self._finished: dict[str, records.ToolFinished] = {}
         self._started: dict[str, int] = {}
         self._questions: defaultdict[str, list[int]] = defaultdict(list)
@@ -66,13 +72,16 @@ class Script:
             self._add(n, entry.record)
             if entry.upon.startswith("tool_"):
                 self._heard_of.add(entry.upon.split(" ")[3])
+        self._unseen = [id for id in self._results if id in self._called and self.is_unseen(id)]
         self._users = [n for n in range(len(entries)) if self._is_by_user(n)]
         self._asked = sorted(n for ns in self._questions.values() for n in ns)
 
     def _add(self, n: int, record: records.Record | records.Unknown) -> None:
         match record:
-            case records.Message(message=message, line_ids=ids, source=source):
+            case records.Message(message=message, line_ids=ids, source=source, agent=agent):
                 self._results.update({result.id: result for result in message.results})
+                self._answered.update(dict.fromkeys([result.id for result in message.results], n))
+                self._called.update(dict.fromkeys([call.id for call in message.calls], (n, agent)))
                 self._sources.update(dict.fromkeys(ids, source))
             case records.ToolStarted(id=id):
                 self._started[id] = n
@@ -179,7 +188,7 @@ class Script:
         assert isinstance(begun, records.RequestSent)
         ended: records.RequestEnded | None = None
         message: Message | None = None
-        was_shown = was_answering = False
+        was_shown = was_answering = was_cut = False
         for record in self.of(begun.agent, sent):
             match record:
                 case records.RequestSent():
@@ -187,8 +196,10 @@ class Script:
                 case records.RequestEnded():
                     ended = record
                     message, was_shown = message or record.message, record.was_shown
+                case records.Message(message=said, point=point) if said.results or point is not None:
+                    break
                 case records.Interrupted(what=what):
-                    was_answering = was_answering or what == "answering"
+                    was_answering = was_cut = was_answering or what == "answering"
                 case records.Message(message=said) if said.role == "assistant":
                     message = message or said
                 case records.Result(status=status, result=text):
@@ -201,7 +212,8 @@ class Script:
                 case _:
                     pass
         text = "" if message is None else message.text
-        return Call(ended, message, text or (SOME_TEXT if was_shown or was_answering else ""), was_answering)
+        shown = text or (SOME_TEXT if was_shown or was_answering or was_cut else "")
+        return Call(ended, message, shown, was_answering, was_cut and not was_answering)
 
     # ---------------------------------------------------------------------------------------------------------- tools
 
@@ -254,6 +266,24 @@ class Script:
         """Whether nothing on record tells when a call failed that was never started: nobody acted on hearing of it."""
         return bool(self.fault(call_id)) and call_id not in self._heard_of
 
+    def unseen_at(self, n: int) -> Iterator[tuple[str, str]]:
+        """The calls that failed so, and had begun by an entry after which no more did, each with its agent."""
+        for id in self._unseen:
+            called, agent = self._called[id]
+            if called < n < self._answered[id]:
+                yield id, agent
+
+    def cuts_tools(self, n: int) -> bool:
+        """Whether the line at an entry cut tools, or questions about them."""
+        line = self.entries[n].record
+        if isinstance(line, records.Line) and line.urgency == "now":
+            for record in self.of(line.agent, n):
+                if isinstance(record, records.Interrupted):
+                    return record.what == "tools" and record.by == "line"
+                if isinstance(record, records.RequestSent):
+                    break
+        return False
+
     def never_begins(self, call_id: str) -> bool:
         """Whether a call was neither started nor asked about, nor failed before: something held it up to its end."""
         is_known = call_id in self._started or bool(self._questions.get(call_id)) or bool(self.fault(call_id))
@@ -275,6 +305,11 @@ class Script:
         start = self._started.get(call_id, len(self.entries))
         return [self._question(n) for n in self._questions[call_id] if n > start]
 
+    def first_asked(self, call_id: str) -> int | None:
+        """The entry of the first question of a running tool."""
+        asked = self.questions(call_id)
+        return self.place_of(asked[0]) if asked else None
+
     def preview(self, question: records.Question) -> Preview:
         """What was shown with a question for approval."""
         always: Literal["tool", "subject"] = "subject" if self._is_for_subject(question) else "tool"
@@ -282,10 +317,9 @@ class Script:
 
     def was_always(self, question: records.Question) -> bool:
         """Whether the answer allowed what is like it too: later questions were then answered by that."""
-        later = self._later(question)
-        return self._allowed_all(question) or any(
-            q.subject == question.subject and answer is not None and answer.by == "config" for q, answer in later
-        )
+        same = (answer for q, answer in self._later(question) if q.subject == question.subject)
+        after = next(same, None)
+        return self._allowed_all(question) or (after is not None and after.by == "config")
 
     def next_question(self, at: int) -> tuple[records.Answer | None, bool] | None:
         """The answer to the first question from an entry on, and whether it came in the step in which that was asked.

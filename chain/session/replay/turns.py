@@ -29,6 +29,10 @@ class Turns:
     def __init__(self, script: Script) -> None:
         self.is_due: Callable[[Who], bool] = lambda who: False
         """Whether what comes next on record is theirs, and nothing has to be waited for."""
+        self.fails_later: Callable[[str], bool] = lambda call_id: False
+        """Whether a user does something before a call that has begun fails."""
+        self.begun: set[str] = set()
+        """The calls that are to fail and have begun."""
         self._script = script
         self._is_playing = False
         self._waiting: list[_Waiting] = []
@@ -40,15 +44,19 @@ class Turns:
     async def wait(self, agent: str, call_id: str = "", question: int | None = None) -> None:
         """Wait until it is the turn of an agent or its call, or nothing else can go on."""
         who = Who(agent, call_id)
-        if self._is_playing and not self.is_due(who) and not (question is None and self._is_unseen(call_id)):
-            waiting = _Waiting(who, question)
-            self._waiting.append(waiting)
-            with trio.CancelScope(shield=True):
-                await waiting.is_over.wait()
+        is_due = self.is_due(who) and not (question is None and self._is_ahead_of_question(call_id))
+        if self._is_playing and not is_due and not (question is None and self._is_unseen(call_id)):
+            await self._wait(_Waiting(who, question))
         if question is not None:
             self._asked.add(question)
         elif self._script.was_cut_after_answer(call_id):
             await trio.lowlevel.checkpoint_if_cancelled()  # before it could act on that
+
+    async def wait_to_fail(self, agent: str, call_id: str) -> None:
+        """Wait until a call that fails without being started may do so."""
+        self.begun.add(call_id)
+        if self._is_playing and self.fails_later(call_id):
+            await self._wait(_Waiting(Who(agent, call_id), None))
 
     async def sync(self) -> None:
         """Wait until what was written may be on the disk."""
@@ -73,6 +81,16 @@ class Turns:
             return True
         others = (each for each in self._waiting if not self._script.never_begins(each.who.call_id))
         return self._let_go(min(others, key=lambda each: each.question is not None, default=None))
+
+    def go_on_early(self, agent: str) -> bool:
+        """Let one of an agent go on that had gone on by what is next on record, or the disk. Whether there was any."""
+        mine = (each for each in self._waiting if each.who.agent == agent and each.question is None)
+        begun = (each for each in mine if not self._script.never_begins(each.who.call_id))
+        return self._let_go(next(begun, None)) or self.end_sync()
+
+    def is_between(self, agent: str) -> bool:
+        """Whether an agent waits, and none of its calls is under way."""
+        return any(each.who == Who(agent) for each in self._waiting)
 
     def go_on_in_vain(self) -> bool:
         """Let one go on that on record did not. Whether there was any."""
@@ -107,11 +125,21 @@ class Turns:
         while self.end_sync() or self.go_on_in_vain():
             pass
 
+    def _is_ahead_of_question(self, call_id: str) -> bool:
+        """Whether a tool that now begins might ask before others that asked before it."""
+        first = self._script.first_asked(call_id)
+        return first is not None and any(each.question is not None and each.question < first for each in self._waiting)
+
     def _is_unseen(self, call_id: str) -> bool:
         """Whether nothing on record says when a call goes on: it cannot be run, or has a question to ask first."""
         asks = self._script.approval(call_id)
         is_to_ask = asks is not None and self._script.place_of(asks) not in self._asked
         return is_to_ask or self._script.is_unseen(call_id)
+
+    async def _wait(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        with trio.CancelScope(shield=True):
+            await waiting.is_over.wait()
 
     def _let_go(self, waiting: _Waiting | None) -> bool:
         if waiting is not None:
