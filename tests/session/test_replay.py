@@ -336,6 +336,8 @@ MOMENTS: dict[str, tuple[list[tuple[ToolCall | Text, ...]], Said, Replied | None
     "a line between a refusal and its result": ([(DANGER, LATE)], [(0.0, LATER)], None, "needs approval"),
     "a now line in the look at a call": ([(DIG_ONCE, LOOK, LATE)], [(0.7, NOW)], None, '"what":"tools"'),
     "a now line after a refusal": ([(DANGER, LATE)], [(0.7, NOW)], [(0.5, "not now")], "refused this: not now"),
+    "a stop in the second look": ([(LATE,)], [(1.3, "stop")], [(0.5, "y")], '"status":"cancelled"'),
+    "a now line in the second look": ([(LATE,)], [(1.3, NOW)], [(0.5, "y")], '"what":"tools"'),
     "an answer for one host, and for always for another": (
         [(DIG,), (DIG_ONCE,), (DIG,)],
         [],
@@ -359,6 +361,25 @@ async def test_a_moment_between_two_records_is_found_again(moment: str, autojump
     drawn = [Step(blocks, delay_s=float(isinstance(blocks[0], Text))) for blocks in replies]
     session = await played(drawn, said, replied)
     assert word in session.file.data.decode()
+    check_replays(session)
+
+
+@pytest.mark.parametrize("beside", [ToolCall("j", "watch", {}), replace(ASK, id="k")])
+@pytest.mark.parametrize("act", [NOW, INTERRUPT])
+async def test_a_call_that_is_cut_as_it_starts_is_so_again(
+    beside: ToolCall, act: str, autojump_clock: MockClock
+) -> None:
+    """The question of the call beside it was answered before, by nobody."""
+    async with open_session(RandomModel([Step((ASK, beside))]), tools=[*TOOLS, *ASKING_TOOLS]) as session:
+
+        def on_start(event: events.Event) -> None:
+            if isinstance(event, events.ToolCall) and event.id.startswith(beside.id):
+                Acts(session, []).do(act)
+
+        session.chain.listen(on_start)
+        session.chain.submit("Do the task")
+        await wait_quiet(session)
+    assert session.file.data.decode().count("Nobody can be asked") >= 1
     check_replays(session)
 
 

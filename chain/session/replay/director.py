@@ -27,6 +27,7 @@ from chain.session.feed import moment_of
 from chain.session.replay.actors import Actors, Asked, Running
 from chain.session.replay.acts import Acts, Attempts, Replayable
 from chain.session.replay.script import Script, Who
+from chain.session.replay.unrecorded import Unrecorded
 from chain.wording import INTERRUPTED, MAIN, SKIPPED
 
 MAX_JUMPS = 100
@@ -66,7 +67,8 @@ class Director:
         self._jumps = 0
         self._chain: Replayable
         self._acts: Acts
-        self._in_order = [n for n in script.users if self._is_in_order(n)]
+        self._in_order = [n for n in script.users if self._waits_for_disk(n)]
+        self._unrecorded = Unrecorded(script)
         actors.begins = self._begins
         actors.turns.is_due = self._is_due
         actors.turns.fails_later = self._fails_later
@@ -99,16 +101,15 @@ class Director:
         """Do one thing that lets the replay go on to an entry. Whether there was any."""
         self._acts.be_there_for_questions(n)
         cause = self._cause(n)
-        if (self._needs_quick_disk(n) or self._is_in_order(cause)) and self._turns.end_sync():
+        if (self._needs_quick_disk(n) or self._waits_for_disk(cause)) and self._turns.end_sync():
             return True
         if self._chain.open_question is not None and self._actors.queue_up():
             return True
         out_of_time = self._out_of_time(n)
-        if out_of_time is not None and out_of_time not in self._done:
-            # Whoever was cut before, and did not end until the time ran out, must not end first.
+        # Whoever was cut before, and did not end until the time ran out, must not end first.
+        if out_of_time is not None and out_of_time not in self._done and self._let_time_pass():
             self._done.add(out_of_time)
-            if self._let_time_pass():
-                return True
+            return True
         if cause is not None and self._let_begin(cause):
             return True
         if cause is not None and (not self._upon(cause) or self._tells_piece(cause)):
@@ -118,7 +119,7 @@ class Director:
             return True
         if out_of_time is not None and self._let_time_pass():
             return True
-        if self._turns.go_on_anyhow("" if whose is None else whose.agent):
+        if self._turns.go_on_anyhow("" if whose is None else whose.agent, n):
             return True
         if cause is not None:
             return self._bring_about_all(cause)
@@ -134,7 +135,9 @@ class Director:
 
     def _is_due(self, who: Who) -> bool:
         n = self._next()
-        whose = self._whose(n) if n is not None and self._tape.is_due(n) else None
+        if n is None or not self._tape.is_due(n) or self._script.entries[n].upon.endswith(SYNCED):
+            return False
+        whose = self._whose(n)
         return whose is not None and who.is_part_of(whose)
 
     def _hear(self, event: events.Event) -> None:
@@ -191,7 +194,7 @@ class Director:
         """Let one go on that had begun, or failed, before a user kept it from that. Whether there was any."""
         late = self._late(n)
         line = self._script.entries[n].record
-        if isinstance(line, records.Line) and self._script.cuts_tools(n) and self._turns.is_between(line.agent):
+        if isinstance(line, records.Line) and self._unrecorded.cuts_tools(n) and self._turns.is_between(line.agent):
             late.append(line.agent)
         return any(self._turns.go_on_early(agent) for agent in late)
 
@@ -201,7 +204,7 @@ class Director:
         whose = record.agent if isinstance(record, records.Line) and record.kind != "stop" else ""
         return [
             agent
-            for id, agent in (self._script.unseen_at(n) if keeps_from else ())
+            for id, agent in (self._unrecorded.begun(n) if keeps_from else ())
             if id not in self._answered and not (keeps_from == "starting" and id in self._turns.begun)
             if agent == (whose or agent)
         ]
@@ -211,24 +214,25 @@ class Director:
         n = self._next()
         cause = None if n is None else self._cause(n)
         is_kept = cause is not None and self._keeps_from(cause) == "starting"
-        return is_kept and cause is not None and any(id == call_id for id, _ in self._script.unseen_at(cause))
+        return is_kept and cause is not None and any(id == call_id for id, _ in self._unrecorded.begun(cause))
 
     def _keeps_from(self, n: int) -> Literal["", "starting", "ending"]:
         """What an act of the user's at a moment of its own keeps calls from, if it does."""
-        if self._upon(n):
-            return ""
-        match self._script.entries[n].record:
-            case records.Interrupted() | records.Line(urgency="now"):
-                return "ending"
-            case records.Line(kind="stop") | records.Line(urgency="urgent"):
-                return "starting"
-            case _:
-                return ""
+        return "" if self._upon(n) else self._unrecorded.keeps_from(n)
 
     def _needs_quick_disk(self, n: int) -> bool:
-        """Whether the next such event in whose step a user did something had to wait for no disk."""
+        """Whether an answer is on the disk by an entry, or the next such event had to wait for no disk.
+
+        Such an event is one that is told behind acknowledgements, and in whose step a user did something.
+        """
+        if n in self._unrecorded.quick:
+            return True
         at = bisect_left(self._in_order, n)
         return at < len(self._in_order) and not self._script.entries[self._in_order[at]].upon.endswith(SYNCED)
+
+    def _waits_for_disk(self, n: int | None) -> bool:
+        """Whether an entry is of the step of an event that only the disk lets be told, if its agent has come so far."""
+        return n is not None and (self._is_in_order(n) or self._script.entries[n].upon.endswith(SYNCED))
 
     def _is_in_order(self, n: int | None) -> bool:
         """Whether an entry is of the step of an event that is told behind acknowledgements."""
@@ -281,7 +285,7 @@ class Director:
 
     def _may_follow(self, n: int) -> bool:
         """Whether what a user did may have been in the step of what was done before it."""
-        is_alone = bool(self._late(n)) or self._script.cuts_tools(n)
+        is_alone = bool(self._late(n)) or self._unrecorded.cuts_tools(n)
         return self._script.is_user(n) and not self._upon(n) and not is_alone
 
     def _bring_about(self, n: int) -> None:

@@ -52,12 +52,12 @@ class Script:
     def __init__(self, entries: Sequence[Entry], rows: Sequence[bytes], old_lines: Set[str] = frozenset()) -> None:
         self.entries = entries
         self.rows = rows
+        self.calls: dict[str, tuple[int, str]] = {}
+        """By their ids the entries that make the calls, and the agents whose they are."""
+        self.ends: dict[str, int] = {}
+        """The entries that first tell what became of the calls."""
         self._old_lines = old_lines
         self._results: dict[str, ToolResult] = {}
-        self._called: dict[str, tuple[int, str]] = {}
-        """The entries that make the calls, and the agents whose they are."""
-        self._answered: dict[str, int] = {}
-        """The entries that tell what became of the calls."""
         self._finished: dict[str, records.ToolFinished] = {}
         self._started: dict[str, int] = {}
         self._questions: defaultdict[str, list[int]] = defaultdict(list)
@@ -72,7 +72,6 @@ class Script:
             self._add(n, entry.record)
             if entry.upon.startswith("tool_"):
                 self._heard_of.add(entry.upon.split(" ")[3])
-        self._unseen = [id for id in self._results if id in self._called and self.is_unseen(id)]
         self._users = [n for n in range(len(entries)) if self._is_by_user(n)]
         self._asked = sorted(n for ns in self._questions.values() for n in ns)
 
@@ -80,13 +79,14 @@ class Script:
         match record:
             case records.Message(message=message, line_ids=ids, source=source, agent=agent):
                 self._results.update({result.id: result for result in message.results})
-                self._answered.update(dict.fromkeys([result.id for result in message.results], n))
-                self._called.update(dict.fromkeys([call.id for call in message.calls], (n, agent)))
+                self.ends.update({result.id: n for result in message.results if result.id not in self.ends})
+                self.calls.update({call.id: (n, agent) for call in message.calls})
                 self._sources.update(dict.fromkeys(ids, source))
             case records.ToolStarted(id=id):
                 self._started[id] = n
             case records.ToolFinished(id=id):
                 self._finished[id] = record
+                self.ends.setdefault(id, n)
             case records.Question(tool_call_id=id):
                 self._questions[id].append(n)
             case records.Answer(id=id):
@@ -266,23 +266,9 @@ class Script:
         """Whether nothing on record tells when a call failed that was never started: nobody acted on hearing of it."""
         return bool(self.fault(call_id)) and call_id not in self._heard_of
 
-    def unseen_at(self, n: int) -> Iterator[tuple[str, str]]:
-        """The calls that failed so, and had begun by an entry after which no more did, each with its agent."""
-        for id in self._unseen:
-            called, agent = self._called[id]
-            if called < n < self._answered[id]:
-                yield id, agent
-
-    def cuts_tools(self, n: int) -> bool:
-        """Whether the line at an entry cut tools, or questions about them."""
-        line = self.entries[n].record
-        if isinstance(line, records.Line) and line.urgency == "now":
-            for record in self.of(line.agent, n):
-                if isinstance(record, records.Interrupted):
-                    return record.what == "tools" and record.by == "line"
-                if isinstance(record, records.RequestSent):
-                    break
-        return False
+    def starts_later(self, call_id: str, n: int) -> bool:
+        """Whether a call starts behind an entry."""
+        return self._started.get(call_id, n) > n
 
     def never_begins(self, call_id: str) -> bool:
         """Whether a call was neither started nor asked about, nor failed before: something held it up to its end."""
@@ -332,6 +318,11 @@ class Script:
         n = self._asked[found]
         id = self._question(n).id
         return self.answer(id), self._answers.get(id) == n + 1
+
+    def answers(self, call_id: str) -> Iterator[int]:
+        """The entries with the answers to what a call asked."""
+        ids = (self._question(n).id for n in self._questions.get(call_id, ()))
+        return (self._answers[id] for id in ids if id in self._answers)
 
     def answer(self, question: str) -> records.Answer | None:
         """The answer to a question."""

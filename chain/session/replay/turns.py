@@ -44,7 +44,7 @@ class Turns:
     async def wait(self, agent: str, call_id: str = "", question: int | None = None) -> None:
         """Wait until it is the turn of an agent or its call, or nothing else can go on."""
         who = Who(agent, call_id)
-        is_due = self.is_due(who) and not (question is None and self._is_ahead_of_question(call_id))
+        is_due = self.is_due(who) and (question is not None or not self._is_held_back(call_id))
         if self._is_playing and not is_due and not (question is None and self._is_unseen(call_id)):
             await self._wait(_Waiting(who, question))
         if question is not None:
@@ -71,13 +71,15 @@ class Turns:
         """Let one go on whose turn it is. Whether there was any."""
         return self._let_go(next((each for each in self._waiting if each.who.is_part_of(who)), None))
 
-    def go_on_anyhow(self, agent: str) -> bool:
+    def go_on_anyhow(self, agent: str, n: int) -> bool:
         """Let one go on whose turn it may not be, of this agent if there is any. Whether there was any.
 
-        Who asks does so last: the disk may hold up one who asks before.
+        ``n`` is what is next on record. Who starts later comes behind the disk, and who asks comes last: the disk may
+        hold up one who does so before.
         """
-        mine = (each for each in self._waiting if each.who.agent == agent and each.question is None)
-        if self._let_go(next(mine, None)) or self.end_sync():
+        mine = [each for each in self._waiting if each.who.agent == agent and each.question is None]
+        unplaced = (each for each in mine if not self._script.starts_later(each.who.call_id, n))
+        if self._let_go(next(unplaced, None)) or self.end_sync() or self._let_go(next(iter(mine), None)):
             return True
         others = (each for each in self._waiting if not self._script.never_begins(each.who.call_id))
         return self._let_go(min(others, key=lambda each: each.question is not None, default=None))
@@ -125,8 +127,10 @@ class Turns:
         while self.end_sync() or self.go_on_in_vain():
             pass
 
-    def _is_ahead_of_question(self, call_id: str) -> bool:
-        """Whether a tool that now begins might ask before others that asked before it."""
+    def _is_held_back(self, call_id: str) -> bool:
+        """Whether a call never started though it might have, or its tool might ask before others that did so."""
+        if self._script.was_cut_after_answer(call_id):
+            return True
         first = self._script.first_asked(call_id)
         return first is not None and any(each.question is not None and each.question < first for each in self._waiting)
 
