@@ -4,12 +4,14 @@ The record holds what came from outside (lines, answers, interrupts, replies of 
 chain made of it. The director does the first in its turn, and waits for the second. Between two of its steps everything
 comes to a standstill, so that nothing depends on how fast anything is. When the chain does not come to what is next:
 
-1. what came from outside is done, in the step of the event in which it was done, where the record names one
-2. one goes on whose turn it is (``turns``)
-3. time passes, if the record says that it ran out
-4. one goes on that has no place on record, or the disk
-5. time passes, if a call may be made again
-6. the replay is stuck, which is a difference like any other
+1. the disk, where the record shows that it was quick, or that somebody heard of what waits for it
+2. one goes on that had come further before a user kept it from that (``unrecorded``)
+3. what came from outside is done, in the step of the event in which it was done, where the record names one
+4. one goes on whose turn it is (``turns``)
+5. time passes, if the record says that it ran out
+6. one goes on that has no place on record, or the disk
+7. time passes, if a call may be made again
+8. the replay is stuck, which is a difference like any other
 """
 
 from __future__ import annotations
