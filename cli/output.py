@@ -47,6 +47,8 @@ class Output:
         """Whether all goes to one terminal, where somebody looks."""
         self._tail = ""
         """The unfinished rows that are on the terminal."""
+        self._is_shared = False
+        """Whether the shell had the terminal meanwhile, so that what is typed is echoed among the rows."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
@@ -69,8 +71,8 @@ class Output:
 
     def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
         """The texts, with the unfinished rows of a reply below them, which the next ones replace."""
-        # In the background others write there, too.
-        tail = "" if tty.is_in_background(self._stderr) else self._renderer.drawn_tail
+        self._is_shared = self._is_shared or tty.is_shared(self._stderr)
+        tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
         # The cursor is left below them, where the terminal echoes what is typed.

@@ -101,6 +101,20 @@ def test_in_the_background_nothing_is_drawn_that_would_erase_what_others_write(s
     assert " ".join(screen.rows).count("w40") == 1
 
 
+def test_back_in_the_foreground_what_is_typed_doubles_nothing(start: Start) -> None:
+    shell = '"$@"; echo "stopped: $?"; bg >/dev/null; read -r line; echo back; fg >/dev/null; echo "ended: $?"'
+    screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
+    screen.until("w05").until(lambda s: not s.echoes)
+    screen.type("\x1a")
+    screen.until("stopped: 1").until(lambda s: s.echoes)
+    screen.type("go on\r")
+    screen.until(lambda s: "w10" in s.everything.partition("back")[2]).type("typed\r\rmore\r")
+    screen.until("ended: 0")
+    assert screen.wait() == 0
+    words = re.findall(r"w\d\d", " ".join(screen.rows))
+    assert words[words.index("w01", 1) :] == [f"w{n:02}" for n in range(1, 41)], "once, below what was there"
+
+
 def test_an_end_by_ctrl_backslash_leaves_the_echo_on(start: Start) -> None:
     screen = start("-p", "stream 40 words slowly")
     screen.until("w05").until(lambda s: not s.echoes)

@@ -10,7 +10,7 @@ fork, imports this module.
 
 What the fence does not refuse: reading, and changing the mode, owner or times of a file outside, which Landlock does
 not know. With the network allowed, a service that listens there may do what the command itself may not; so may one that
-listens on a Unix socket, where those are not refused (``services``).
+listens on a Unix socket, where those are not refused (``unix_sockets``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Protections(NamedTuple):
 
     writes: bool = False
     network: bool = False
-    services: bool = False
+    unix_sockets: bool = False
     signals: bool = False
     namespace: bool = False
 
@@ -49,12 +49,12 @@ class Fence(NamedTuple):
     """What is refused to one command. ``writable`` are the files and folders it may write; ``None``: all of them.
 
     A path of ``writable`` that does not exist is no error: nothing is there to be written. ``network`` refuses sockets,
-    ``services`` only those by which programs of this machine are reached, Unix sockets. Pairs are never refused.
+    ``unix_sockets`` only Unix sockets, by which other programs are reached. Pairs of streams are never refused.
     """
 
     writable: Sequence[str] | None = None
     network: bool = False
-    services: bool = False
+    unix_sockets: bool = False
     signals: bool = False
     namespace: bool = False
 
@@ -75,7 +75,7 @@ def enter(fence: Fence) -> None:
     _prctl(_NO_NEW_PRIVILEGES, 1)
     if fence.writable is not None or fence.signals:
         _landlock(fence.writable, fence.signals)
-    if fence.network or fence.services:
+    if fence.network or fence.unix_sockets:
         around = _IO_URING if fence.writable is not None else (*_IO_URING, *_TRACING)
         _refuse_sockets(around, only_unix=not fence.network)
 
@@ -184,16 +184,18 @@ _TRACING = ("ptrace", "process_vm_writev", "pidfd_getfd")
 debugger needs, so they are refused only where there is none."""
 
 _NUMBERS = {
-    "x86_64": {"socket": 41, "ptrace": 101, "process_vm_writev": 311},
-    "aarch64": {"socket": 198, "ptrace": 117, "process_vm_writev": 271},
+    "x86_64": {"socket": 41, "socketpair": 53, "ptrace": 101, "process_vm_writev": 311},
+    "aarch64": {"socket": 198, "socketpair": 199, "ptrace": 117, "process_vm_writev": 271},
 }
 _SAME_NUMBERS = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "pidfd_getfd": 438}
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # on x86_64 every call exists once more, under its number plus this
 
-_ARCHITECTURE, _NUMBER, _FIRST = 4, 0, 16
-"""Where a call's architecture, its number and the lower half of its first argument are in ``struct seccomp_data``."""
-_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ARCHITECTURE, _NUMBER, _FIRST, _SECOND = 4, 0, 16, 24
+"""Where a call's architecture, its number and the lower halves of its arguments are in ``struct seccomp_data``."""
+_LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_TO_PERMIT, _TO_REFUSE = -1, -2
+"""Stand for jumps to the last lines but one, and to the last."""
 _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 
@@ -203,27 +205,37 @@ def _refuse_sockets(around: Sequence[str], *, only_unix: bool) -> None:
     if machine not in _NUMBERS or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")
     numbers = {**_NUMBERS[machine], **_SAME_NUMBERS}
-    tests = [(_JUMP_IF_EQUAL, numbers[name]) for name in around]
+    refused = [(_JUMP_IF_EQUAL, numbers[name]) for name in around]
     if machine == "x86_64":
-        tests.insert(0, (_JUMP_IF_AT_LEAST, _X32))
+        refused.insert(0, (_JUMP_IF_AT_LEAST, _X32))
     if only_unix:
         sockets = [
-            (_JUMP_IF_EQUAL, 0, 2, numbers["socket"]),
+            (_JUMP_IF_EQUAL, 0, _TO_PERMIT, numbers["socket"]),
             (_LOAD, 0, 0, _FIRST),  # the family, of which the kernel looks at no more either
-            (_JUMP_IF_EQUAL, 1, 0, socket.AF_UNIX),
+            (_JUMP_IF_EQUAL, _TO_REFUSE, _TO_PERMIT, socket.AF_UNIX),
         ]
     else:
-        sockets = [(_JUMP_IF_EQUAL, 1, 0, numbers["socket"])]
-    to_last = len(tests) + len(sockets)
-    program = [
+        sockets = [(_JUMP_IF_EQUAL, _TO_REFUSE, _TO_PERMIT, numbers["socket"])]
+    lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),  # a program of another one has other numbers
         (_JUMP_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
-        *((code, to_last - n, 0, value) for n, (code, value) in enumerate(tests)),  # each jumps to the last line
+        *((code, _TO_REFUSE, 0, value) for code, value in refused),
+        # One of a pair of datagram sockets can send to any other; those of streams stay with each other.
+        (_JUMP_IF_EQUAL, 0, 4, numbers["socketpair"]),
+        (_LOAD, 0, 0, _SECOND),
+        (_AND, 0, 0, 0xF),  # without the flags
+        (_JUMP_IF_EQUAL, _TO_REFUSE, 0, socket.SOCK_DGRAM),
+        (_JUMP_IF_EQUAL, _TO_REFUSE, _TO_PERMIT, socket.SOCK_RAW),
         *sockets,
         (_RETURN, 0, 0, _PERMIT),
         (_RETURN, 0, 0, _REFUSE),
+    ]
+    targets = {_TO_PERMIT: len(lines) - 2, _TO_REFUSE: len(lines) - 1}
+    program = [
+        (code, *(targets[to] - n - 1 if to in targets else to for to in (if_so, if_not)), value)
+        for n, (code, if_so, if_not, value) in enumerate(lines)
     ]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
     _prctl(_SECCOMP, 2, ctypes.c_char_p(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))))
@@ -284,7 +296,7 @@ def probe() -> Protections:
 
 
 def _try_all() -> Protections:
-    tries = (_try_writes, _try_network, _try_services, _try_signals, _try_namespace)
+    tries = (_try_writes, _try_network, _try_unix_sockets, _try_signals, _try_namespace)
     return Protections(*(_holds(each) for each in tries))
 
 
@@ -318,8 +330,8 @@ def _try_network() -> bool:
     return _unix_is_refused() and _is_refused(lambda: socket.socket(socket.AF_INET))
 
 
-def _try_services() -> bool:
-    enter(Fence(services=True))
+def _try_unix_sockets() -> bool:
+    enter(Fence(unix_sockets=True))
     socket.socket(socket.AF_INET).close()
     return _unix_is_refused()
 
@@ -327,7 +339,8 @@ def _try_services() -> bool:
 def _unix_is_refused() -> bool:
     for each in socket.socketpair():
         each.close()
-    return _is_refused(lambda: socket.socket(socket.AF_UNIX))
+    pair_is_refused = _is_refused(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+    return pair_is_refused and _is_refused(lambda: socket.socket(socket.AF_UNIX))
 
 
 def _try_signals() -> bool:

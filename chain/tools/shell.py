@@ -49,7 +49,7 @@ _THREADS = Threads("shell")
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
     "network": "a command can use the network",
-    "services": "a command can have your other programs act for it, by their Unix sockets",
+    "unix_sockets": "a command can have your other programs act for it, by their Unix sockets",
     "signals": "a command can send signals to your other processes",
 }
 """What each protection is for, by what holds without it."""
@@ -88,14 +88,16 @@ def shell_tools(
 def protections(rules: ShellRules, found: Protections) -> tuple[str, ...]:
     """The short names of what holds: some of ``writes``, ``network`` and ``signals``.
 
-    Where the network is allowed ``services`` stands in its place: no Unix sockets.
+    Where the network is allowed ``unix_sockets`` stands in its place: no Unix sockets.
     """
     return tuple(name for name in _WITHOUT if name in _wanted(rules) and getattr(found, name))
 
 
 def gaps(rules: ShellRules, found: Protections) -> tuple[str, ...]:
     """What a command can do, in words: a sentence for each protection that does not hold."""
-    held = {*protections(rules, found)} | (set() if rules.network else {"services"})
+    held = {*protections(rules, found)}
+    if "network" in held:
+        held.add("unix_sockets")
     return tuple(sentence for name, sentence in _WITHOUT.items() if name not in held)
 
 
@@ -122,7 +124,7 @@ def environment(environ: Mapping[str, str], rules: ShellRules) -> dict[str, str]
 def _wanted(rules: ShellRules) -> frozenset[str]:
     if rules.sandbox == "off":
         return frozenset()
-    return frozenset(_WITHOUT) - {"network" if rules.network else "services"}
+    return frozenset(_WITHOUT) - {"network" if rules.network else "unix_sockets"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ class _Shell:
         return Fence(
             writable=writable if "writes" in held else None,
             network="network" in held,
-            services="services" in held,
+            unix_sockets="unix_sockets" in held,
             signals="signals" in held,
             # A user namespace shows root's files as nobody's, and ssh does not trust such a configuration.
             namespace=found.namespace and not self.rules.network,

@@ -58,7 +58,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
     """
     global _before, _reset
     with suppress(termios.error):
-        if _before is None and not is_in_background(fd):
+        if _before is None and not _is_in_background(fd):
             _before, _reset = termios.tcgetattr(fd), b""
             atexit.register(restore, fd)
     if _before is None:
@@ -75,7 +75,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
         signal.raise_signal(number)
         # Here it goes on, perhaps in the background.
         signal.signal(number, give_way)
-        if not is_in_background(fd):
+        if not _is_in_background(fd):
             termios.tcsetattr(fd, termios.TCSANOW, hidden)
 
     keys = (signal.SIGTSTP, signal.SIGQUIT)
@@ -108,7 +108,8 @@ def noted_return() -> Iterator[Callable[[], bool]]:
         said, has_returned = has_returned, False
         return said
 
-    before = signal.signal(signal.SIGCONT, note)
+    before = signal.getsignal(signal.SIGCONT)
+    signal.signal(signal.SIGCONT, note)
     try:
         yield ask
     finally:
@@ -154,18 +155,23 @@ def restore(fd: int = 0) -> None:
     if _before is None:
         return
     settings, _before = _before, None
-    if not is_in_background(fd):
+    if not _is_in_background(fd):
         with suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSANOW, settings)
     write_briefly(_reset)
 
 
-def is_in_background(fd: int) -> bool:
+def _is_in_background(fd: int) -> bool:
     """Whether the shell has the terminal, and has set it as it wants it."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
         return False  # it controls no session: nobody else has it
+
+
+def is_shared(fd: int) -> bool:
+    """Whether the shell has the terminal, or has had it since ``hidden_typing``, which does not hold any more."""
+    return _is_in_background(fd) or (_before is not None and echoes(fd))
 
 
 def echoes(fd: int = 0) -> bool:

@@ -19,14 +19,16 @@ from support.replays import check_replays, is_replayable, replayed
 from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events
+from chain import events, records
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
-from chain.records import SYNCED
+from chain.records import SYNCED, Entry
 from chain.replaying import replay
+from chain.session.replay.script import Script
 from chain.tools.tool import ToolContext, tool
+from chain.wording import MAIN
 
 # ------------------------------------------------------------------------------------- a handler prompt under test
 
@@ -362,6 +364,24 @@ async def test_a_moment_between_two_records_is_found_again(moment: str, autojump
     session = await played(drawn, said, replied)
     assert word in session.file.data.decode()
     check_replays(session)
+
+
+def test_an_answer_for_always_is_told_by_the_next_question_about_the_same() -> None:
+    """Whoever asked first may also ask last: calls run side by side."""
+    asked: list[tuple[str, str, events.AnsweredBy]] = [
+        ("f", "one.org", "user"),
+        ("g", "two.org", "user"),
+        ("h", "two.org", "user"),
+        ("f", "two.org", "config"),
+    ]
+    questions = [
+        records.Question(f"Q{n}", "approval", "", MAIN, call, "research", subject=host)
+        for n, (call, host, _) in enumerate(asked, 1)
+    ]
+    answers = [records.Answer(q.id, "", "allowed", by, MAIN) for q, (_, _, by) in zip(questions, asked, strict=True)]
+    both = [record for pair in zip(questions, answers, strict=True) for record in pair]
+    script = Script([Entry(n, 0.0, record) for n, record in enumerate(both)], [])
+    assert [script.was_always(question) for question in questions[:3]] == [False, False, True]
 
 
 @pytest.mark.parametrize("beside", [ToolCall("j", "watch", {}), replace(ASK, id="k")])

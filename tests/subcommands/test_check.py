@@ -243,9 +243,10 @@ async def test_a_service_that_is_not_there_is_the_one_problem(folder: Path) -> N
 def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None:
     shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert ok
-    assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:3] == [
+    assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:4] == [
         "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
         "  not fenced in: a command can use the network",
+        "  not fenced in: a command can have your other programs act for it, by their Unix sockets",
         "  not fenced in: a command can send signals to your other processes",
     ]
     shown, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))

@@ -25,7 +25,7 @@ USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
 
 needs_writes = pytest.mark.skipif(not HELD.writes, reason="this machine cannot refuse writes")
 needs_network = pytest.mark.skipif(not HELD.network, reason="this machine cannot refuse sockets")
-needs_services = pytest.mark.skipif(not HELD.services, reason="this machine cannot refuse Unix sockets alone")
+needs_unix_sockets = pytest.mark.skipif(not HELD.unix_sockets, reason="this machine cannot refuse Unix sockets alone")
 needs_signals = pytest.mark.skipif(not HELD.signals, reason="this machine cannot refuse signals")
 needs_namespace = pytest.mark.skipif(not HELD.namespace, reason="this machine has no PID namespaces")
 
@@ -39,7 +39,7 @@ class Yard:
         self.outside.mkdir()
         (self.outside / "kept").write_text("kept\n")
         writable = (str(self.work), str(guard.folder), "/no/such/folder", *fence.DEVICES) if HELD.writes else None
-        self.fence = Fence(writable, HELD.network, HELD.services, HELD.signals, HELD.namespace)
+        self.fence = Fence(writable, HELD.network, HELD.unix_sockets, HELD.signals, HELD.namespace)
 
     async def run(self, command: str, fence: Fence | None = None) -> tuple[int | None, str]:
         got = bytearray()
@@ -102,7 +102,7 @@ async def test_writes_outside(yard: Yard, command: str) -> None:
 
 
 SOCKETS = """
-import ctypes, socket
+import ctypes, socket, sys
 for family in range(50):
     for kind in (1, 2, 3):
         try:
@@ -114,22 +114,34 @@ libc = ctypes.CDLL(None, use_errno=True)
 ring = ctypes.create_string_buffer(120)
 assert libc.syscall(425, 8, ring) == -1 and ctypes.get_errno() in (13, 38), "io_uring"
 assert libc.syscall(0x40000000 + 41, 1, 1, 0) == -1, "x32"
-one, other = socket.socketpair()
-one.send(b"pair")
-print(other.recv(4))
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    one.send(b"pair")
+    print(other.recv(4))
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC):
+    try:
+        one, other = socket.socketpair(socket.AF_UNIX, kind)
+    except PermissionError:
+        continue
+    one.sendto(b"out", sys.argv[1])
 """
 
 
 @needs_network
-async def test_sockets_of_all_kinds_but_a_pair(yard: Yard) -> None:
+async def test_sockets_of_all_kinds_but_pairs_of_streams(yard: Yard) -> None:
     (yard.work / "sockets.py").write_text(SOCKETS)
-    assert await yard.run("$PYTHON sockets.py") == (0, "b'pair'\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
+        outside.bind(str(yard.work / "outside"))
+        outside.setblocking(False)
+        assert await yard.run("$PYTHON sockets.py outside") == (0, "b'pair'\n" * 2)
+        with pytest.raises(BlockingIOError):
+            outside.recv(3)
 
 
 @needs_network
 async def test_the_network_alone_may_be_left_open(yard: Yard) -> None:
     command = "$PYTHON -c 'import socket; socket.socket(); socket.socket(socket.AF_UNIX)'"
-    open_to_all = yard.fence._replace(network=False, services=False)
+    open_to_all = yard.fence._replace(network=False, unix_sockets=False)
     assert await yard.run(command, open_to_all) == (0, "")
     code, _ = await yard.run("echo x > $OUT/new", open_to_all)
     assert bool(code) == HELD.writes
@@ -137,25 +149,48 @@ async def test_the_network_alone_may_be_left_open(yard: Yard) -> None:
 
 SERVICES = """
 import ctypes, os, socket, sys
-socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
-for kind in (1, 2, 5):
-    one, other = socket.socketpair(socket.AF_UNIX, kind)
+port, stream, datagram = sys.argv[1:]
+socket.create_connection(("127.0.0.1", int(port))).close()
+number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+libc = ctypes.CDLL(None, use_errno=True)
+for kind in (1, 2, 3, 5):
     for family in (1, 1 | 1 << 32, 1 | 1 << 63):
-        number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
-        libc = ctypes.CDLL(None, use_errno=True)
         assert libc.syscall(number, ctypes.c_ulong(family), kind, 0) == -1 and ctypes.get_errno() == 13, (family, kind)
+for kind in (2, 3):
+    try:
+        socket.socketpair(socket.AF_UNIX, kind)[0].sendto(b"out", datagram)
+    except PermissionError:
+        continue
+    raise SystemExit(f"a pair of kind {kind}")
+for kind in (1, 5):
+    try:
+        socket.socketpair(socket.AF_UNIX, kind)[0].connect(stream)
+    except OSError:
+        continue
+    raise SystemExit(f"a pair of kind {kind}")
 ring = ctypes.create_string_buffer(120)
 assert libc.syscall(425, 8, ring) == -1 and ctypes.get_errno() in (13, 38), "io_uring"
 print("reached")
 """
 
 
-@needs_services
+@needs_unix_sockets
 async def test_with_the_network_no_unix_socket_is_reached(yard: Yard) -> None:
     (yard.work / "services.py").write_text(SERVICES)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        command = f"$PYTHON services.py {server.getsockname()[1]}"
-        assert await yard.run(command, yard.fence._replace(network=False, services=True)) == (0, "reached\n")
+    unix = socket.AF_UNIX
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(unix) as stream,
+        socket.socket(unix, socket.SOCK_DGRAM) as datagram,
+    ):
+        stream.bind(str(yard.work / "stream"))
+        stream.listen()
+        datagram.bind(str(yard.work / "datagram"))
+        command = f"$PYTHON services.py {server.getsockname()[1]} stream datagram"
+        open_to_network = yard.fence._replace(network=False, unix_sockets=True)
+        assert await yard.run(command, open_to_network) == (0, "reached\n")
+        code, _ = await yard.run(command, yard.fence._replace(network=False, unix_sockets=False))
+        assert code, "else nothing would be refused"
 
 
 @needs_signals

@@ -55,7 +55,7 @@ async def commands(tmp_path: Path) -> AsyncIterator[Commands]:
 def everything_refused(folder: Path) -> fence.Fence:
     held = fence.probe()
     writable = [str(folder), *fence.DEVICES] if held.writes else None
-    return fence.Fence(writable, held.network, held.services, held.signals, held.namespace)
+    return fence.Fence(writable, held.network, held.unix_sockets, held.signals, held.namespace)
 
 
 FENCED = [False, True]

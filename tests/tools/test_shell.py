@@ -239,13 +239,13 @@ def some(*names: str) -> Protections:
     ("sandbox", "network", "found", "held", "missing"),
     [
         ("auto", False, ALL, ("writes", "network", "signals"), ()),
-        ("auto", True, ALL, ("writes", "services", "signals"), ()),
+        ("auto", True, ALL, ("writes", "unix_sockets", "signals"), ()),
         ("auto", False, NOTHING, (), ()),
         ("auto", False, some("writes", "network"), ("writes", "network"), ()),
         ("strict", False, ALL, ("writes", "network", "signals"), ()),
-        ("strict", True, some("writes", "services", "signals"), ("writes", "services", "signals"), ()),
+        ("strict", True, some("writes", "unix_sockets", "signals"), ("writes", "unix_sockets", "signals"), ()),
         ("strict", False, some("writes", "network"), None, ("signals",)),
-        ("strict", True, some("network"), None, ("writes", "services", "signals")),
+        ("strict", True, some("network"), None, ("writes", "unix_sockets", "signals")),
         ("off", False, ALL, (), ()),
         ("off", True, NOTHING, (), ()),
     ],
@@ -262,12 +262,12 @@ async def test_which_protections_hold_on_which_machine(
     if held is not None:
         assert (await shell_.preview("ls")).protections == held
         assert protections(shell_.rules, found) == held
-        assert len(gaps(shell_.rules, found)) == (4 if network else 3) - len(held)
+        assert len(gaps(shell_.rules, found)) == (3 if "network" in held else 4) - len(held)
         return
     for act in (shell_.preview, shell_.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.* to auto") as caught:
             await act("touch was-here")
-        names = ("writes", "network", "services", "signals")
+        names = ("writes", "network", "unix_sockets", "signals")
         assert tuple(name for name in names if f"({name})" in str(caught.value)) == missing
     assert not (shell_.workspace / "was-here").exists()
 

@@ -4,14 +4,16 @@ The record holds what came from outside (lines, answers, interrupts, replies of 
 chain made of it. The director does the first in its turn, and waits for the second. Between two of its steps everything
 comes to a standstill, so that nothing depends on how fast anything is. When the chain does not come to what is next:
 
-1. the disk, where the record shows that it was quick, or that somebody heard of what waits for it
-2. one goes on that had come further before a user kept it from that (``unrecorded``)
-3. what came from outside is done, in the step of the event in which it was done, where the record names one
-4. one goes on whose turn it is (``turns``)
-5. time passes, if the record says that it ran out
-6. one goes on that has no place on record, or the disk
-7. time passes, if a call may be made again
-8. the replay is stuck, which is a difference like any other
+1. the disk goes on, where the record shows that it was quick, or that the next act followed what waits for it
+2. one asks who will wait behind the open question
+3. time passes, if the record says that it ran out
+4. one goes on that had come further before a user kept it from that (``unrecorded``)
+5. what came from outside is done, but for what was done in the step of an event, which is not told yet
+6. one goes on whose turn it is (``turns``), or else time passes that ran out
+7. one goes on that has no place on record, or the disk
+8. what came from outside is done all the same
+9. time passes, if a call may be made again
+10. the replay is stuck, which is a difference like any other
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Director:
         self._jumps = 0
         self._chain: Replayable
         self._acts: Acts
-        self._in_order = [n for n in script.users if self._waits_for_disk(n)]
+        self._behind_disk = [n for n in script.users if self._waits_for_disk(n)]
         self._unrecorded = Unrecorded(script)
         actors.begins = self._begins
         actors.turns.is_due = self._is_due
@@ -223,14 +225,11 @@ class Director:
         return "" if self._upon(n) else self._unrecorded.keeps_from(n)
 
     def _needs_quick_disk(self, n: int) -> bool:
-        """Whether an answer is on the disk by an entry, or the next such event had to wait for no disk.
-
-        Such an event is one that is told behind acknowledgements, and in whose step a user did something.
-        """
+        """Whether an answer is on the disk by an entry, or what a user hears and acts on next waited for no disk."""
         if n in self._unrecorded.quick:
             return True
-        at = bisect_left(self._in_order, n)
-        return at < len(self._in_order) and not self._script.entries[self._in_order[at]].upon.endswith(SYNCED)
+        at = bisect_left(self._behind_disk, n)
+        return at < len(self._behind_disk) and not self._script.entries[self._behind_disk[at]].upon.endswith(SYNCED)
 
     def _waits_for_disk(self, n: int | None) -> bool:
         """Whether an entry is of the step of an event that only the disk lets be told, if its agent has come so far."""

@@ -345,7 +345,7 @@ class Script:
         return found
 
     def _later(self, question: records.Question) -> list[tuple[records.Question, records.Answer | None]]:
-        every = [self._question(n) for ns in self._questions.values() for n in ns]
+        every = map(self._question, self._asked)  # in the order in which they were asked
         number = _number(question)
         return [(q, self.answer(q.id)) for q in every if q.name == question.name and _number(q) > number]
 
