@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.screen import Screen
 from support.terminal import CTRL_C, Start
 
 pytest_plugins = ["support.terminal"]
@@ -75,38 +76,27 @@ def test_what_is_typed_and_a_narrower_window_double_nothing(start: Start) -> Non
     assert screen.left_behind == []
 
 
-def test_what_takes_the_terminal_meanwhile_has_its_echo(start: Start) -> None:
-    shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
+def suspended(start: Start, then: str) -> Screen:
+    """A run under a shell that has suspended it and goes on with these commands, with the terminal as it wants it."""
+    shell = f'"$@"; echo "stopped: $?"; {then}; echo "ended: $?"'
     screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
     screen.until("w05").until(lambda s: not s.echoes)
     screen.type("\x1a")
-    screen.until("stopped: 1").until(lambda s: s.echoes)
+    return screen.until("stopped: 1").until(lambda s: s.echoes)
+
+
+@pytest.mark.parametrize("then", ['read -r line; echo "read $line"; fg', 'bg; read -r line; echo "read $line"; wait'])
+def test_what_takes_the_terminal_meanwhile_has_its_echo_and_keeps_its_rows(start: Start, then: str) -> None:
+    screen = suspended(start, then)
     screen.type("a word\r")
     screen.until("ended: 0").until(lambda s: s.echoes)
-    assert screen.wait() == 0
-    assert {"a word", "read a word"} <= {*screen.rows}, "what others wrote meanwhile is not drawn over"
-    assert " ".join(screen.rows).count("w40") == 1
-
-
-def test_in_the_background_nothing_is_drawn_that_would_erase_what_others_write(start: Start) -> None:
-    shell = '"$@"; echo "stopped: $?"; bg >/dev/null; read -r line; echo "read $line"; wait; echo "ended: $?"'
-    screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
-    screen.until("w05").until(lambda s: not s.echoes)
-    screen.type("\x1a")
-    screen.until("stopped: 1").until(lambda s: s.echoes)
-    screen.type("a word\r")
-    screen.until("ended: 0")
     assert screen.wait() == 0
     assert {"a word", "read a word"} <= {*screen.rows}
     assert " ".join(screen.rows).count("w40") == 1
 
 
 def test_back_in_the_foreground_what_is_typed_doubles_nothing(start: Start) -> None:
-    shell = '"$@"; echo "stopped: $?"; bg >/dev/null; read -r line; echo back; fg >/dev/null; echo "ended: $?"'
-    screen = start("-p", "stream 40 words slowly", under=("/bin/sh", "-m", "-c", shell, "sh"))
-    screen.until("w05").until(lambda s: not s.echoes)
-    screen.type("\x1a")
-    screen.until("stopped: 1").until(lambda s: s.echoes)
+    screen = suspended(start, "bg >/dev/null; read -r line; echo back; fg >/dev/null")
     screen.type("go on\r")
     screen.until(lambda s: "w10" in s.everything.partition("back")[2]).type("typed\r\rmore\r")
     screen.until("ended: 0")

@@ -435,11 +435,27 @@ said = st.lists(st.tuples(seconds, st.sampled_from([*LINES, INTERRUPT, DROP])), 
 
 
 @sharded(600, all_steps, said, st.none() | replies)
-def test_whatever_was_said_and_done_is_so_again(drawn: list[Step], said: Said, replied: Replied | None) -> None:
+def test_whatever_was_asked_and_answered_is_so_again(drawn: list[Step], said: Said, replied: Replied | None) -> None:
     async def main() -> None:
         session = await played(drawn, said, replied)
         if is_replayable(session):
             check_replays(session)
+
+    random.seed(0)  # the jitter of the retries
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@sharded(200, st.lists(steps, max_size=6), st.lists(st.tuples(seconds, st.sampled_from(LINES)), max_size=6))
+def test_whatever_was_said_and_done_is_so_again(drawn: list[Step], said: Said) -> None:
+    async def main() -> None:
+        use = settings(max_iterations=6)
+        async with open_session(RandomModel(drawn), tools=TOOLS, use=use) as session, trio.open_nursery() as nursery:
+            session.chain.submit("Do the task")
+            nursery.start_soon(Acts(session, [], also_idle=True).in_time, said)
+            await wait_quiet(session)
+            await trio.sleep(10)
+            await wait_quiet(session)
+        check_replays(session)
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))

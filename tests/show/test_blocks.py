@@ -150,6 +150,6 @@ LINES = {
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_the_work_grows_as_the_text_does(line: str) -> None:
     block_parser()
-    short = calls_of(lambda: blocks_of(line * 500, piece=7))
-    long = calls_of(lambda: blocks_of(line * 2_000, piece=7))
+    short = calls_of(lambda: blocks_of(line * 1_000, piece=7))
+    long = calls_of(lambda: blocks_of(line * 4_000, piece=7))
     assert long < 6 * short

@@ -245,5 +245,5 @@ def watched(text: str) -> Callable[[], None]:
 @pytest.mark.parametrize("text", [*HOSTILE, *LINES, *BLOCKS])
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
-    short, long = ((text * n)[:n] for n in (2_500, 7_500))
+    short, long = ((text * n)[:n] for n in (5_000, 15_000))
     assert calls_of(watched(long)) < 5 * calls_of(watched(short)) + 10_000
