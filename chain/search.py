@@ -1,4 +1,4 @@
-"""Regular expressions from a user's files, compiled and searched in bounded time, in any thread.
+"""Regular expressions from a user's files and from models, compiled and searched in bounded time, in any thread.
 
 Python's ``re`` can take time that doubles with each character, and holds the interpreter meanwhile: no task, thread,
 key or signal could end it. The ``regex`` library supports the same language, and more, and has a timeout. The timeout
@@ -39,22 +39,22 @@ class TooSlow(Exception):
 
 
 class Expressions:
-    """Compiles the expressions of one file, which all ignore case."""
+    """Compiles the expressions of one file."""
 
     def __init__(self) -> None:
         self._left = MAX_EXPANDED
 
-    def compile(self, text: str, *, multiline: bool = False) -> Pattern:
+    def compile(self, text: str, *, multiline: bool = False, ignore_case: bool = True) -> Pattern:
         """The pattern; with ``multiline`` ``^`` and ``$`` are the ends of a row. Raises ``BadPattern``."""
         import regex  # only where there are patterns, so that the prompt does not wait for the import
 
         self._left -= expanded_size(text)
         if self._left < 0:
             raise BadPattern(
-                "is not a regular expression that can be used: with those before it in this file it is too large, "
+                "is not a regular expression that can be used: it is too large, with those before it in its file, "
                 "once repeats such as (...){1,1000} are written out"
             )
-        flags = regex.IGNORECASE | (regex.MULTILINE if multiline else 0)
+        flags = (regex.IGNORECASE if ignore_case else 0) | (regex.MULTILINE if multiline else 0)
         try:
             # Syntax that a later version may change is no mistake today, and a warning would appear on the screen.
             with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Worker threads for one kind of work, with a limit of their own.
+"""Worker threads for one kind of work, with a limit of their own, and work that a disk must not hold up for long.
 
 trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
 towards it until it ends, and forty such tools would leave the journal without a thread to write with.
@@ -6,7 +6,9 @@ towards it until it ends, and forty such tools would leave the journal without a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import trio
@@ -15,6 +17,26 @@ T = TypeVar("T")
 
 MAX_THREADS = 40
 """Threads of one kind at the same time: as many as trio's own limit."""
+
+
+QUICK_S = 0.025
+"""How long a write may hold up everything else: shorter than what somebody who types would notice."""
+
+
+def quickly(work: Callable[[], object], seconds: float = QUICK_S) -> bool:
+    """Run work in a thread, and wait so many seconds for it at most (-1: however long it takes). Whether it has ended.
+
+    All but a disk that hangs ends it at once. What the work raises is lost.
+    """
+    ended = threading.Lock()
+    ended.acquire()
+    try:
+        trio.lowlevel.start_thread_soon(work, lambda _: ended.release())
+    except RuntimeError:  # there is no thread to be had
+        with suppress(Exception):
+            work()
+        return True
+    return ended.acquire(timeout=seconds)
 
 
 class Threads:

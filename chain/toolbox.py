@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.config.values import MissingVariable
-from chain.errors import UserError
+from chain.errors import ConfigError, ToolError, UserError
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import SUBJECTS, Allowance
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
 
-def tool_groups(settings: Settings, guard: Guard | None = None) -> ToolGroups:
-    """The tools that there are, by group, as the settings want them; commands run under the ``guard``."""
+def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | None = None) -> ToolGroups:
+    """The tools that there are, by group, as the settings want them; commands run under the ``guard``.
+
+    ``state`` is the folder of the journals, where it is not that of the settings.
+    """
     from chain.tools import agents, ask, edit, files, plan
     from chain.tools.research import ResearchRules, research_tools
     from chain.tools.shell import shell_tools
@@ -32,12 +37,29 @@ def tool_groups(settings: Settings, guard: Guard | None = None) -> ToolGroups:
     return {
         "todo": plan.TOOLS,
         "files": files.TOOLS,
-        "edit": edit.TOOLS,
-        "shell": shell_tools(guard or Guard(), shell_rules(settings), settings.environ),
+        "edit": edit.edit_tools(partial(_own_files, settings)),
+        "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
         "research": research_tools(ResearchRules(settings.research_hosts)),
     }
+
+
+def _own_files(settings: Settings) -> Iterator[Path]:
+    """The file of the configuration and those that it names, as far as they can be known."""
+    found = [settings.file]
+    for name in settings.chain_names:
+        with suppress(ConfigError):  # which is told where it is used
+            chosen = settings.chain(name)
+            found += [chosen.system_prompt, chosen.interruption_prompt]
+    for name in settings.model_names:
+        with suppress(ConfigError):
+            found.append(settings.model(name).script)
+    for name in settings.kind_names:
+        with suppress(ConfigError):
+            found.append(settings.kind(name).prompt)
+            found.append(settings.agent_prompt(name).interruption_prompt)
+    yield from (file for file in found if file is not None)
 
 
 def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -87,16 +109,17 @@ def named_tools(
     return list(found.values())
 
 
-def shell_rules(settings: Settings) -> ShellRules:
-    """How the shell's commands are fenced in."""
+def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
+    """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
     from chain.tools.shell import ShellRules
 
     shell = settings.shell
-    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables)
+    own = (*settings.own_folders, *([] if state is None else [state]))
+    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables, own)
 
 
-def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What fences a command in here, by its short names, and in words what it can do all the same.
+def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """What fences a command in here: by its short names; in words, what it can do all the same, and where it cannot.
 
     Raises ``ConfigError`` where no command would run.
     """
@@ -104,9 +127,18 @@ def shell_protections(settings: Settings) -> tuple[tuple[str, ...], tuple[str, .
 
     rules = shell_rules(settings)
     found = fence.Protections() if rules.sandbox == "off" else fence.probe()
-    if lacks := shell.missing(rules, found):
-        raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
-    return shell.protections(rules, found), shell.gaps(rules, found)
+    try:
+        places = shell.open_places(rules, found, workspace)
+    except ToolError as error:
+        raise settings.error("tools.shell.writable", str(error)) from None
+    with nullcontext() if places is None else closing(places):
+        if lacks := shell.missing(rules, found, places):
+            raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
+        return (
+            shell.protections(rules, found, places),
+            shell.gaps(rules, found, places),
+            shell.closed(workspace, places),
+        )
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:

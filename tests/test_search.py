@@ -120,7 +120,7 @@ def test_the_expressions_of_a_file_are_bounded_together() -> None:
     text = "(?:x?){99}"
     for _ in range(MAX_EXPANDED // expanded_size(text)):
         expressions.compile(text)
-    with pytest.raises(BadPattern, match="with those before it in this file"):
+    with pytest.raises(BadPattern, match="with those before it in its file"):
         expressions.compile(text)
 
 

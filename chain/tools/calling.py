@@ -44,7 +44,7 @@ def find(registry: Registry, call: ToolCall) -> Tool:
     except ToolError:
         raise
     except BaseException as error:
-        raise ToolError(_message(tool, error)) from error
+        raise ToolError(failure(tool.name, error)) from error
     return tool
 
 
@@ -66,9 +66,9 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules
     except ToolError:
         raise
     except BaseException as error:
-        if _holds_cancelled(error):
+        if holds_cancelled(error):
             await trio.lowlevel.checkpoint_if_cancelled()  # as below
-        raise ToolError(_message(tool, error)) from error
+        raise ToolError(failure(tool.name, error)) from error
 
 
 def can_preview(tool: Tool) -> bool:
@@ -91,7 +91,7 @@ async def run(
         with scope:
             text = _plain(await tool.run(context, call.input))
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
-        if _holds_cancelled(raised):
+        if holds_cancelled(raised):
             # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
             # goes along. A ``Cancelled`` that the tool has from elsewhere is an error like any other.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -99,7 +99,7 @@ async def run(
     if scope.cancelled_caught:
         return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
     if error is not None:
-        return failed(call, rules.shortened(tool, _message(tool, error)))
+        return failed(call, rules.shortened(tool, failure(tool.name, error)))
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
     return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT)
@@ -138,11 +138,13 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield error
 
 
-def _holds_cancelled(error: BaseException) -> bool:
+def holds_cancelled(error: BaseException) -> bool:
+    """Whether an exception is a cancellation, or a group with one in it."""
     return any(isinstance(each, trio.Cancelled) for each in _leaves(error))
 
 
-def _message(tool: Tool, error: BaseException) -> str:
+def failure(name: str, error: BaseException) -> str:
+    """What to say of an exception that a tool, or a model, of this name raised; a ``ToolError`` says it itself."""
     leaves = list(_leaves(error))
     error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:
@@ -152,4 +154,4 @@ def _message(tool: Tool, error: BaseException) -> str:
     if isinstance(error, ToolError):
         return text
     first = (text.strip().splitlines() or [""])[0]
-    return f"{tool.name} failed: {type(error).__name__}{': ' + first if first else ''}"
+    return f"{name} failed: {type(error).__name__}{': ' + first if first else ''}"

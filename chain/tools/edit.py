@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
+from typing import TypeAlias
 
 import trio
 
 from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
+from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
-from chain.tools.seen import Seen, digest
+from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
@@ -32,34 +35,59 @@ NO_FILE = "no file"
 """Stands for the digest of a file that does not exist."""
 
 
-async def _preview_write(ctx: ToolContext, path: str, content: str) -> Preview | None:
-    return await _preview(ctx, path, Whole(content))
+Own: TypeAlias = Callable[[], Iterable[Path]]
 
 
-@tool(needs_approval=True, preview=_preview_write)
-async def write_file(ctx: ToolContext, path: str, content: str) -> str:
-    """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
-
-    `path` is relative to the workspace. One that exists must have been read before; its mode, its byte order mark and,
-    where all its lines end with CR LF, those ends are kept. To change a part of a file use edit_file.
-    """
-    return await _run(ctx, path, Whole(content))
-
-
-async def _preview_edit(
-    ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False
-) -> Preview | None:
-    return await _preview(ctx, path, Replacement(old_string, new_string, replace_all))
+def edit_tools(own: Own = tuple) -> tuple[Tool, ...]:
+    """The tools ``write_file`` and ``edit_file``. ``own`` finds the files that the chain is configured by."""
+    edits = _Edits(own)
+    return (
+        tool(name="write_file", needs_approval=True, preview=edits.preview_write)(edits.write),
+        tool(name="edit_file", needs_approval=True, preview=edits.preview_edit)(edits.edit),
+    )
 
 
-@tool(needs_approval=True, preview=_preview_edit)
-async def edit_file(ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
-    """Replace a text in a file of the workspace that was read before.
+@dataclass(frozen=True, slots=True)
+class _Edits:
+    own: Own
 
-    `path` is relative to the workspace. `old_string` must be in the file exactly, with its spaces and ends of line, and
-    only once: give some lines around it if need be, or set `replace_all` to replace it everywhere.
-    """
-    return await _run(ctx, path, Replacement(old_string, new_string, replace_all))
+    async def preview_write(self, ctx: ToolContext, path: str, content: str) -> Preview | None:
+        return await self._preview(ctx, path, Whole(content))
+
+    async def write(self, ctx: ToolContext, path: str, content: str) -> str:
+        """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
+
+        `path` is relative to the workspace. One that exists must have been read before; its mode, its byte order mark
+        and, where all its lines end with CR LF, those ends are kept. To change a part of a file use edit_file.
+        """
+        return await self._run(ctx, path, Whole(content))
+
+    async def preview_edit(
+        self, ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False
+    ) -> Preview | None:
+        return await self._preview(ctx, path, Replacement(old_string, new_string, replace_all))
+
+    async def edit(
+        self, ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False
+    ) -> str:
+        """Replace a text in a file of the workspace that was read before.
+
+        `path` is relative to the workspace. `old_string` must be in the file exactly, with its spaces and ends of line,
+        and only once: give some lines around it if need be, or set `replace_all` to replace it everywhere.
+        """
+        return await self._run(ctx, path, Replacement(old_string, new_string, replace_all))
+
+    async def _preview(self, ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
+        plan = await _THREADS.run(partial(_plan, ctx, self.own, path, edit), abandon_on_cancel=True)
+        return plan.preview
+
+    async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
+        async with ctx.seen.editing:
+            plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
+            ctx.seen.note(plan.real, digest(plan.change.content))
+        if plan.status is None:
+            return f"Created {plan.change.head}."
+        return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +103,7 @@ class _Plan:
     status: os.stat_result | None
     digest: str
     change: Change
+    only_by_name: str
 
     @property
     def preview(self) -> Preview | None:
@@ -82,29 +111,16 @@ class _Plan:
         if self.status is not None and not self.change.diff:
             return None
         # The real path: a pattern must not be led elsewhere by a link.
-        return Preview(self.change.diff or self.change.head, as_text(PurePath(*self.parts)), self.digest)
+        subject = as_text(PurePath(*self.parts))
+        return Preview(self.change.diff or self.change.head, subject, self.digest, only_by_name=self.only_by_name)
 
     @property
     def real(self) -> Path:
         return self.root.joinpath(*self.parts)
 
 
-async def _preview(ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
-    plan = await _THREADS.run(partial(_plan, ctx.workspace, ctx.seen, path, edit), abandon_on_cancel=True)
-    return plan.preview
-
-
-async def _run(ctx: ToolContext, path: str, edit: Edit) -> str:
-    async with ctx.seen.editing:
-        plan = await _THREADS.run(partial(_carried_out, ctx, path, edit))
-        ctx.seen.note(plan.real, digest(plan.change.content))
-    if plan.status is None:
-        return f"Created {plan.change.head}."
-    return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
-
-
-def _carried_out(ctx: ToolContext, path: str, edit: Edit) -> _Plan:
-    plan = _plan(ctx.workspace, ctx.seen, path, edit)
+def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
+    plan = _plan(ctx, own, path, edit)
     shown = plan.preview
     if shown is None:
         return plan
@@ -121,10 +137,13 @@ def _carried_out(ctx: ToolContext, path: str, edit: Edit) -> _Plan:
     return plan
 
 
-def _plan(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
+def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
     """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
+    workspace = ctx.workspace
     real, shown, root = inside(workspace, path), as_text(PurePath(path)), workspace.resolve()
     parts = real.relative_to(root).parts
+    part = powerful_part(root, parts, path, own())
+    only_by_name = as_text(PurePath(part)) if part else ""
     subject = as_text(PurePath(*parts))
     try:
         real.stat()
@@ -137,7 +156,7 @@ def _plan(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
             raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
         made = change(subject, Text(), edit)
         _check_size(shown, made)
-        return _Plan(root, parts, shown, None, NO_FILE, made)
+        return _Plan(root, parts, shown, None, NO_FILE, made, only_by_name)
     except NotADirectoryError:
         raise ToolError(f"{shown} cannot be a file: a part of this path is a file itself.") from None
     except OSError as error:
@@ -145,14 +164,14 @@ def _plan(workspace: Path, seen: Seen, path: str, edit: Edit) -> _Plan:
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; only files can be written.")
     status, raw = _content(root, parts, shown)
-    text, now, known = Text.of(shown, raw), digest(raw), seen.get(real)
+    text, now, known = Text.of(shown, raw), digest(raw), ctx.seen.get(real)
     if known is None:
         raise ToolError(f"{shown} exists and was not read yet; read it first.")
     if known != now:
         raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
     made = change(subject, text, edit)
     _check_size(shown, made)
-    return _Plan(root, parts, shown, status, now, made)
+    return _Plan(root, parts, shown, status, now, made, only_by_name)
 
 
 def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
@@ -173,4 +192,5 @@ def _check_size(shown: str, made: Change) -> None:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
 
 
-TOOLS: tuple[Tool, ...] = (write_file, edit_file)
+TOOLS = edit_tools()
+write_file, edit_file = TOOLS

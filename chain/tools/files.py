@@ -11,28 +11,30 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePath
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import trio
 
 from chain.errors import ToolError
-from chain.messages import JsonObject
+from chain.search import BadPattern, Expressions, TooSlow
 from chain.threads import Threads
 from chain.tools import grep
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
-from chain.tools.worker import run_worker
+
+if TYPE_CHECKING:
+    from chain.search import Pattern
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -44,7 +46,7 @@ MAX_COUNTED = 64 * 1024 * 1024
 """Bytes of all the files that one list counts lines and words of; it takes about a second."""
 
 MAX_SHOWN = 24_000
-"""Characters of a file in one result: below the default limit of a tool result, so that it ends where it says."""
+"""Characters of a file in one result at most; less where the limit of a result is lower, so that it ends as it says."""
 
 MAX_PATTERN = 1_000
 
@@ -53,7 +55,7 @@ Order: TypeAlias = Literal["path", "largest", "smallest", "newest", "oldest"]
 _THREADS = Threads("files")
 
 BATCH = 1_000
-"""Files that one search process gets; progress is reported between them."""
+"""Files that are searched between two reports of progress."""
 
 SEARCH_S = 20
 """Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
@@ -81,7 +83,8 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
-    found = await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit), abandon_on_cancel=True)
+    most = min(MAX_SHOWN, ctx.room)
+    found = await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit, most), abandon_on_cancel=True)
     if found.digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
         ctx.seen.note(found.path, found.digest)
@@ -97,13 +100,14 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
+    try:
+        compiled = await _THREADS.run(lambda: Expressions().compile(pattern, ignore_case=False), abandon_on_cancel=True)
+    except BadPattern as error:
+        raise ToolError(f"{pattern!r} {error}.") from None
     tree = await _THREADS.run(partial(walk, ctx.workspace, path), abandon_on_cancel=True)
-    with trio.move_on_after(SEARCH_S) as patience:
-        return await _search(ctx, pattern, path, tree)
-    assert patience.cancelled_caught
-    raise ToolError(
-        f"The search took longer than {SEARCH_S} s and was ended: make the pattern simpler, or search a smaller folder."
-    )
+    with suppress(TooSlow), trio.move_on_after(SEARCH_S):
+        return await _search(ctx, compiled, tree)
+    raise ToolError("The search took too long and was ended: make the pattern simpler, or search a smaller folder.")
 
 
 def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
@@ -206,7 +210,7 @@ class _Found:
     digest: str = ""
 
 
-def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
+def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> _Found:
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -220,7 +224,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
                     f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
                     "offset (the first line, from 1) and limit (the number of lines)."
                 )
-            return _Found(_part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit), real)
+            return _Found(_part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit, most), real)
         raw = file.read(MAX_WHOLE)
     if b"\0" in raw:
         raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
@@ -228,7 +232,7 @@ def _read(workspace: Path, path: str, offset: int, limit: int) -> _Found:
     head = f"{shown}: {_counts(raw, text)}"
     if "\ufffd" in text and "\ufffd".encode() not in raw:
         head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _Found(_part(head, iter(lines_of(text)[offset - 1 :]), offset, limit), real, digest(raw))
+    return _Found(_part(head, iter(lines_of(text)[offset - 1 :]), offset, limit, most), real, digest(raw))
 
 
 def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
@@ -246,16 +250,16 @@ def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
         n += begins
 
 
-def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
-    """As many of the lines as fit, below a row that says which they are unless they are all."""
+def _part(head: str, lines: Iterator[str], offset: int, limit: int, most: int) -> str:
+    """As many of the lines as fit into so many characters, below a row that says which they are unless they are all."""
     shown: list[str] = []
     chars, more = 0, False
     for line in lines:
         chars += len(line) + 1
-        if (limit and len(shown) == limit) or (chars > MAX_SHOWN and shown):
+        if (limit and len(shown) == limit) or (chars > most and shown):
             more = True
             break
-        shown.append(line if chars <= MAX_SHOWN else f"{line[:MAX_SHOWN]}… (the rest of this line is not shown)")
+        shown.append(line if chars <= most else f"{line[:most]}… (the rest of this line is not shown)")
     if not shown and offset > 1:
         raise ToolError(f"There is no line {offset}. {head}.")
     if more or offset > 1:
@@ -264,36 +268,22 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int) -> str:
     return "\n".join([head, *shown])
 
 
-async def _search(ctx: ToolContext, pattern: str, path: str, tree: Tree) -> str:
+async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
     files = [(entry.shown, entry.parts) for entry in tree.entries if entry.parts is not None]
-    rows: list[str] = []
-    matches = matching = skipped = 0
+    found = grep.Findings(MAX_MATCHES)
     for start in range(0, len(files), BATCH):
         if start:
-            ctx.progress(f"searched {start} of {len(files)} files, {matches} matches")
-        found = await _grep(pattern, tree.root, files[start : start + BATCH], MAX_MATCHES - len(rows))
-        rows += found["rows"]
-        matches += found["matches"]
-        matching += found["files"]
-        skipped += found["skipped"]
+            ctx.progress(f"searched {start} of {len(files)} files, {found.matches} matches")
+        batch = files[start : start + BATCH]
+        await _THREADS.run(partial(grep.search, pattern, tree.root, batch, found), abandon_on_cancel=True)
+    rows, matches = found.rows, found.matches
     if matches > len(rows):
         rows.append(f"({matches - len(rows)} more matching lines are not shown.)")
     lines, s = "line" if matches == 1 else "lines", "" if len(files) == 1 else "s"
-    rows.append(f"{matches} matching {lines} in {matching} of {len(files)} file{s} searched.")
-    if skipped:
-        rows.append(f"Not searched: {skipped} that are binary, not readable or larger than {grep.MAX_FILE} bytes.")
+    rows.append(f"{matches} matching {lines} in {found.files} of {len(files)} file{s} searched.")
+    if found.skipped:
+        rows.append(f"Not searched: {found.skipped} that are binary, not readable or larger than {MAX_WHOLE} bytes.")
     return "\n".join([*rows, *tree.notes()])
-
-
-async def _grep(pattern: str, root: Path, files: list[tuple[str, tuple[str, ...]]], rows: int) -> JsonObject:
-    request = json.dumps({"pattern": pattern, "root": str(root), "files": files, "rows": rows})
-    code, written = await run_worker(grep.__file__, input=request.encode())
-    if code:
-        raise ToolError(f"The search for {pattern!r} failed (its process ended with {code}); simplify it.")
-    answer: JsonObject = json.loads(written)
-    if "error" in answer:
-        raise ToolError(f"{pattern!r} is not a regular expression: {answer['error']}.")
-    return answer
 
 
 TOOLS: tuple[Tool, ...] = (list_files, read_file, search_files)

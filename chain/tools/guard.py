@@ -1,10 +1,10 @@
-"""The guard of tool processes, a program of its own: ``python -I -S guard.py FD FOLDER``, one for a whole chain.
+"""The guard of tool processes, a program of its own: ``python -I -S guard.py FD PARENT NAME``, one for a whole chain.
 
 ::
 
     chain ── guard ─┬─ keeper ── command ── whatever it starts
             │       └─ keeper ── first of a PID namespace ── command ── ...
-            └ FD: one packet a command, with its leash and its output pipe
+            └ FD: one packet a command, with its leash, its output pipe, and the rules for what it may write
 
 The leash is one end of a pair of stream sockets. A line of JSON comes over it, ``{"argv": [...], "env": {...}, "cwd":
 "/...", "fence": {...}}``, and ``{"exit": 0}``, negative for a signal, or ``{"failed": "..."}`` goes back. When its
@@ -40,14 +40,16 @@ from chain.tools.keeper import (
     MAX_SWEEP_S,
     SWEEP_S,
     Bell,
+    ChildList,
     Keeper,
-    below,
     changed,
     forever,
-    kill_all,
-    parents,
+    kill_tree,
     tell,
 )
+
+MOST = 3
+"""Descriptors of a packet: the rules may be missing."""
 
 
 class Guard:
@@ -62,23 +64,25 @@ class Guard:
         self._spare: tuple[int, socket.socket] | None = None
         """The keeper of the next command, forked while nobody waits for it, and how it gets the ends of its call."""
         self._bell = Bell()
+        self._bell.watch(control)
+        self._children = ChildList()
         self._pause_s = SWEEP_S
 
     def serve(self) -> None:
         """Serve until chain is gone and nothing is left below."""
         self._fork_spare()
         while self._is_open or self._keepers or self._bereft:
-            sources = [self._control] if self._is_open else []
-            if self._bell.wait(sources, self._pause_s if self._bereft else None):
+            if self._bell.wait(self._pause_s if self._bereft else None):
                 self._accept()
             self._reap()
             if self._bereft:
                 self._sweep()
 
     def _accept(self) -> None:
-        packet, descriptors, _, _ = socket.recv_fds(self._control, 16, 2, socket.MSG_CMSG_CLOEXEC)
+        packet, descriptors, _, _ = socket.recv_fds(self._control, 16, MOST, socket.MSG_CMSG_CLOEXEC)
         if not packet:
             self._is_open = False
+            self._bell.ignore(self._control)
             return
         leash = socket.socket(fileno=descriptors[0])
         if pid := self._hand_over(descriptors):
@@ -86,7 +90,8 @@ class Guard:
         else:
             tell(leash, {"failed": "no process can be started for it"})
             leash.close()
-        os.close(descriptors[1])
+        for each in descriptors[1:]:
+            os.close(each)
         self._fork_spare()
 
     def _hand_over(self, descriptors: Sequence[int]) -> int:
@@ -122,11 +127,13 @@ class Guard:
         for each in (self._control, *self._keepers.values(), *self._bereft):
             each.close()  # a leash is closed when nobody holds its end
         self._bell.close()
+        self._children.close()
         keeper = Keeper()
-        packet, descriptors, _, _ = socket.recv_fds(way, 16, 2, socket.MSG_CMSG_CLOEXEC)
+        packet, descriptors, _, _ = socket.recv_fds(way, 16, MOST, socket.MSG_CMSG_CLOEXEC)
         way.close()
         if packet:  # else there is no more to do
-            keeper.serve(socket.socket(fileno=descriptors[0]), descriptors[1])
+            leash, *others = descriptors
+            keeper.serve(socket.socket(fileno=leash), *others)
 
     def _reap(self) -> None:
         for pid, status in changed(os.WUNTRACED):
@@ -145,9 +152,9 @@ class Guard:
 
     def _sweep(self) -> None:
         """Kill what came here from keepers that are no more."""
-        me, ours = os.getpid(), {*self._keepers, self._spare[0] if self._spare else 0}
-        if strays := [pid for pid, parent in parents().items() if parent == me and pid not in ours]:
-            kill_all([*strays, *below(strays)])
+        ours = {*self._keepers, self._spare[0] if self._spare else 0}
+        if strays := [pid for pid in self._children.read() if pid not in ours]:
+            kill_tree(strays)
             self._pause_s = min(self._pause_s * 2, MAX_SWEEP_S)
         else:
             for leash in self._bereft:
@@ -158,8 +165,11 @@ class Guard:
 # --------------------------------------------------------------------------------------------------------- the program
 
 
-def main(descriptor: int, folder: str) -> None:
-    """Serve the commands of a chain; ``folder`` is made for their temporary files, and removed in the end."""
+def main(descriptor: int, parent: int, name: str) -> None:
+    """Serve the commands of a chain. The folder of this name is made for their temporary files, and removed in the end.
+
+    ``parent`` is a descriptor of the folder that it is in.
+    """
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started it may have blocked some
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -168,29 +178,77 @@ def main(descriptor: int, folder: str) -> None:
     gc.freeze()
     with socket.socket(fileno=descriptor) as control:
         control.set_inheritable(False)
+        os.set_inheritable(parent, False)
         fence.adopt_orphans()
         try:
-            os.makedirs(folder, 0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # it is the second guard, and the first was killed
+                os.mkdir(name, 0o700, dir_fd=parent)
+            folder = open_folder(name, parent)
         except OSError as error:
-            tell(control, {"failed": f"{folder} cannot be made: {error.strerror}"})
+            tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
             return
         tell(control, {"ready": True})
         Guard(control).serve()
-    remove(folder)
+    remove(folder, name, parent)
 
 
-def remove(folder: str) -> None:
-    """Remove a folder with all that is in it, also what its makers have locked themselves out of."""
-    import shutil
+def open_folder(name: str, parent: int) -> int:
+    """A descriptor of a folder in another, to read it; raises ``OSError``, also for a link."""
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
-    for here, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(here, name)
+
+def remove(folder: int, name: str, parent: int) -> None:
+    """Remove a folder with all that is in it, also what its makers have locked themselves out of.
+
+    ``folder`` and ``parent`` are descriptors. A command may have moved the folder away and put a link in its place, so
+    nothing is reached by a path.
+    """
+    with contextlib.suppress(OSError):
+        os.fchmod(folder, 0o700)
+        while sum(_remove_one(each, folder) for each in os.listdir(folder)):
+            pass
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=parent)
+
+
+def _remove_one(name: str, top: int) -> bool:
+    """Remove a file or folder; whether there is less to remove now.
+
+    The folders in a folder are moved up, into ``top``, where they are found in the next round: folders may be nested
+    deeper than a stack, of calls or of descriptors, can be.
+    """
+    has_less = False
+    with contextlib.suppress(OSError):
+        if (folder := _unlink(name, top)) is None:
+            return True
+        try:
+            for each in os.listdir(folder):
+                with contextlib.suppress(OSError):  # what is another user's stays, and nothing else
+                    if (inner := _unlink(each, folder)) is not None:
+                        os.close(inner)
+                        os.rename(each, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
+                    has_less = True
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+        has_less = True
+    return has_less
+
+
+def _unlink(name: str, parent: int) -> int | None:
+    """Remove a file; of a folder a descriptor, to read it and change what is in it, is returned. Raises ``OSError``."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except IsADirectoryError:
+        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
             with contextlib.suppress(OSError):  # what is not ours to change may still be ours to remove
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+                os.chmod(f"/proc/self/fd/{place}", 0o700)  # there is no other way that follows no link
+            return open_folder(".", place)
+        finally:
+            os.close(place)
+    return None
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -10,14 +10,14 @@ made up already carries what is in the name to whoever owns the domain.
 approved: to 127.0.0.1, to a router, or to 169.254.169.254, where clouds hand out keys (DNS rebinding). So a name that
 leads to an address which is not public counts as that address, and needs it among ``hosts``, or its own approval. The
 connection is then made to the very addresses that were looked at. A name from the user's own line may lead into the
-local network, since who says ``also check wiki.corp`` means that; but not to a link-local address, which nobody gives
-a name to. ``localhost`` always means this machine.
+local network, since who says ``also check wiki.corp`` means that; but not to this machine or to any other address that
+is not public, which nobody means by a name. ``localhost`` always means this machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
 from chain.tools.seen import digest
@@ -26,6 +26,19 @@ from chain.tools.tool import Asking, Preview
 Address: TypeAlias = IPv4Address | IPv6Address
 
 _NAT64 = IPv6Network("64:ff9b::/96")
+
+_UNICAST = IPv6Network("2000::/3")
+"""All that was given away of IPv6 (IANA). ``is_global`` is also true of what is left over, and of uses that were ended:
+site-local addresses (fec0::/10), IPv4-compatible ones (::/96), on some Pythons local NAT64 (64:ff9b:1::/48)."""
+
+_DOCUMENTATION = IPv6Network("3fff::/20")
+"""Of RFC 9637, which not every Python knows."""
+
+_ISATAP = 0x5EFE
+"""What stands before the IPv4 address in the second half of an address that is tunnelled to it (RFC 5214)."""
+
+_LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
+"""Local networks. 100.64.0.0/10 is that of providers and of private networks made over the internet."""
 
 MAX_LISTED = 5
 """Addresses that a question shows: they tell what the host is wanted for."""
@@ -64,7 +77,13 @@ def as_address(host: str) -> Address | None:
 
 def is_public(address: Address) -> bool:
     """Whether an address is one of the internet, and not of this machine, its network or a special purpose."""
-    return address.is_global and not address.is_multicast
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast
+    if address not in _UNICAST or address in _DOCUMENTATION or not address.is_global:
+        return False
+    # The two bits say whether the IPv4 address behind them is unique.
+    is_isatap = (int(address) >> 32) & 0xFCFF_FFFF == _ISATAP
+    return not is_isatap or is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
 
 
 def is_this_machine(host: str) -> bool:
@@ -97,7 +116,9 @@ class Permits:
             return
         is_users = folded(host) in map(folded, by_user)
         for address in found:
-            if is_public(address) or covers(self._hosts, str(address)) or (is_users and not address.is_link_local):
+            if is_public(address) or covers(self._hosts, str(address)):
+                continue
+            if is_users and any(address in network for network in _LOCAL):
                 continue
             what = "of this machine" if address.is_loopback else "that is not public"
             await self._ask(str(address), f"{host} leads to {address}, an address {what}. research visits it.")

@@ -6,22 +6,27 @@ or the first process of a PID namespace, which forks the command and with which 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from chain.tools import fence
 
-SWEEP_S, MAX_SWEEP_S = 0.005, 1.0
+SWEEP_S, MAX_SWEEP_S = 0.001, 1.0
 """Seconds between two rounds of killing: what was forked during one is found in the next.
 
 Each takes twice as long as the one before, up to the second number: what hangs in the kernel, or runs as another user
 by set-user-id, cannot be killed, and trying must not cost much.
 """
+
+MAX_REAPED = 1_000
+"""Children that are reaped in one go: in a storm of forks new ones end as fast as they are."""
 
 _CHUNK = 1 << 16
 
@@ -50,11 +55,15 @@ class Keeper:
         os.setsid()
         fence.adopt_orphans()
         self._bell = Bell()
+        self._children = ChildList()
         self._has_namespace = False
 
-    def serve(self, leash: socket.socket, output: int) -> None:
-        """Start the command that the leash asks for and stay until it, and all below, has ended."""
-        self._leash, self._output = leash, output
+    def serve(self, leash: socket.socket, output: int, rules: int | None = None) -> None:
+        """Start the command that the leash asks for and stay until it, and all below, has ended.
+
+        ``rules`` say what it may write, if they were sent (``fence.rules``).
+        """
+        self._leash, self._output, self._rules = leash, output, rules
         request = _read_request(leash)
         if request is None:
             return
@@ -64,17 +73,23 @@ class Keeper:
             tell(self._leash, {"failed": str(error)})
             return
         os.close(self._output)
+        self._bell.watch(leash)
         while not self._has_ended(first):
-            if self._bell.wait([self._leash], None) and not self._leash.recv(_CHUNK):
+            if self._bell.wait(None) and not self._leash.recv(_CHUNK):
                 break
+        self._bell.ignore(leash)
+        self._end_all()
+        tell(leash, {"gone": True})  # this process need not have ended as well for chain to go on
+
+    def _end_all(self) -> None:
+        """Kill all below, until nothing is left."""
+        # From here on the kernel reaps. A storm of forks has more dead than can be listed while it goes on.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         pause_s = SWEEP_S
         while not _is_alone():
-            kill_all(below([os.getpid()]))
-            self._bell.wait([], pause_s)
-            for _ in changed():
-                pass
+            kill_tree(self._children.read())
+            time.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_SWEEP_S)
-        tell(leash, {"gone": True})  # this process need not have ended as well for chain to go on
 
     def _has_ended(self, first: int) -> bool:
         """Reap all that have ended; whether this one is among them, and if so, chain is told."""
@@ -89,7 +104,11 @@ class Keeper:
     def _start(self, request: dict[str, Any]) -> int:
         """The process to wait for: the command, or the first of its namespace, which tells of the command itself."""
         box = None if request["fence"] is None else fence.Fence(**request["fence"])
-        self._has_namespace = box is not None and box.namespace and _enter_namespace()
+        if box is not None:
+            self._has_namespace = box.namespace and _enter_namespace()
+            box = box._replace(namespace=self._has_namespace)
+            if self._rules is not None:
+                box = box._replace(writable=self._rules)  # in the request it is chain's own number
         pid = os.fork()
         if pid == 0:
             if self._has_namespace:
@@ -99,19 +118,31 @@ class Keeper:
 
 
 class Bell:
-    """Waits for sockets and for the end of a child at the same time."""
+    """Waits for a socket and for the end of a child at the same time.
+
+    By epoll, which takes a descriptor of any number, and is of use also to a process that may open none any more.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         for end in (self._reader, self._writer):
             os.set_blocking(end, False)
+        self._epoll = select.epoll()
+        self._epoll.register(self._reader, select.EPOLLIN)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without one no signal would be written
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
-    def wait(self, sources: Iterable[socket.socket], seconds: float | None) -> bool:
-        """Wait until one of these can be read (true), a child has changed, or so many seconds are over."""
-        waited: list[socket.socket | int] = [*sources, self._reader]
-        found, _, _ = select.select(waited, [], [], seconds)
+    def watch(self, source: socket.socket) -> None:
+        """Wait for this one as well."""
+        self._epoll.register(source, select.EPOLLIN)
+
+    def ignore(self, source: socket.socket) -> None:
+        """Wait for it no longer."""
+        self._epoll.unregister(source)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until what is watched can be read (true), a child has changed, or so many seconds are over."""
+        found = {descriptor for descriptor, _ in self._epoll.poll(seconds)}
         if self._reader in found:
             found.remove(self._reader)
             os.read(self._reader, _CHUNK)
@@ -120,6 +151,7 @@ class Bell:
     def close(self) -> None:
         """Forget it, in a fork."""
         signal.set_wakeup_fd(-1)
+        self._epoll.close()
         os.close(self._reader)
         os.close(self._writer)
 
@@ -217,7 +249,7 @@ def tell(leash: socket.socket, what: dict[str, Any]) -> None:
 
 def changed(options: int = 0) -> Iterable[tuple[int, int]]:
     """The children that have ended since, reaped, and their status."""
-    while True:
+    for _ in range(MAX_REAPED):
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | options)
         except ChildProcessError:
@@ -225,6 +257,7 @@ def changed(options: int = 0) -> Iterable[tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
+    signal.raise_signal(signal.SIGCHLD)  # the bell rings again: there may be more
 
 
 def _is_alone() -> bool:
@@ -236,17 +269,44 @@ def _is_alone() -> bool:
     return False
 
 
+class ChildList:
+    """The children of this process, zombies among them. One may be missing while others end.
+
+    The list is opened once: it can be read also by a process that can open nothing any more.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._file: int | None = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._file = None  # a kernel built without such lists
+
+    def read(self) -> list[int]:
+        """Their ids."""
+        if self._file is None:
+            me = os.getpid()
+            return [child for child, parent in parents().items() if parent == me]
+        os.lseek(self._file, 0, os.SEEK_SET)
+        read = bytearray()
+        while chunk := os.read(self._file, _CHUNK):
+            read += chunk
+        return [*map(int, read.split())]
+
+    def close(self) -> None:
+        """Forget it, in a fork."""
+        if self._file is not None:
+            os.close(self._file)
+
+
 def children(pid: int) -> list[int]:
-    """The processes whose parent this one is, zombies among them. One may be missing while others end."""
+    """The children of another process, as far as they can be known."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 found += map(int, file.read().split())
     except OSError:
-        me = os.getpid()
-        if not os.path.exists(f"/proc/{me}/task/{me}/children"):  # a kernel built without such lists
-            return [child for child, parent in parents().items() if parent == pid]
+        pass
     return found
 
 
@@ -263,21 +323,29 @@ def parents() -> dict[int, int]:
     return found
 
 
-def below(pids: Iterable[int]) -> list[int]:
-    """All processes below these."""
-    found: list[int] = []
+def kill_tree(pids: Iterable[int]) -> None:
+    """Kill these children of this process and all below them, as far as they are there and may be killed.
+
+    Who was killed forks no more, so each is killed before its children are looked for. What is not found below it, as
+    they cannot be listed or it has ended by then, comes to the subreaper above, for the next time. Those that have
+    ended are reaped: a storm of forks leaves more of them than there are living, and to look below each takes long.
+    """
     left = list(pids)
+    _kill(left)
+    left = [pid for pid in left if not _is_reaped(pid)]
     while left:
-        new = children(left.pop())
-        found += new
-        left += new
-    return found
+        left = [child for pid in left for child in children(pid)]
+        _kill(left)
 
 
-def kill_all(pids: Iterable[int]) -> None:
-    """Kill these, as far as they are there and may be killed."""
+def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             os.kill(pid, signal.SIGKILL)
-        except OSError:
-            continue  # it has ended meanwhile
+
+
+def _is_reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True

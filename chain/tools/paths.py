@@ -11,17 +11,20 @@ import difflib
 import itertools
 import os
 import stat
+from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path, PurePath
 
 from chain.errors import ToolError
-from chain.tools import grep
 
 MAX_WHOLE = 5 * 1024 * 1024
 """Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
 
 MAX_NAMES = 2_000
 """Names of a folder that are compared with one that does not exist."""
+
+# O_PATH, where it exists, also opens a folder that may be passed through and not listed.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def inside(workspace: Path, path: str) -> Path:
@@ -96,7 +99,7 @@ def why_missing(workspace: Path, path: PurePath) -> str:
 def some_names(workspace: Path, path: str) -> list[str]:
     """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
     root = workspace.resolve()
-    descriptor = grep.open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
+    descriptor = open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
             return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
@@ -104,10 +107,36 @@ def some_names(workspace: Path, path: str) -> list[str]:
         os.close(descriptor)
 
 
+def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
+    """A descriptor, to read from, of what has these parts below a folder; raises ``OSError``.
+
+    No link is followed: the path was resolved before, so a part that is one now was put there since, and may lead out.
+    It never waits: a pipe without a writer would otherwise hold a thread for ever.
+    """
+    *folders, name = parts or (".",)
+    here = open_folder(root, folders)
+    try:
+        return os.open(name, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def open_folder(root: str, parts: Sequence[str]) -> int:
+    """A descriptor, to reach further from, of the folder that has these parts below another; raises ``OSError``."""
+    here = os.open(root, _FOLDER)
+    for part in parts:
+        try:
+            below = os.open(part, _FOLDER, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
 def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
     """Open a regular file by the parts of its real path below ``root``, following no link."""
     try:
-        descriptor = grep.open_below(str(root), parts)
+        descriptor = open_below(str(root), parts)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
     file = os.fdopen(descriptor, "rb")

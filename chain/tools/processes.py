@@ -15,9 +15,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ import trio
 from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools import guard
-from chain.tools.fence import Fence
+from chain.tools.fence import Fence, bare_environment
+from chain.tools.places import Places
 
 GONE_S = 5.0
 """Seconds for everything below a command to be gone after it was killed; usual are some milliseconds.
@@ -40,13 +43,11 @@ START_S = 30.0
 CHUNK = 1 << 16
 """Bytes of output that are read in one step: what a pipe holds."""
 
-_NEEDED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
-"""The variables that a Python may need to start."""
-
 _THREADS = Threads("processes")
 
 GUARD_LOST = "The guard of the commands was killed, so the command was ended; it may have had effects."
 KEEPER_LOST = "The process that watches over the command was killed, so the command was ended; it may have had effects."
+LEFT = f"What the command started could not be ended within {GONE_S:g} s: some of it may still run."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,20 @@ class Guard:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
         self._process: _Process | None = None
         self._starting = trio.Lock()
+        self._parent: int | None = None
+        """A descriptor of what ``folder`` is in, opened before any program runs that could lead its path elsewhere."""
+        self._folder: int | None = None
+        """A descriptor of ``folder``."""
+        self._places: Places | None = None
+        self._opening = threading.Lock()
         self._leashes: set[socket.socket] = set()
+
+    def places(self, make: Callable[[], Places | None]) -> Places | None:
+        """What its programs may write: made once, and closed with it. To be called in a thread."""
+        with self._opening:
+            if self._places is None:
+                self._places = make()
+            return self._places
 
     async def run(
         self,
@@ -85,7 +99,8 @@ class Guard:
         ``ToolError`` if it cannot be started, or its watchers were killed.
         """
         request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": fence and fence._asdict()}
-        call = await self._begin()
+        rules = [fence.writable] if fence is not None and isinstance(fence.writable, int) else []
+        call = await self._begin(rules)
         self._leashes.add(call.leash)
         try:
             return await call.run(json.dumps(request).encode() + b"\n", on_output, timeout_s)
@@ -102,18 +117,51 @@ class Guard:
                 if self._process is not None:
                     await self._process.close()
                     self._process = None
-                    # The guard has done it, unless it was killed.
-                    await _THREADS.run(lambda: guard.remove(str(self.folder)))
+                if self._parent is not None:
+                    await _THREADS.run(self._remove_folder)
+        if self._places is not None:
+            self._places.close()
 
-    async def _begin(self) -> _Call:
-        """A call whose ends are with the guard."""
+    async def start(self) -> int:
+        """Start the process, if it does not run, and return a descriptor of ``folder``, open until the guard is closed.
+
+        Raises ``ToolError``.
+        """
         async with self._starting:
-            if self._process is None or self._process.is_lost:
-                if self._process is not None:
-                    await self._process.close()
-                    self._process = None
-                self._process = await _Process.start(self.folder)
-            process = self._process
+            await self._ensure()
+            assert self._folder is not None
+            return self._folder
+
+    async def _ensure(self) -> _Process:
+        """The process; under the lock."""
+        if self._process is not None and self._process.is_lost:
+            await self._process.close()
+            self._process = None
+        try:
+            if self._parent is None:
+                above = self.folder.parent
+                self._parent = await _THREADS.run(lambda: os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            if self._process is None:
+                self._process = await _Process.start(self._parent, self.folder.name)
+            if self._folder is None:
+                self._folder = await _THREADS.run(partial(guard.open_folder, self.folder.name, self._parent))
+        except OSError as error:
+            raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
+        return self._process
+
+    def _remove_folder(self) -> None:
+        """Remove the folder, which the guard has done unless it was killed, and close the descriptors."""
+        if self._folder is not None and self._parent is not None:
+            guard.remove(self._folder, self.folder.name, self._parent)
+        for descriptor in (self._folder, self._parent):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._folder = self._parent = None
+
+    async def _begin(self, rules: Sequence[int]) -> _Call:
+        """A call whose ends are with the guard, with the rules for what it may write."""
+        async with self._starting:
+            process = await self._ensure()
             try:
                 leash, their_leash = socket.socketpair()
                 try:
@@ -127,7 +175,7 @@ class Guard:
             call = _Call(process, leash, trio.lowlevel.FdStream(output))
             try:
                 with their_leash:
-                    await process.send(their_leash.fileno(), their_output)
+                    await process.send(their_leash.fileno(), their_output, *rules)
             except BaseException:
                 await call.close()
                 raise
@@ -144,26 +192,27 @@ class _Process:
     control: trio.socket.SocketType
 
     @classmethod
-    async def start(cls, folder: Path) -> _Process:
-        """Start it and wait until it serves. Raises ``ToolError``."""
+    async def start(cls, parent: int, name: str) -> _Process:
+        """Start it and wait until it serves; ``parent`` is a descriptor of what its folder is in.
+
+        Raises ``ToolError`` and ``OSError``.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = trio.socket.from_stdlib_socket(ours)
         try:
             with theirs:
                 process = await trio.lowlevel.open_process(
-                    [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno()), str(folder)],
-                    pass_fds=[theirs.fileno()],
+                    [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno()), str(parent), name],
+                    pass_fds=[theirs.fileno(), parent],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
                     # A command that is not fenced in can read the environment of the guard: no key may be in it.
-                    env={name: os.environ[name] for name in _NEEDED if name in os.environ},
+                    env=bare_environment(),
                 )
-        except BaseException as error:
+        except BaseException:
             control.close()
-            if isinstance(error, OSError):
-                raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
             raise
         made = cls(process, control)
         try:
@@ -212,6 +261,7 @@ class _Call:
     output: trio.lowlevel.FdStream
     _is_guard_lost: bool = False
     _is_gone: bool = False
+    _has_waited: bool = False
     _read: bytes = b""
     _stream: trio.SocketStream = field(init=False)
     _output_ended: trio.Event = field(default_factory=trio.Event)
@@ -229,12 +279,14 @@ class _Call:
                     await self._stream.send_all(request)
                 answer = await self._answer()
             await self._wait_until_gone()
-            with trio.move_on_after(GONE_S):
+            with trio.move_on_after(GONE_S if self._is_gone else 0):
                 await self._output_ended.wait()
             nursery.cancel_scope.cancel()
+        if answer is None and self._is_guard_lost:
+            raise ToolError(GUARD_LOST)
+        if not self._is_gone:
+            raise ToolError(LEFT)
         if answer is None:
-            if self._is_guard_lost:
-                raise ToolError(GUARD_LOST)
             return Ended(None)
         if isinstance(answer, str):
             raise ToolError(answer)
@@ -272,6 +324,7 @@ class _Call:
             except trio.BrokenResourceError:
                 chunk = b""
             if not chunk:
+                self._is_gone = True
                 return {}
             self._read += chunk
         line, _, self._read = self._read.partition(b"\n")
@@ -282,9 +335,12 @@ class _Call:
     async def _wait_until_gone(self) -> None:
         """Let go of the leash, which kills everything, and wait until nothing is left, or nobody who could say so."""
         _let_go(self.leash)
+        if self._has_waited:
+            return  # a second wait would be in vain, if this one was
+        self._has_waited = True
         with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
-            while not self._is_gone and await self._next():
-                pass
+            while not self._is_gone:
+                await self._next()
 
 
 def _let_go(leash: socket.socket) -> None:

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import TypeAlias
 
 from chain.tools import grep
+
+Row: TypeAlias = tuple[int, str]
+"""A row of a text, with its number in it. The pieces of a long one have the same."""
+
+Key: TypeAlias = tuple[str, int]
+"""What tells a row from all others: where its text is, and how many rows come before it there."""
+
+NEAR = 2
+"""Rows before and behind one that are its neighbours: below a heading stands what it is about."""
 
 MAX_TERMS = 32
 """Terms of a topic that count: a topic of more is a text, and every row would match it."""
@@ -36,16 +48,32 @@ class Judge:
     preferred: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
+    def ignores(self, row: str) -> bool:
+        """Whether a row is left out."""
+        return bool(self.ignored) and any(text in row.casefold() for text in self.ignored)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A row beside one that matches, and whether it matches too."""
+
+    key: Key
+    n: int
+    text: str
+    fits: bool
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A row that matches: where it stands, what of it is shown, and how it was judged."""
+    """A row that matches: where it stands, what of it is shown, how it was judged, and its neighbours."""
 
     place: str
     text: str
     score: int
     is_preferred: bool = False
     is_ignored: bool = False
+    key: Key = ("", 0)
+    near: tuple[Near, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +111,28 @@ def score(row: str, judge: Judge) -> int:
     return sum(2 if term in words else 1 for term in inside)
 
 
-def find(rows: Iterable[tuple[int, str]], judge: Judge, where: str) -> Iterator[Finding]:
+def find(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
-    for n, row in rows:
-        row = row[: grep.MAX_LINE]
-        scored = score(row, judge)
-        if not scored:
+    # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
+    window: deque[tuple[int, int, str, int] | None] = deque(maxlen=2 * NEAR + 1)
+    for index, each in enumerate(chain(rows, repeat(None, NEAR))):
+        text = "" if each is None else each[1][: grep.MAX_LINE]
+        window.append(None if each is None else (index, each[0], text, score(text, judge)))
+        here = window[-1 - NEAR] if len(window) > NEAR else None
+        if here is None or not here[3]:
             continue
+        place, n, row, scored = here
         folded = row.casefold()
         at = min((i for term in judge.terms if (i := folded.find(term)) >= 0), default=0)
+        around = [each for each in window if each is not None and each is not here and not judge.ignores(each[2])]
         yield Finding(
             f"{where}{n}",
             grep.around(row, at),
             scored,
             is_preferred=any(text in folded for text in judge.preferred),
-            is_ignored=any(text in folded for text in judge.ignored),
+            is_ignored=judge.ignores(row),
+            key=(where, place),
+            near=tuple(Near((where, beside), n, text, points > 0) for beside, n, text, points in around),
         )
 
 

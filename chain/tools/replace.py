@@ -14,13 +14,17 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from chain.tools import grep
+from chain.tools import paths
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """What a file system without hard links says, and vfat is one of them."""
+
+_ACCESS_LIST = "system.posix_acl_access"
+_USERS_OWN = "user."
 
 
 class Changed(Exception):
@@ -30,7 +34,7 @@ class Changed(Exception):
 def replace(
     root: str, parts: Sequence[str], content: bytes, old: os.stat_result | None, check: Callable[[], None]
 ) -> None:
-    """Give the file with these parts below ``root`` this content, and the mode and owner that ``old`` has.
+    """Give the file with these parts below ``root`` this content; mode, owner, access list and the like stay.
 
     ``old`` is its status from before its content was read, ``None`` for a file that is made, with the folders that are
     missing. ``check`` is called before the step that counts, and what it raises leaves all as it was. Raises
@@ -41,7 +45,7 @@ def replace(
     try:
         if old is None:
             _make_folders(root, folders, made)
-        with _opened(root, folders) as folder, _temporary(folder, content, old) as temporary:
+        with _opened(root, folders) as folder, _temporary(folder, name, content, old) as temporary:
             check()
             _check_place(root, folders, folder)
             if old is None:
@@ -60,7 +64,7 @@ def replace(
 
 @contextmanager
 def _opened(root: str, folders: Sequence[str]) -> Iterator[int]:
-    descriptor = grep.open_folder(root, folders)
+    descriptor = paths.open_folder(root, folders)
     try:
         yield descriptor
     finally:
@@ -69,8 +73,11 @@ def _opened(root: str, folders: Sequence[str]) -> Iterator[int]:
 
 
 @contextmanager
-def _temporary(folder: int, content: bytes, old: os.stat_result | None) -> Iterator[str]:
-    """The name of a file in the folder that holds the content, on the disk; it is removed if the block fails."""
+def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
+    """The name of a file in the folder that holds the content ``of`` another, on the disk.
+
+    It is removed if the block fails.
+    """
     name = f".chain-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666 if old is None else 0o600, dir_fd=folder)
@@ -78,7 +85,7 @@ def _temporary(folder: int, content: bytes, old: os.stat_result | None) -> Itera
         try:
             _write(descriptor, content)
             if old is not None:
-                _take_after(descriptor, old)
+                _take_after(descriptor, folder, of, old)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -95,8 +102,8 @@ def _write(descriptor: int, content: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def _take_after(descriptor: int, old: os.stat_result) -> None:
-    """Take over the owner, as far as we may, and the mode."""
+def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
+    """Take over the owner, as far as we may, the attributes and the mode."""
     made = os.fstat(descriptor)
     # Only root may give files away, and others may to their own groups alone.
     if made.st_gid != old.st_gid:
@@ -105,7 +112,48 @@ def _take_after(descriptor: int, old: os.stat_result) -> None:
     if made.st_uid != old.st_uid:
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, -1)
+    # Before the mode: where there is an access list the mode has its mask in the place of the group's rights.
+    if sys.platform == "linux":
+        with _opened_again(folder, name, old) as before:
+            _take_attributes(descriptor, before)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+@contextmanager
+def _opened_again(folder: int, name: str, old: os.stat_result) -> Iterator[int]:
+    """The file that ``old`` is the status of. Raises ``Changed`` if it is not there any more."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        raise Changed from None
+    try:
+        if not os.path.samestat(os.fstat(descriptor), old):
+            raise Changed
+        yield descriptor
+    finally:
+        with suppress(OSError):  # nothing was written to it
+            os.close(descriptor)
+
+
+def _take_attributes(descriptor: int, before: int) -> None:
+    """Take over the access list and the user's attributes, and keep none that the folder gave to a new file."""
+    wanted = {name: os.getxattr(before, name) for name in _attributes(before)}
+    for name in _attributes(descriptor) - wanted.keys():
+        os.removexattr(descriptor, name)
+    for name, value in wanted.items():
+        os.setxattr(descriptor, name, value)
+
+
+def _attributes(descriptor: int) -> set[str]:
+    try:
+        names = os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENOSYS):
+            raise
+        return set()  # a file system that has none
+    return {name for name in names if name == _ACCESS_LIST or name.startswith(_USERS_OWN)}
 
 
 def _link(folder: int, temporary: str, name: str) -> None:

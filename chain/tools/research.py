@@ -1,7 +1,7 @@
 """``research``: visits folders, files and addresses in turn, and returns what they say about a topic, with where.
 
-Before each source stands a safe point, so that the user's lines change what comes next: ``course`` says how. What a
-source says is found by ``ranking``; nothing is interpreted.
+Before each source stands a safe point, so that the user's lines change what comes next: ``course`` says how. Which
+places of a source fit is found by ``ranking``; ``report`` says what of it is shown. Nothing is interpreted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from chain.tools.hosts import Permits, Refused
 from chain.tools.page_text import MAX_ROWS
 from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.paths import open_file
-from chain.tools.ranking import Finding, Found, Judge
+from chain.tools.ranking import Finding, Judge, Row
+from chain.tools.report import MAX_RESULT, Opening, Report, on_one_row, rendered
 from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
 from chain.wording import counted
@@ -38,12 +39,6 @@ MAX_NAME = 2_000
 
 MAX_PLACES = 12
 """Places that are shown of a source: enough to see which file or page to read."""
-
-MAX_RESULT = 24_000
-"""Characters of places in a result, below the default limit of a tool result, so that nothing is cut out of it."""
-
-MAX_ROW = 300
-"""Characters of a row that is no place: a heading, a note, a reason."""
 
 MAX_IN_FOLDER = 512 * 1024
 """Bytes of a file in a folder that is searched. Larger ones are data, and would use up what is read of the folder."""
@@ -61,25 +56,6 @@ class ResearchRules:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """What became of a source: in a few words, the places that were found, and sentences about what was left out."""
-
-    name: str
-    outcome: str
-    places: tuple[Finding, ...] = ()
-    total: int = 0
-    notes: tuple[str, ...] = ()
-
-    def rows(self, most: int) -> list[str]:
-        """The source's part of a result, with at most so many places."""
-        shown = self.places[:most]
-        rows = ["", f"## {_row(self.name)}: {self.outcome}", *(f"{each.place}: {each.text}" for each in shown)]
-        if self.total > len(shown):
-            rows.append(f"({counted(self.total - len(shown), 'more place')} not shown.)")
-        return [*rows, *self.notes]
-
-
 def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
     """The tool ``research``. What it needs for addresses is imported when it first visits one."""
     web = Web()
@@ -87,12 +63,13 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
     # Without a time of its own, since each source has one.
     @tool(read_only=True, timeout_s=math.inf)
     async def research(ctx: ToolContext, topic: str, sources: list[str]) -> str:
-        """Visit folders, files and web pages one after the other and collect the places that match a topic.
+        """Visit folders, files and web pages one after the other and collect what they say about a topic.
 
         `topic` is what is looked for: a few telling words. `sources` has 1 to 50 paths relative to the workspace and
-        http(s) addresses, in the order in which they are visited. The result has the best places of each source, as
-        PATH:LINE: text and ADDRESS: paragraph N: text; read a file to see more of it. The user can redirect a
-        research that is under way; the result says what was changed.
+        http(s) addresses, in the order in which they are visited. The result has the beginning of each source, then the
+        places that fit the topic best, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to
+        it (N: where they fit as well, else N-). A source alone is given whole, as far as there is room: to read a page,
+        name no other. The user can redirect a research that is under way; the result says what was changed.
         """
         if not ranking.terms(topic) or len(topic) > MAX_TOPIC:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
@@ -112,7 +89,7 @@ class _Research:
         self._permits = Permits(ctx.asking, rules.hosts)
         self._course = courses.begin(topic, sources)
         self._by_user: set[str] = set()
-        self._reports: list[_Report] = []
+        self._reports: list[Report] = []
 
     async def run(self) -> str:
         """Visits the sources until none waits or the user stops; returns the result."""
@@ -136,10 +113,10 @@ class _Research:
         for note in after.notes[len(before.notes) :]:
             # A source that is skipped has a row of its own.
             if not skipped:
-                self._ctx.progress(f"{_row(note)} (from your line)")
+                self._ctx.progress(f"{on_one_row(note)} (from your line)")
         for name in skipped:
-            self._ctx.progress(f"{_row(name)}: skipped, as you said")
-            self._reports.append(_Report(name, "skipped, as the user said"))
+            self._ctx.progress(f"{on_one_row(name)}: skipped, as you said")
+            self._reports.append(Report(name, "skipped, as the user said"))
         self._by_user |= {s.name for s in after.waiting if s.by_user and courses.is_address(s.name)}
         self._reports = [r for r in self._reports if r.name not in {s.name for s in after.waiting}]
 
@@ -149,13 +126,13 @@ class _Research:
             report = await self._look(source)
         except Refused as refused:
             self._course = courses.passed_over(self._course)
-            report = _Report(source.name, f"refused: {_row(str(refused))}")
+            report = Report(source.name, f"refused: {on_one_row(str(refused))}")
         except (Unreadable, ToolError) as error:
-            report = _Report(source.name, _row(str(error)))
+            report = Report(source.name, on_one_row(str(error)))
         self._reports.append(report)
-        self._ctx.progress(f"{_row(source.name)}: {report.outcome}")
+        self._ctx.progress(f"{on_one_row(source.name)}: {report.outcome}")
 
-    async def _look(self, source: Source) -> _Report:
+    async def _look(self, source: Source) -> Report:
         """What a source has. Raises ``Refused``, ``Unreadable`` and ``ToolError``."""
         name, course = source.name, self._course
         judge = ranking.judge(course.sought, course.preferred, course.ignored)
@@ -164,7 +141,7 @@ class _Research:
         if courses.is_address(name):
             return await self._look_at_page(name, name, judge)
         try:
-            found, notes = await self._look_at_files(name, judge)
+            report = await self._look_at_files(name, judge)
         except ToolError as error:
             if not courses.is_like_host(name):
                 raise
@@ -174,44 +151,44 @@ class _Research:
             address = f"https://{name}"
             self._by_user.add(address)
             return await self._look_at_page(name, address, judge)
-        return self._report(name, found, notes)
+        return self._judged(report)
 
-    async def _look_at_page(self, name: str, address: str, judge: Judge) -> _Report:
+    async def _look_at_page(self, name: str, address: str, judge: Judge) -> Report:
         wanted = [s.name for s in self._course.waiting if courses.is_address(s.name)]
         page = await self._web.fetch(address, self._permits, self._by_user, wanted)
         text = await text_of_page(page)
-        findings = ranking.find(text.rows, judge, f"{page.address}: {text.unit} ")
+        opening = Opening(judge)
+        where = f"{page.address}: {text.unit} "
+        findings = ranking.find(opening.noted(text.rows, where), judge, where)
         found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
-        return self._report(name, found, [_CUT] if page.was_cut else [_FIRST_ROWS] if text.was_cut else [])
+        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if text.was_cut else []
+        return self._judged(Report(name, found=found, opening=opening, notes=tuple(notes)))
 
-    async def _look_at_files(self, name: str, judge: Judge) -> tuple[Found, list[str]]:
+    async def _look_at_files(self, name: str, judge: Judge) -> Report:
         work = partial(_search, self._ctx.workspace, name, judge)
         with trio.move_on_after(SOURCE_S):
             return await _THREADS.run(work, abandon_on_cancel=True)
         raise Unreadable(f"took longer than {SOURCE_S:g} s")
 
-    def _report(self, name: str, found: Found, notes: list[str]) -> _Report:
-        course = self._course
+    def _judged(self, report: Report) -> Report:
+        """The report, with how many places there are and what the user's lines did to them."""
+        course, found, notes = self._course, report.found, report.notes
         if found.ignored:
             ignored = ", ".join(course.ignored)
-            notes = [f"{counted(found.ignored, 'place')} left out (ignore: {ignored}, from the user's line).", *notes]
-        if any(each.is_preferred for each in found.best):
-            notes = [f"First those with {', '.join(course.preferred)} (prefer, from the user's line).", *notes]
+            notes = (f"{counted(found.ignored, 'place')} left out (ignore: {ignored}, from the user's line).", *notes)
         outcome = f"{counted(found.total, 'place')} found"
         if course.focus:
-            outcome += f", focus: {_row(course.focus)}"
-        return _Report(name, outcome, found.best, found.total, tuple(notes))
+            outcome += f", focus: {on_one_row(course.focus)}"
+        return replace(report, outcome=outcome, preferred=course.preferred, notes=notes)
 
     def _result(self) -> str:
         course = self._course
-        reports = [*self._reports, *(_Report(s.name, "not visited, the user stopped") for s in course.waiting)]
-        head = [f"{_row(note)} (from the user's line)" for note in course.notes]
-        # As many places of each source as fit, the same for all.
-        for most in range(MAX_PLACES, -1, -1):
-            body = [row for report in reports for row in report.rows(most)]
-            if sum(len(row) + 1 for row in body) <= MAX_RESULT:
-                break
-        return "\n".join([*head, *body, "", course.counts]).lstrip("\n")
+        reports = [*self._reports, *(Report(s.name, "not visited, the user stopped") for s in course.waiting)]
+        head = [f"{on_one_row(note)} (from the user's line)" for note in course.notes]
+        end = ["", course.counts]
+        # What does not fit is left out of each source, where a result that is cut would lose some altogether.
+        most = min(MAX_RESULT, max(self._ctx.room - len("\n".join([*head, *end])), 0))
+        return "\n".join([*head, *rendered(reports, most), *end]).lstrip("\n")
 
 
 _FIRST_ROWS = f"Only the first {MAX_ROWS:,} rows of it were looked at."
@@ -236,23 +213,26 @@ class _Passed:
         return [*notes, _CUT] if self.was_cut else notes
 
 
-def _search(workspace: Path, name: str, judge: Judge) -> tuple[Found, list[str]]:
+def _search(workspace: Path, name: str, judge: Judge) -> Report:
     """Search a file or the files of a folder. Runs in a thread. Raises ``ToolError``."""
-    tree, passed = walk(workspace, name), _Passed()
+    tree, passed, opening = walk(workspace, name), _Passed(), Opening(judge)
     if len(tree.entries) == 1 and not tree.folders and (workspace / name).is_file():
         # Somebody named this one file, so it says at once why it cannot be read, and may be larger.
         entry = tree.entries[0]
         if entry.parts is not None:
             open_file(tree.root, entry.parts, entry.shown).close()
-        found = ranking.best(_findings(tree, judge, passed, MAX_BYTES), MAX_PLACES)
+        found = ranking.best(_findings(tree, judge, passed, opening, MAX_BYTES), MAX_PLACES)
         if passed.binary:
             raise ToolError(f"{entry.shown} is a binary file; only text can be searched.")
+        title = ""
     else:
-        found = ranking.best(_findings(tree, judge, passed, MAX_IN_FOLDER), MAX_PLACES)
-    return found, [*passed.notes(), *tree.notes()]
+        found = ranking.best(_findings(tree, judge, passed, opening, MAX_IN_FOLDER), MAX_PLACES)
+        title = f"{counted(len(tree.entries), 'file')}: {', '.join(entry.shown for entry in tree.entries)}"
+        opening = opening.without_beginning()
+    return Report(name, found=found, title=title, opening=opening, notes=(*passed.notes(), *tree.notes()))
 
 
-def _findings(tree: Tree, judge: Judge, passed: _Passed, most: int) -> Iterator[Finding]:
+def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most: int) -> Iterator[Finding]:
     left = MAX_BYTES
     for entry in tree.entries:
         trio.from_thread.check_cancelled()
@@ -276,17 +256,14 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, most: int) -> Iterator[
             continue
         passed.was_cut = passed.was_cut or size > len(raw)
         left -= len(raw)
-        yield from ranking.find(_counted_lines(text_of(raw)), judge, f"{entry.shown}:")
+        where = f"{entry.shown}:"
+        yield from ranking.find(opening.noted(_counted_lines(text_of(raw)), where), judge, where)
 
 
-def _counted_lines(text: str) -> Iterator[tuple[int, str]]:
+def _counted_lines(text: str) -> Iterator[Row]:
+    """The lines that are not blank."""
     for n, line in enumerate(lines_of(text), 1):
         if n % LOOK_UP == 0:
             trio.from_thread.check_cancelled()
-        yield n, line
-
-
-def _row(text: str) -> str:
-    """A text on one row."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_ROW else f"{text[:MAX_ROW]}…"
+        if line := line.rstrip():
+            yield n, line

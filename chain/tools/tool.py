@@ -60,7 +60,8 @@ class Preview:
     ``text`` is what people read, ``subject`` what an allowance is matched with (a path, a command, a host), and
     ``digest`` changes with what the call would start from. Approval holds as long as a new preview is equal to the one
     that was shown. ``always`` is what the answer "always" allows: the tool, or this subject alone. ``protections`` are
-    short names of what fences the call in.
+    short names of what fences the call in. ``only_by_name`` is the part of a path that an allowance must have in its
+    pattern to cover the call, such as ``.git``; empty where any may. The answer "always" then allows this call alone.
     """
 
     text: str
@@ -68,6 +69,7 @@ class Preview:
     digest: str
     always: Literal["tool", "subject"] = "tool"
     protections: tuple[str, ...] = ()
+    only_by_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class ToolContext:
     """What a tool may use besides its input.
 
     ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be. ``agent``
-    is the name of the agent that called.
+    is the name of the agent that called. ``notice`` tells people a sentence that is no part of the result, and
+    ``result_limit`` is how many characters of it the model gets.
     """
 
     workspace: Path
@@ -152,6 +155,13 @@ class ToolContext:
     approved: Preview | None = UNASKED
     agent: str = MAIN
     delegating: Delegating = field(default_factory=Alone)
+    notice: Callable[[str], None] = lambda text: None
+    result_limit: int = 30_000
+
+    @property
+    def room(self) -> int:
+        """Characters for what a tool shows, where it says itself what of it is not shown: that comes on top."""
+        return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
         """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
@@ -237,9 +247,14 @@ class FunctionTool:
     delegates: bool = False
     """Whether it hands its task to another agent."""
 
-    @cached_property
+    @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input: an object without unknown keys."""
+        return self._input_schema
+
+    # Not the property itself: to pyright a cached one, which can be set, is none of the protocol's.
+    @cached_property
+    def _input_schema(self) -> Mapping[str, Any]:
         schema: dict[str, Any] = self._input_model.model_json_schema()
         return {"properties": {}, **_without_titles(schema)}
 

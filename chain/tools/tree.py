@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 import trio
 
-from chain.tools import grep
+from chain.tools import paths
 from chain.tools.paths import as_text, existing
 
 LEFT_OUT = frozenset(
@@ -117,7 +117,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
     names: list[str] = []
     folders: list[str] = []
     links: set[str] = set()
-    descriptor = grep.open_below(str(root), parts, os.O_DIRECTORY)
+    descriptor = paths.open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
             for n, entry in enumerate(entries):

@@ -1,4 +1,7 @@
-"""Programs of our own for what a thread cannot be trusted with: they can be killed, and they end with chain."""
+"""Programs of our own for what a thread cannot be trusted with: they can be killed, and they end with chain.
+
+What they read may be hostile, so they get no key, and fence themselves in before they look at it (``lifeline``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 import trio
 
 from chain.tools import lifeline
+from chain.tools.fence import bare_environment
 
 CHUNK = 1 << 16
 
@@ -25,6 +29,7 @@ async def run_worker(program: str, *arguments: str, input: bytes) -> tuple[int, 
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        env=bare_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -12,6 +12,8 @@ from support.clients import configure, install_node, install_python
 from support.house import ROOT
 from support.program import environ, gates, program
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 90
 CLIENTS = ROOT / "tests/acp/clients"
 

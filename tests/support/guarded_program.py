@@ -41,9 +41,9 @@ async def run(how: str, mark: str, is_fenced: bool, clock: MockClock) -> None:
     guard = Guard()
     say(str(guard.folder))
     held = fence.probe()
-    box = fence.Fence(
-        [str(guard.folder), *fence.DEVICES] if held.writes else None, held.network, held.signals, held.namespace
-    )
+    writable = [str(guard.folder), *fence.DEVICES] if held.writes else None
+    devices = fence.DEVICES if held.devices else None
+    box = fence.Fence(writable, held.network, held.unix_sockets, held.signals, False, devices)
     left = set(WAYS)
     over = 0
     all_up = trio.Event()

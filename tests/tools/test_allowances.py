@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chain.config.given import Given
 from chain.errors import UserError
 from chain.tools.allowances import explain, for_always, parse, that_permits
 from chain.tools.tool import Preview
@@ -77,7 +80,16 @@ def test_a_pattern_that_cannot_match_is_refused_with_the_reason(text: str, why: 
     assert "\n" not in str(caught.value)
 
 
-@given(st.text(min_size=1, max_size=30).filter(str.strip))
+@given(
+    st.one_of(st.text(min_size=1, max_size=30), st.text(alphabet="aq(),[]*?'# \n", min_size=1, max_size=12)).filter(
+        str.strip
+    )
+)
+@example("make test # ),shell,research(x")
+@example('echo "a), b"')
+@example("x)")
+@example("ls a(b")
+@example("ls\x1b[8m")
 def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else(command: str) -> None:
     preview = Preview("", command, "", always="subject")
     again = for_always("shell", preview)
@@ -85,7 +97,11 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
     assert not again.covers("shell", command + "x")
     suggested = that_permits("shell", preview)
     if suggested != "shell":
-        narrow = parse(suggested.strip("'"))
+        (word,) = shlex.split(suggested)
+        text, added = Given([f"{word},edit_file"], "--allow").names()
+        assert added == "edit_file"
+        narrow = parse(text)
+        assert suggested.isprintable()
         assert narrow.covers("shell", command)
         assert not narrow.covers("shell", command + "x")
 
@@ -103,8 +119,42 @@ def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:
     assert not again.covers("shell", "ls x; pwd")
 
 
+NAMED = [
+    ("edit_file", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(*)", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(.g*/*)", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(.git/*)", ".git", ".git/hooks/pre-commit", True),
+    ("edit_file(*/.git/*)", ".git", "sub/.git/config", True),
+    ("edit_file(*.md)", "AGENTS.md", "AGENTS.md", False),
+    ("edit_file(AGENTS.md)", "AGENTS.md", "AGENTS.md", True),
+    ("edit_file(AGENTS.md)", "AGENTS.md", "sub/AGENTS.md", False),
+    ("edit_file(a[[]1].yaml)", "a[1].yaml", "a[1].yaml", True),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "path", "is_covered"), NAMED)
+def test_what_has_to_be_named_is_covered_by_a_pattern_that_names_it_alone(
+    text: str, name: str, path: str, is_covered: bool
+) -> None:
+    assert parse(text).covers("edit_file", path, name) == is_covered
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "suggested"),
+    [
+        (".git/config", ".git", "'edit_file(.git/config)'"),
+        (".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'"),
+        (".git/it's", ".git", ""),
+        (".git/a),b", ".git", ""),
+    ],
+)
+def test_for_what_has_to_be_named_an_allowance_is_suggested_that_names_it(path: str, name: str, suggested: str) -> None:
+    assert that_permits("edit_file", Preview("", path, "", only_by_name=name)) == suggested
+
+
 EXPLAINED = {
-    "edit_file": "every call of edit_file, without asking",
+    "deploy": "every call of deploy, without asking",
+    "edit_file": "every call of edit_file, without asking; what git runs and what configures the chain has to be named",
     "edit_file(docs/*)": "paths that match docs/*; * stands for slashes too",
     "shell(git status)": "commands that match git status, but none with ; | & < > $ ` or a line break",
     "research(example.org)": "hosts that match example.org",

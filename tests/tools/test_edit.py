@@ -373,6 +373,23 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.spec("8", "no allowance of edits covers that does not name them")
+async def test_what_makes_things_happen_is_not_covered_by_an_allowance_that_does_not_name_it() -> None:
+    paths = [".git/hooks/pre-commit", "AGENTS.md", "config.yaml", "system.yaml", "rules.yaml", "docs/a.md"]
+    use = settings(allow="write_file")
+    calls = ", ".join(f"{{name: write_file, input: {{path: {path}, content: x}}}}" for path in paths)
+    reads = ", ".join(f"{{name: read_file, input: {{path: {path}}}}}" for path in paths[2:5])
+    rules = (
+        f"rules: [{{when: {{step: 1}}, tools: [{reads}]}}, {{when: {{step: 2}}, tools: [{calls}]}}, {{text: Done.}}]"
+    )
+    async with open_session(rules, tools=[*files.TOOLS, *tool_groups(use)["edit"]], use=use) as session:
+        await session.run("Do the task")
+        *refused, done = [e.text for e in session.of(events.ToolResult) if e.name == "write_file"]
+        assert done == "Created docs/a.md +1 −0."
+        for path, text in zip(paths, refused, strict=False):
+            assert text.endswith(f"nobody can be asked here; allow it with --allow 'write_file({path})'.")
+
+
 def test_a_chain_gets_both_by_the_name_of_their_group() -> None:
     chosen = dataclasses.replace(settings().chain(), tools=("edit", "plan_list"))
     assert [t.name for t in configured_tools(settings(), chosen, (), tool_groups(settings()))] == [

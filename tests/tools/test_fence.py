@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from support import reach
 from support.house import ROOT
 from support.processes import DEADLINE_S, NOBODY, as_user, python_of
 
@@ -27,6 +30,7 @@ needs_writes = pytest.mark.skipif(not HELD.writes, reason="this machine cannot r
 needs_network = pytest.mark.skipif(not HELD.network, reason="this machine cannot refuse sockets")
 needs_unix_sockets = pytest.mark.skipif(not HELD.unix_sockets, reason="this machine cannot refuse Unix sockets alone")
 needs_signals = pytest.mark.skipif(not HELD.signals, reason="this machine cannot refuse signals")
+needs_devices = pytest.mark.skipif(not HELD.devices, reason="this machine cannot refuse devices")
 needs_namespace = pytest.mark.skipif(not HELD.namespace, reason="this machine has no PID namespaces")
 
 
@@ -39,7 +43,8 @@ class Yard:
         self.outside.mkdir()
         (self.outside / "kept").write_text("kept\n")
         writable = (str(self.work), str(guard.folder), "/no/such/folder", *fence.DEVICES) if HELD.writes else None
-        self.fence = Fence(writable, HELD.network, HELD.unix_sockets, HELD.signals, HELD.namespace)
+        devices = fence.DEVICES if HELD.devices else None
+        self.fence = Fence(writable, HELD.network, HELD.unix_sockets, HELD.signals, HELD.namespace, devices)
 
     async def run(self, command: str, fence: Fence | None = None) -> tuple[int | None, str]:
         got = bytearray()
@@ -238,6 +243,102 @@ async def test_a_terminal_is_refused(yard: Yard) -> None:
     code, said = await yard.run("echo > /dev/ptmx")
     assert code
     assert "Permission denied" in said
+
+
+# ------------------------------------------------------------------------------- other processes, terminals, devices
+
+SURE = (
+    *("kill", "SIGCONT", "tgkill", "pidfd_send_signal", "prlimit, read", "prlimit, set", "prlimit of more bits"),
+    *("setpriority", "setpriority of a group", "sched_setaffinity", "sched_setscheduler", "sched_setparam"),
+    *("sched_setattr", "ioprio_set", "ioprio_set of a group"),
+)
+"""What nothing but a fence refuses: if it did not work without one, the table would show nothing."""
+NO_EFFECT = {"setpriority of a user", "ioprio_set of a user", "process_vm_readv of other", "process_vm_writev of other"}
+"""These are tried so that they would have none; so they must be refused, and not fail otherwise."""
+LEFT = {"chmod", "utime", "setxattr", "lock"}
+"""Effects outside the fence, and those that only a namespace refuses: ``chain help tools`` says all of them."""
+LEFT_WITHOUT_NAMESPACE = {*LEFT, "shmget", "semget"}
+ABSENT = {"EPERM", "EACCES", "ENOENT", "ENODEV", "ENXIO", "ENOSYS", "EINVAL", "ESRCH"}
+"""Refused, or not there: for many files and devices it depends on the machine which."""
+
+
+@cache
+def reached(user: int) -> dict[str, dict[str, str]]:
+    """For each fence what became of each way to reach something (``support.reach``)."""
+    python = python_of(user)
+    if python is None:
+        pytest.skip("no Python that another user may run")
+    done = subprocess.run(
+        [python, reach.__file__], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, **as_user(user)
+    )
+    told: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.skipif(not all(HELD._replace(namespace=True)), reason="this machine cannot refuse all of it")
+@pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("refused", LEFT_WITHOUT_NAMESPACE),
+        ("network", LEFT_WITHOUT_NAMESPACE),
+        pytest.param("namespace", LEFT, marks=needs_namespace),
+    ],
+)
+async def test_no_other_process_no_terminal_and_no_device_is_reached(user: int, kind: str, left: set[str]) -> None:
+    told = reached(user)
+    assert [name for name in SURE if told["open"][f"{name} of other"] != "reached"] == []
+    assert told["open"]["read the terminal"] == told["open"]["SIGIO"] == "reached"
+    assert {name for name, end in told[kind].items() if end == "reached"} == left
+    strange = {name: end for name, end in told[kind].items() if end not in {*ABSENT, "reached"} and name != "SIGIO"}
+    assert strange == {}
+    if kind != "namespace":
+        assert {told[kind][name] for name in NO_EFFECT} <= {"EPERM", "EACCES"}
+
+
+@needs_devices
+@pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
+async def test_devices_are_refused_where_writes_are_not(user: int) -> None:
+    """As with a writable folder that has them in it."""
+    devices = {name for name in reached(user)["open"] if "terminal" in name or "/dev/" in name}
+    assert {name for name in devices if reached(user)["devices alone"][name] == "reached"} == set()
+    assert len(devices) > 40
+
+
+MOUNTED_AGAIN = """
+import os, sys
+from chain.tools import fence
+fence.enter(fence.Fence(devices=fence.DEVICES))
+for name in ("a dev/pts/ptmx", "a dev/tty0"):
+    if os.path.exists(name):
+        try:
+            os.open(name, os.O_RDONLY)
+        except PermissionError:
+            continue
+        print("opened", name)
+print(repr(open("over/masked").read()))
+open("over/new", "w").write("x")
+"""
+
+
+@needs_devices
+def test_devices_are_refused_wherever_they_are_mounted_and_what_null_hides_is_no_device(tmp_path: Path) -> None:
+    for folder in ("a dev", "over"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "over/masked").touch()
+    mounts = "mount --rbind /dev 'a dev' && mount --bind /dev/null over/masked"
+    unshare = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c"]
+    if subprocess.run([*unshare, mounts], cwd=tmp_path, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    done = subprocess.run(
+        [*unshare, f'{mounts} && exec "$0" -c "$1"', sys.executable, MOUNTED_AGAIN],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("''\n", "")
 
 
 # ------------------------------------------------------------------------------------------------------- what works

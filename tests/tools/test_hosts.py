@@ -34,7 +34,9 @@ def test_what_an_entry_covers(entry: str, host: str, is_covered: bool) -> None:
 @pytest.mark.parametrize(
     "address",
     """127.0.0.1 10.1.2.3 192.168.0.1 169.254.169.254 0.0.0.0 100.100.100.200 224.0.0.1 ::1 :: fe80::1 fd00:ec2::254
-    ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:7f00:1::""".split(),  # noqa: SIM905
+    ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:7f00:1:: fec0::2 ::7f00:1 ::808:808 64:ff9b:1::a9fe:a9fe
+    64:ff9b:1:0:a:0:108:808 2001:db8::1 3fff::1 2001:0:4136:e378:8000:63bf:f5ff:fffe 2606:2800::5efe:7f00:1
+    2606:2800::200:5efe:a9fe:a9fe 4000::1 ff0e::1""".split(),  # noqa: SIM905
 )
 def test_addresses_that_are_not_public(address: str) -> None:
     found = as_address(address)
@@ -42,9 +44,15 @@ def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(found)
 
 
-def test_addresses_of_the_internet_are_public() -> None:
-    assert is_public(ip_address("93.184.215.14"))
-    assert is_public(ip_address("2606:2800:21f:cb07:6820:80da:af6b:8b2c"))
+@pytest.mark.parametrize(
+    "address",
+    """93.184.215.14 2606:2800:21f:cb07:6820:80da:af6b:8b2c 2001:4860:4860::8888 2a00::1 2606:2800::5efe:808:808
+    64:ff9b::808:808 2002:808:808::""".split(),  # noqa: SIM905
+)
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    found = as_address(address)
+    assert found is not None
+    assert is_public(found)
 
 
 async def allowed(permits: Permits, host: str, *found: str, by_user: tuple[str, ...] = ()) -> bool:
@@ -67,7 +75,11 @@ async def allowed(permits: Permits, host: str, *found: str, by_user: tuple[str, 
         ("example.org", "10.0.0.5", (), []),
         ("other.org", "10.0.0.6", (), ["other.org", "10.0.0.6"]),
         ("wiki.corp", "10.0.0.6", ("wiki.corp",), []),
-        ("wiki.corp", "169.254.169.254", ("wiki.corp",), ["169.254.169.254"]),
+        *(("wiki.corp", local, ("wiki.corp",), []) for local in ("172.16.0.1", "192.168.0.1", "100.64.0.1", "fd00::1")),
+        *(
+            ("wiki.corp", other, ("wiki.corp",), [other])
+            for other in ("169.254.169.254", "127.0.0.1", "::1", "0.0.0.0", "fe80::1", "fec0::2", "::7f00:1", "::a00:5")
+        ),
         ("localhost", "127.0.0.1", (), ["localhost"]),
     ],
 )

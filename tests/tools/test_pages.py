@@ -109,7 +109,7 @@ async def test_a_redirect_of_a_host_that_the_user_named_asks_all_the_same(names:
         site.redirect("a.test/x", site.at("/end", "b.test"))
         user, address = Asked(), site.at("/x", "a.test")
         await fetch(address, user, by_user=(address,))
-    assert user.subjects == ["b.test", "127.0.0.1"]
+    assert user.subjects == ["127.0.0.1", "b.test"]
 
 
 async def test_a_redirect_to_the_clouds_keys_asks_and_goes_nowhere_if_refused() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+import shutil
 import signal
 import sys
 import uuid
@@ -12,7 +15,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.processes import DEADLINE_S, marked, until_async
+import trio.testing
+from support.processes import DEADLINE_S, marked, until, until_async
 
 from chain.errors import ToolError
 from chain.tools import fence, processes
@@ -55,7 +59,8 @@ async def commands(tmp_path: Path) -> AsyncIterator[Commands]:
 def everything_refused(folder: Path) -> fence.Fence:
     held = fence.probe()
     writable = [str(folder), *fence.DEVICES] if held.writes else None
-    return fence.Fence(writable, held.network, held.unix_sockets, held.signals, held.namespace)
+    devices = fence.DEVICES if held.devices else None
+    return fence.Fence(writable, held.network, held.unix_sockets, held.signals, held.namespace, devices)
 
 
 FENCED = [False, True]
@@ -274,12 +279,104 @@ async def test_in_a_fence_it_can_kill_neither(commands: Commands) -> None:
     assert said.endswith("here\n")
 
 
+LIMIT_WATCHERS = """
+import resource, sys
+keeper = int(sys.argv[1])
+guard = int(open(f"/proc/{keeper}/stat").read().rpartition(")")[2].split()[1])
+for pid in (guard, keeper):
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0))
+"""
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $PPID; sleep 1000"])
+async def test_watchers_that_can_open_nothing_end_it_all_the_same(commands: Commands, end: str) -> None:
+    (commands.folder / "limit.py").write_text(LIMIT_WATCHERS)
+    os.mkfifo(commands.folder / "up")
+    start = "exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9"
+    with pytest.raises(ToolError) if "kill" in end else contextlib.nullcontext():
+        assert await commands.run(f"{start}; {sys.executable} limit.py $PPID; {end}") == Ended(3)
+    assert commands.left == []
+
+
+async def test_with_many_descriptors_open_it_runs_as_ever(commands: Commands) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
+    try:
+        with contextlib.ExitStack() as held:
+            for _ in range(1_100):
+                held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            assert await commands.run("exit 3") == Ended(3)
+            await commands.guard.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+STORM = """
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    time_t end = time(0) + 20;
+    for (int n = 0; n < 100; n++)
+        if (fork() == 0) {
+            setsid(); close(1); close(2);
+            while (time(0) < end)
+                if (fork() > 0) _exit(0);
+            close(open("outlived", O_CREAT | O_WRONLY, 0600));
+            _exit(0);
+        }
+    usleep(100000);
+    return 3;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="only what is compiled forks fast enough")
+async def test_a_storm_of_forks_is_ended(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
+    """Each process forks one and ends, so that whoever looks for it finds a dead one. The clock of chain stands."""
+    (commands.folder / "storm.c").write_text(STORM)
+    assert await commands.run("gcc -O1 storm.c -o storm") == Ended(0)
+    assert await commands.run("exec ./storm") == Ended(3)
+    assert commands.left == []
+    assert not (commands.folder / "outlived").exists()
+
+
+async def test_what_cannot_be_ended_is_told(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
+    up = trio.Event()
+    said = bytearray()
+
+    def on_output(chunk: bytes) -> None:
+        said.extend(chunk)
+        if said.endswith(b"\n"):
+            up.set()
+
+    async with trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            guard = "guard=$(cut -d ' ' -f 4 /proc/$PPID/stat)"
+            command = f"{guard}; kill -STOP $guard $PPID; echo $$ $PPID $guard; sleep 1000"
+            with pytest.raises(ToolError, match="some of it may still run"):
+                await commands.run(command, on_output, timeout_s=1)
+
+        nursery.start_soon(call)
+        await up.wait()
+        for seconds in (1, processes.GONE_S):
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(seconds)
+    for pid in said.split():
+        os.kill(int(pid), signal.SIGCONT)
+    until(lambda: not commands.left)  # the clock of trio stands
+
+
 # ------------------------------------------------------------------------------------------------- what it leaves
 
 
 async def test_no_descriptor_and_no_process_stays_in_the_chain(commands: Commands) -> None:
     await commands.run("true")
-    before = sorted(os.listdir("/proc/self/fd"))
+    guard = await guard_of(commands)
+    before, of_guard = sorted(os.listdir("/proc/self/fd")), f"/proc/{guard}/fd"
+    await until_async(lambda: len(os.listdir(of_guard)) < 12)
+    most = len(os.listdir(of_guard))
     for _ in range(10):
         await commands.run("true")
         with pytest.raises(ToolError):
@@ -287,8 +384,7 @@ async def test_no_descriptor_and_no_process_stays_in_the_chain(commands: Command
         with trio.CancelScope() as scope:
             await commands.run("echo; sleep 1000", lambda chunk: scope.cancel())
     assert sorted(os.listdir("/proc/self/fd")) == before
-    guard = await guard_of(commands)
-    assert len(os.listdir(f"/proc/{guard}/fd")) < 12
+    await until_async(lambda: len(os.listdir(of_guard)) <= most)
 
 
 async def test_descriptors_of_the_guard_and_its_other_calls_do_not_reach_a_command(commands: Commands) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from support.house import ROOT as HOUSE
 
-from chain.tools import grep
+from chain.tools import paths
 from chain.tools import replace as module
 from chain.tools.replace import Changed, replace
 
@@ -71,7 +72,7 @@ class Calls:
 def through(calls: Calls) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "os", calls)
-        patch.setattr(grep, "os", calls)
+        patch.setattr(paths, "os", calls)
         yield
 
 
@@ -131,6 +132,45 @@ def test_the_mode_is_kept(root: Path, mode: int) -> None:
     give(root, "docs/a.txt")
     assert stat.S_IMODE((root / "docs/a.txt").stat().st_mode) == mode
     assert everything(root).keys() == {"docs", "docs/a.txt"}
+
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+
+
+def access_list(group: int, mask: int) -> bytes:
+    """Rights of the owner, one user, the group, the mask and the others, as Linux keeps them."""
+    entries = (1, 6, -1), (2, 6, 65534), (4, group, -1), (16, mask, -1), (32, 0, -1)
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+def attributes(path: Path) -> dict[str, bytes]:
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+def attribute(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"this file system keeps no {name}: {error.strerror}")
+
+
+def test_the_access_list_and_the_user_s_attributes_are_kept(root: Path) -> None:
+    file = root / "docs/a.txt"
+    attribute(file, ACCESS, access_list(group=0, mask=6))
+    attribute(file, "user.origin", b"here")
+    before = attributes(file), file.stat().st_mode
+    give(root, "docs/a.txt")
+    assert (attributes(file), file.stat().st_mode) == before
+    assert file.read_bytes() == NEW
+
+
+def test_a_file_without_an_access_list_gets_none_from_its_folder(root: Path) -> None:
+    """The list of a folder is for new files: whoever it names could not open the old one."""
+    attribute(root / "docs", DEFAULT, access_list(group=6, mask=6))
+    give(root, "docs/a.txt")
+    assert attributes(root / "docs/a.txt") == {}
+    give(root, "docs/new.txt")
+    assert ACCESS in attributes(root / "docs/new.txt")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

@@ -17,15 +17,19 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
 from chain.tools import research
+from chain.tools.report import MAX_RESULT
 from chain.tools.research import ResearchRules, research_tools
 from chain.tools.tool import Guidance, ToolContext
 from chain.tools.tree import MAX_FOUND
+
+PADDING = "pass  # nothing of it\n" * 100
+"""Lines before those that are to stand behind the beginning of a source."""
 
 FILES = {
     "docs/wire.md": "# The wire\n\nHow wires are laid.\nA pole.\n",
     "docs/poles.md": "A pole of wood.\n",
     "tests/test_wire.py": "def test_wire():\n    pass\n",
-    "lib/a.py": "wire = 1\nwire_draft = 2  # a draft\ncopper wire\n",
+    "lib/a.py": f"{PADDING}wire = 1\nwire_draft = 2  # a draft\ncopper wire\n",
     "notes.md": "the wire hums\n",
 }
 
@@ -74,6 +78,7 @@ class Use:
     hosts: tuple[str, ...] = ()
     asked: Asked = field(default_factory=Asked)
     rows: list[str] = field(default_factory=list)
+    result_limit: int = 30_000
     report: Callable[[str], None] = lambda text: None
 
     async def __call__(self, topic: str, *sources: str, steering: Any = None) -> str:
@@ -83,7 +88,11 @@ class Use:
             self.rows.append(text)
             self.report(text)
 
-        context = ToolContext(self.workspace, Plan(), "call_1", steering or Steered(), report, asking=self.asked)
+        context = ToolContext(
+            *(self.workspace, Plan(), "call_1", steering or Steered(), report),
+            asking=self.asked,
+            result_limit=self.result_limit,
+        )
         return await tool.run(context, {"topic": topic, "sources": list(sources)})
 
 
@@ -112,10 +121,16 @@ async def test_it_says_what_it_found_and_where(use: Use) -> None:
     result = await use("the wire", "docs", "notes.md")
     assert result == (
         "## docs: 2 places found\n"
-        "docs/wire.md:1: # The wire\n"
-        "docs/wire.md:3: How wires are laid.\n"
+        "2 files: docs/poles.md, docs/wire.md\n"
+        "docs/poles.md:N\n"
+        "1- A pole of wood.\n"
+        "docs/wire.md:N\n"
+        "1: # The wire\n"
+        "3: How wires are laid.\n"
+        "4- A pole.\n"
         "\n## notes.md: 1 place found\n"
-        "notes.md:1: the wire hums\n"
+        "notes.md:N\n"
+        "1: the wire hums\n"
         "\n[2 visited, 0 skipped]"
     )
     assert use.rows == ["docs: 2 places found", "notes.md: 1 place found"]
@@ -123,7 +138,8 @@ async def test_it_says_what_it_found_and_where(use: Use) -> None:
 
 async def test_the_whole_workspace_is_a_source(use: Use) -> None:
     result = await use("wood", ".")
-    assert part(result, ".") == ["1 place found", "docs/poles.md:1: A pole of wood."]
+    assert part(result, ".")[0] == "1 place found"
+    assert "docs/poles.md:N\n1: A pole of wood." in result
 
 
 async def test_a_source_that_is_named_twice_is_visited_once(use: Use) -> None:
@@ -160,7 +176,8 @@ async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.Monke
     (use.workspace / "docs/large.txt").write_text("wire\n" * 300)
     (use.workspace / "docs/.git").mkdir()
     (use.workspace / "docs/out").symlink_to(use.workspace.parent / "secret.txt")
-    assert part(await use("secret", "docs"), "docs") == [
+    found = part(await use("secret", "docs"), "docs")
+    assert [found[0], *found[-3:]] == [
         "0 places found",
         "1 file not searched: binary or not readable.",
         "1 file not searched: more than 1000 bytes.",
@@ -179,9 +196,52 @@ async def test_many_places_are_bounded_in_all(use: Use) -> None:
     for name in names:
         (use.workspace / name).write_text(("wire " * 60 + "\n") * 100)
     result = await use("wire", *names)
-    assert len(result) < research.MAX_RESULT + 1000
+    assert MAX_RESULT * 0.9 < len(result) < MAX_RESULT + 1000
     assert order(result) == names
+    assert all("wire wire" in "".join(part(result, name)) for name in names)
     assert "more places not shown" in result
+
+
+@pytest.mark.parametrize("limit", [1, 5_000])
+async def test_the_limit_of_a_result_is_shared_as_well(use: Use, limit: int) -> None:
+    names = [f"many{n}" for n in range(10)]
+    for name in names:
+        (use.workspace / name).write_text(("wire " * 10 + "\n") * 100)
+    use.result_limit = limit
+    result = await use("wire", *names)
+    assert order(result) == names
+    assert len(result) < max(limit, 1_000), "no more than it takes to name them"
+    assert all(("wire wire" in "".join(part(result, name))) == (limit > 1) for name in names)
+
+
+async def test_behind_its_beginning_the_places_of_a_source_come_with_their_neighbours(use: Use) -> None:
+    result = await use("the wire", "lib", "notes.md", steering=Lines({1: ["ignore the draft"]}))
+    assert part(result, "lib")[-5:] == [
+        "lib/a.py:101: wire = 1",
+        "  99- pass  # nothing of it",
+        "  100- pass  # nothing of it",
+        "  103: copper wire",
+        "1 place left out (ignore: draft, from the user's line).",
+    ]
+    assert "draft" not in "".join(part(result, "lib")[:-1])
+
+
+async def test_a_source_alone_is_given_whole(use: Use) -> None:
+    lines = [f"line {n} of it" for n in range(1, 1001)]
+    (use.workspace / "alone.txt").write_text("\n".join(lines))
+    found = part(await use("wire", "alone.txt", "gone.txt"), "alone.txt")
+    assert found == ["0 places found", "alone.txt:N", *(f"{n}- {line}" for n, line in enumerate(lines, 1))]
+    beside = part(await use("wire", "alone.txt", "notes.md"), "alone.txt")
+    assert beside == found[: len(beside)][:-1] + beside[-1:]
+    assert 1400 < len("\n".join(beside)) < 1600
+
+
+async def test_a_source_alone_that_is_too_long_gives_its_places_and_as_much_as_there_is_room_for(use: Use) -> None:
+    for n in range(2):
+        (use.workspace / f"long{n}.txt").write_text(PADDING * 20 + "Wires\ntheir price is 42\n" + PADDING * 20)
+    found = part(await use("wires", "long0.txt"), "long0.txt")
+    assert 0.9 * MAX_RESULT < len("\n".join(found)) <= MAX_RESULT
+    assert "  2002- their price is 42" in found
 
 
 @pytest.mark.parametrize(
@@ -210,11 +270,8 @@ async def test_guidance_before_the_first_source_changes_all_that_follows(use: Us
         "also check: lib (from the user's line)",
     ]
     assert order(result) == ["docs", "tests", "lib"]
-    assert part(result, "docs") == [
-        "2 places found, focus: the wire",
-        "docs/wire.md:1: # The wire",
-        "docs/wire.md:3: How wires are laid.",
-    ]
+    assert part(result, "docs")[0] == "2 places found, focus: the wire"
+    assert part(result, "docs")[-3:] == ["1: # The wire", "3: How wires are laid.", "4- A pole."]
     assert use.rows[0] == "focus: the wire (from your line)"
 
 
@@ -239,7 +296,7 @@ async def test_also_check_at_every_safe_point(use: Use, n: int) -> None:
     """Also at the last, after the last source: nobody who types can know which one that is."""
     result = await use("pole", "docs", "tests", "lib", "notes.md", steering=Lines({n: ["also check docs/poles.md"]}))
     assert order(result) == [*SOURCES, "docs/poles.md"]
-    assert part(result, "docs/poles.md") == ["1 place found", "docs/poles.md:1: A pole of wood."]
+    assert part(result, "docs/poles.md") == ["1 place found", "docs/poles.md:N", "1: A pole of wood."]
     assert result.endswith("[5 visited, 0 skipped]")
 
 
@@ -248,7 +305,7 @@ async def test_focus_at_every_safe_point_changes_what_comes_after_it(use: Use, n
     result = await use("pole", *SOURCES, steering=Lines({n: ["focus on the wire"]}))
     for k, source in enumerate(SOURCES, 1):
         assert ("focus: the wire" in part(result, source)[0]) == (k >= n)
-    assert ("the wire hums" in result) == (n <= 4)
+    assert ("1: the wire hums" in result) == (n <= 4)
 
 
 @pytest.mark.parametrize("n", range(1, 6))
@@ -261,8 +318,8 @@ async def test_ignore_at_every_safe_point(use: Use, n: int) -> None:
 @pytest.mark.parametrize("n", range(1, 6))
 async def test_prefer_at_every_safe_point(use: Use, n: int) -> None:
     result = await use("wire", *SOURCES, steering=Lines({n: ["prefer copper", "prefer notes"]}))
-    first = part(result, "lib")[1]
-    assert first == ("lib/a.py:3: copper wire" if n <= 3 else "lib/a.py:1: wire = 1")
+    first = next(row for row in part(result, "lib") if row.startswith("lib/a.py:1"))
+    assert first == ("lib/a.py:103: copper wire" if n <= 3 else "lib/a.py:101: wire = 1")
     assert ("First those with copper" in "".join(part(result, "lib"))) == (n <= 3)
     rest = [s for s in SOURCES[n - 1 :] if s != "notes.md"]
     assert order(result) == ([*SOURCES[: n - 1], "notes.md", *rest] if n <= 4 else list(SOURCES))
@@ -337,7 +394,7 @@ async def test_a_stop_in_a_session_ends_a_research_with_what_it_has() -> None:
         sessions.at(session, events.ToolProgress, lambda: session.chain.submit("stop"))
         await session.run("Research the poles")
         (result,) = session.of(events.ToolResult)
-    assert part(result.text, "r-docs") == ["1 place found", "r-docs:1: a pole"]
+    assert part(result.text, "r-docs") == ["1 place found", "r-docs:N", "1: a pole"]
     assert result.text.endswith("[1 visited, 2 skipped]")
 
 
@@ -352,19 +409,30 @@ async def test_a_page_is_searched_by_its_paragraphs(use: Use) -> None:
         result = await use("the wire", page, text)
     assert part(result, page) == [
         "2 places found",
-        f"{page}: paragraph 3: The wire hums.",
-        f"{page}: paragraph 2: About wires",
+        f"{page}: paragraph N",
+        "1- T",
+        "2: About wires",
+        "3: The wire hums.",
+        "4- No.",
     ]
-    assert part(result, text) == ["1 place found", f"{text}: line 3: the wire"]
+    assert part(result, text) == ["1 place found", f"{text}: line N", "1- a", "3: the wire"]
     assert use.asked.subjects == ["127.0.0.1"], "a host is asked about once"
     assert text in use.asked.previews[0].text
+
+
+async def test_what_stands_below_a_heading_is_given_with_it(use: Use) -> None:
+    start, end = (b"<p>" + b"Nothing of it. " * 200 for _ in range(2))
+    async with open_site(page=Answer(start + b"<h2>Prices</h2><p>The widget costs 42" + end, "text/html")) as site:
+        result = await use("prices", site.at("/page"), "notes.md")
+    assert "The widget costs 42" in result
+    assert "1- Nothing of it." in result, "the beginning"
 
 
 async def test_places_of_a_page_name_where_it_was_in_the_end(use: Use) -> None:
     async with open_site(page=HTML) as site:
         site.redirect("/old", "/page")
         result = await use("hums", site.at("/old"))
-    assert part(result, site.at("/old"))[1].startswith(f"{site.at('/page')}: paragraph 3")
+    assert part(result, site.at("/old"))[1] == f"{site.at('/page')}: paragraph N"
 
 
 async def test_a_host_of_the_configuration_is_not_asked_about(use: Use) -> None:
@@ -429,7 +497,8 @@ async def test_the_user_may_leave_out_the_scheme(use: Use) -> None:
 async def test_the_end_of_a_page_that_is_too_long_is_left_out_and_said_to_be(use: Use) -> None:
     async with open_site(page=Answer(b"the wire\n" + b"x" * 100 + b"\n", is_endless=True)) as site:
         found = part(await use("wire", site.at("/page")), site.at("/page"))
-    assert found == ["1 place found", f"{site.at('/page')}: line 1: the wire", "Only the first 5 MB were read."]
+    assert found[:3] == ["1 place found", f"{site.at('/page')}: line N", "1: the wire"]
+    assert found[-1] == "Only the first 5 MB were read."
 
 
 async def test_an_interrupt_between_and_within_sources_leaves_nothing(use: Use) -> None:

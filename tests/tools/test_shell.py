@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
-NOTHING, ALL = Protections(), Protections(True, True, True, True, True)
+NOTHING, ALL = Protections(), Protections(*(True for _ in Protections._fields))
 
 
 class Shell:
@@ -38,6 +39,7 @@ class Shell:
     def __init__(self, workspace: Path, guard: Guard) -> None:
         self.workspace, self.guard = workspace, guard
         self.said: list[str] = []
+        self.notices: list[str] = []
         self.rules = ShellRules()
         self.found: Protections | None = None
         self.environ = dict(os.environ)
@@ -50,7 +52,8 @@ class Shell:
         return made
 
     def _context(self) -> ToolContext:
-        return ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
+        context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
+        return dataclasses.replace(context, notice=self.notices.append)
 
     async def run(self, command: str, **input: Any) -> str:
         return await self.tool.run(self._context(), {"command": command, **input})
@@ -206,9 +209,27 @@ async def test_what_is_refused_is_told_in_a_sentence_and_not_run(shell_: Shell, 
 async def test_the_preview_is_the_command_and_where_and_how_long(shell_: Shell) -> None:
     shell_.found = ALL
     shown = await shell_.preview("git status\n# more")
-    assert (shown.text, shown.subject, shown.always) == ("git status\n# more", "git status\n# more", "subject")
-    assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\nls"
+    assert (shown.text, shown.subject, shown.always) == ("$ git status\n> # more", "git status\n# more", "subject")
+    assert (await shell_.preview("git status")).text == "git status"
+    assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\n$ ls"
     assert (await shell_.preview("ls", workdir="docs")).subject == "cd -- docs || exit; ls"
+
+
+async def test_no_command_has_the_preview_of_another_one(shell_: Shell) -> None:
+    shell_.found = ALL
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("rm -rf *", {"workdir": "docs"}),
+        ("in docs:\nrm -rf *", {}),
+        ("in docs:\n$ rm -rf *", {}),
+        ("\u0456n docs:\nrm -rf *", {}),
+        ("$ in docs:\n> rm -rf *", {}),
+        ("ls\nrm -rf *", {}),
+        ("ls\n> rm -rf *", {}),
+        ("$ ls\n> rm -rf *", {}),
+    ]
+    shown = [(await shell_.preview(command, **input)).text for command, input in calls]
+    assert len(set(shown)) == len(calls)
+    assert shown[3] == "$ \\u0456n docs:\n> rm -rf *"
 
 
 async def test_its_digest_is_of_the_command_and_the_folder(shell_: Shell) -> None:
@@ -235,17 +256,21 @@ def some(*names: str) -> Protections:
     return Protections(**dict.fromkeys(names, True))
 
 
+OPEN_TO_NETWORK = ("writes", "unix_sockets", "signals", "devices")
+
+
 @pytest.mark.parametrize(
     ("sandbox", "network", "found", "held", "missing"),
     [
-        ("auto", False, ALL, ("writes", "network", "signals"), ()),
-        ("auto", True, ALL, ("writes", "unix_sockets", "signals"), ()),
+        ("auto", False, ALL, ("writes", "network", "signals", "devices"), ()),
+        ("auto", True, ALL, ("writes", "unix_sockets", "signals", "devices"), ()),
         ("auto", False, NOTHING, (), ()),
         ("auto", False, some("writes", "network"), ("writes", "network"), ()),
-        ("strict", False, ALL, ("writes", "network", "signals"), ()),
-        ("strict", True, some("writes", "unix_sockets", "signals"), ("writes", "unix_sockets", "signals"), ()),
-        ("strict", False, some("writes", "network"), None, ("signals",)),
-        ("strict", True, some("network"), None, ("writes", "unix_sockets", "signals")),
+        ("strict", False, ALL, ("writes", "network", "signals", "devices"), ()),
+        ("strict", True, some(*OPEN_TO_NETWORK), OPEN_TO_NETWORK, ()),
+        ("strict", False, some("writes", "network", "devices"), None, ("signals",)),
+        ("strict", False, some("writes", "network", "signals"), None, ("devices",)),
+        ("strict", True, some("network"), None, OPEN_TO_NETWORK),
         ("off", False, ALL, (), ()),
         ("off", True, NOTHING, (), ()),
     ],
@@ -262,14 +287,74 @@ async def test_which_protections_hold_on_which_machine(
     if held is not None:
         assert (await shell_.preview("ls")).protections == held
         assert protections(shell_.rules, found) == held
-        assert len(gaps(shell_.rules, found)) == (3 if "network" in held else 4) - len(held)
+        assert len(gaps(shell_.rules, found)) == (4 if "network" in held else 5) - len(held)
         return
     for act in (shell_.preview, shell_.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.* to auto") as caught:
             await act("touch was-here")
-        names = ("writes", "network", "unix_sockets", "signals")
+        names = ("writes", "network", "unix_sockets", "signals", "devices")
         assert tuple(name for name in names if f"({name})" in str(caught.value)) == missing
     assert not (shell_.workspace / "was-here").exists()
+
+
+# -------------------------------------------------------------------------------------------------- what is told of git
+
+AT_GIT = [
+    ("echo x > .git/hooks/pre-commit", [".git/hooks/pre-commit"]),
+    ("chmod +x .git/hooks/old", [".git/hooks/old"]),
+    ("rm .git/hooks/old", [".git/hooks/old"]),
+    ("t=$(stat -c %y .git/config); echo '[x] ' > .git/config; touch -d \"$t\" .git/config", [".git/config"]),
+    ("cd .git/hooks && touch a b c d && rm old", [".git/hooks/a", ".git/hooks/b", ".git/hooks/c", "2 more"]),
+    ("echo x > tracked", [".git/hooks/linked"]),
+    ("echo x > .git/hooks/new; exit 3", [".git/hooks/new"]),
+    ("echo x > .git/index; cat .git/config .git/hooks/old; mkdir -p sub", []),
+]
+
+
+@pytest.mark.parametrize(("command", "files"), AT_GIT)
+async def test_a_command_that_changed_what_git_runs_is_told(shell_: Shell, command: str, files: list[str]) -> None:
+    (shell_.workspace / ".git/hooks").mkdir(parents=True)
+    (shell_.workspace / ".git/config").write_text("[x]\n\n")
+    (shell_.workspace / ".git/hooks/old").write_text("x\n")
+    (shell_.workspace / "tracked").write_text("\n")
+    (shell_.workspace / ".git/hooks/linked").symlink_to("../../tracked")
+    await shell_.run(command)
+    assert len(shell_.notices) == bool(files)
+    assert all(file in notice for notice in shell_.notices for file in files)
+
+
+async def test_that_is_told_of_the_repository_above_and_of_a_command_that_was_interrupted(shell_: Shell) -> None:
+    (shell_.workspace / "docs/.git").mkdir()
+    os.mkfifo(shell_.workspace / "up")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            command = "echo x > .git/config; echo > ../up; sleep 1000"
+            nursery.start_soon(partial(shell_.run, command, workdir="docs"))
+            await trio.to_thread.run_sync((shell_.workspace / "up").read_text)
+            scope.cancel()
+    assert [notice.split(": ")[0] for notice in shell_.notices] == ["A command changed docs/.git/config"]
+
+
+AT_WORKTREE = [
+    ("echo 'gitdir: ../other' > .git", "docs/.git"),
+    ("echo x > ../main/.git/config", "main/.git/config"),
+    ("echo x > ../main/.git/config.worktree", "main/.git/config.worktree"),
+    ("echo x > ../main/.git/hooks/new", "main/.git/hooks/new"),
+    ("echo x > ../main/.git/worktrees/docs/config.worktree", "main/.git/worktrees/docs/config.worktree"),
+    ("echo x > ../main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
+    ("echo x > ../main/.git/worktrees/docs/index; cat .git", ""),
+]
+
+
+@pytest.mark.parametrize(("command", "file"), AT_WORKTREE)
+async def test_that_is_told_of_a_worktree(shell_: Shell, command: str, file: str) -> None:
+    for folder in ("docs", "main/.git/hooks", "main/.git/worktrees/docs"):
+        (shell_.workspace / folder).mkdir(parents=True, exist_ok=True)
+    (shell_.workspace / "docs/.git").write_text("gitdir: ../main/.git/worktrees/docs\n")
+    (shell_.workspace / "main/.git/worktrees/docs/commondir").write_text("../..\n")
+    await shell_.run(command, workdir="docs")
+    named = [notice.split(": ")[0].removeprefix("A command changed ") for notice in shell_.notices]
+    assert [names.split(", ")[0].split(" and ")[0] for names in named] == ([file] if file else [])
 
 
 # ------------------------------------------------------------------------------------------------- what a command may
@@ -288,6 +373,53 @@ async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: 
     said = await shell_.run(f"{sys.executable} -c 'import socket; socket.socket()'; kill -0 {os.getpid()}")
     assert ("PermissionError" in said) == ("network" in held)
     assert said.endswith("exit code 0") == ("signals" not in held)
+
+
+needs_writes = pytest.mark.skipif(not fence.probe().writes, reason="this machine cannot refuse writes")
+
+
+@needs_writes
+async def test_a_link_in_the_place_of_a_writable_folder_leads_nowhere(shell_: Shell, tmp_path: Path) -> None:
+    for folder in ("outside", "more"):
+        (tmp_path / folder).mkdir()
+    shell_.rules = ShellRules(writable=(tmp_path / "more/inner", shell_.workspace / "build"))
+    (tmp_path / "more/inner").mkdir()
+    assert await shell_.run(f"touch {tmp_path}/more/inner/new && ln -s {tmp_path}/outside build") == "exit code 0"
+    (tmp_path / "more/inner").rename(tmp_path / "moved")
+    (tmp_path / "more/inner").symlink_to(tmp_path / "outside")
+    said = await shell_.run("touch build/new || touch ../more/inner/new || touch ../moved/newer")
+    assert said.endswith("exit code 0")
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert (tmp_path / "moved/newer").exists()
+
+
+@needs_writes
+async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(shell_: Shell, tmp_path: Path) -> None:
+    own = (shell_.workspace / "chain/sessions", tmp_path / "elsewhere")
+    own[0].mkdir(parents=True)
+    shell_.rules = ShellRules("strict", own=own)
+    shown = await shell_.preview("ls")
+    assert shown.protections[0] == "writes"
+    assert shown.text.splitlines()[0] == (
+        "This program needs chain/sessions, which a command cannot change, so it makes, moves and removes nothing "
+        "directly in the workspace, chain."
+    )
+    for command in ("touch chain/sessions/new", "mv chain/sessions away", "mv chain away", "touch new", "rm file"):
+        assert "exit code 1" in await shell_.run(command)
+    assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
+
+
+@needs_writes
+async def test_where_a_command_may_change_this_program_writes_are_not_claimed(shell_: Shell) -> None:
+    shell_.rules = ShellRules(own=(shell_.workspace / "docs",), writable=(shell_.workspace / "docs",))
+    shown = await shell_.preview("ls")
+    assert "writes" not in shown.protections
+    assert shown.text.startswith("Not fenced in: a command can change this program")
+    assert await shell_.run("touch new docs/new") == "exit code 0"
+    assert "exit code 1" in await shell_.run("touch ../new"), "what holds is still refused"
+    shell_.rules = dataclasses.replace(shell_.rules, sandbox="strict")
+    with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
+        await shell_.preview("ls")
 
 
 async def test_on_a_machine_that_can_refuse_nothing_it_runs_all_the_same(shell_: Shell, tmp_path: Path) -> None:
@@ -315,12 +447,15 @@ def test_no_secret_and_nothing_of_the_chain_is_in_the_environment() -> None:
         "NPM": "7",
         "CHAIN_TRACE": "8",
         "CHAIN_KEY": "9",
-        "KEYS": "10",
+        "KEYMAP": "10",
         "OTHER": "11",
+        "PGPASSWORD": "12",
+        "DATABASE_URL": "postgres://me:13@host/db",
+        "OTHER_URL": "postgres://me:14@host/db",
     }
-    rules = ShellRules(env=frozenset({"GITHUB_TOKEN", "CHAIN_KEY", "NPM"}), secrets=frozenset({"MY_PLACE", "NPM"}))
-    kept = environment(environ, rules)
-    assert sorted(kept) == ["GITHUB_TOKEN", "HOME", "KEYS", "NPM", "OTHER"]
+    named = frozenset({"GITHUB_TOKEN", "CHAIN_KEY", "NPM", "OTHER_URL"})
+    kept = environment(environ, ShellRules(env=named, secrets=frozenset({"MY_PLACE", "NPM"})))
+    assert sorted(kept) == ["GITHUB_TOKEN", "HOME", "KEYMAP", "NPM", "OTHER", "OTHER_URL"]
 
 
 async def test_a_command_does_not_see_a_secret(shell_: Shell) -> None:
@@ -376,4 +511,4 @@ async def test_the_question_says_what_does_not_hold(shell_: Shell) -> None:
     head, where, command = shown.text.split("\n")
     assert head.startswith("Not fenced in: a command can write wherever you can")
     assert "a command can use the network" in head
-    assert (where, command) == ("in docs:", "echo hi")
+    assert (where, command) == ("in docs:", "$ echo hi")

@@ -14,6 +14,7 @@ import trio
 from support.house import ROOT
 from support.processes import marked, until, until_async
 
+from chain.tools import fence
 from chain.tools.worker import run_worker
 
 ECHO = "import sys; from chain.tools import lifeline; data = lifeline.received(); sys.stdout.buffer.write(data[::-1])"
@@ -43,8 +44,43 @@ async def test_one_that_reads_nothing_or_fails_is_told_by_its_code(tmp_path: Pat
     assert (await run_worker(program(tmp_path, "import os; os.kill(os.getpid(), 9)"), input=big))[0] == -9
 
 
+ATTEMPTS = """
+import os, socket, sys
+from chain.tools import lifeline
+kept, parent = sys.argv[1], os.getppid()
+attempts = {
+    "write": lambda: open(kept, "w"),
+    "connect": lambda: socket.socket(),
+    "signal": lambda: os.kill(parent, 0),
+    "keys": lambda: open(f"/proc/{parent}/environ").read(),
+}
+lifeline.received()
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except PermissionError:
+        continue
+    print(name)
+print(*sorted(os.environ))
+"""
+
+
+async def test_it_gets_no_key_and_is_fenced_in_once_it_has_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sesame")
+    (tmp_path / "kept").write_text("kept")
+    code, written = await run_worker(program(tmp_path, ATTEMPTS), str(tmp_path / "kept"), input=b"")
+    *reached, environ = written.decode().splitlines()
+    held = fence.probe()
+    may = {"write": held.writes, "connect": held.network, "signal": held.signals, "keys": held.writes}
+    assert (code, reached) == (0, [name for name, is_refused in may.items() if not is_refused])
+    assert (tmp_path / "kept").read_text() == ("kept" if held.writes else "")
+    assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}
+
+
 async def test_a_cancelled_caller_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHAIN_TEST_MARK", mark := f"worker-{os.getpid()}-cancelled")
+    monkeypatch.setenv("TMPDIR", mark := str(tmp_path))  # one of the few variables that it gets
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: run_worker(program(tmp_path, STUCK), input=b"x"))
         await until_async(lambda: len(marked(mark)) > 0)
@@ -52,36 +88,32 @@ async def test_a_cancelled_caller_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert not [pid for pid in marked(mark) if pid != os.getpid()]
 
 
-def test_a_search_that_would_never_end_ends_with_a_chain_that_is_killed(tmp_path: Path) -> None:
+STARTER = """
+import signal, sys, trio
+from chain.tools.worker import run_worker
+signal.signal(signal.SIGIO, signal.SIG_IGN)  # as whoever starts chain may have it: ignored signals are inherited
+trio.run(lambda: run_worker(sys.argv[1], input=b"x"))
+"""
+
+
+def test_a_program_that_is_stuck_ends_with_a_starter_that_is_killed(tmp_path: Path) -> None:
     """Also in the middle of an expression, where Python runs nothing else."""
-    (tmp_path / "a.txt").write_text("a" * 64 + "b\n")
-    rules = "rules: [{when: {step: 1}, tools: [{name: search_files, input: {pattern: '(a+)+$$', path: '.'}}]}]"
-    (tmp_path / "rules.yaml").write_text(rules)
-    (tmp_path / "mine.yaml").write_text(
-        "models: {definitions: {mine: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: mine, tools: [files]}}\n"
-    )
-    mark = f"worker-{os.getpid()}-killed"
-    environ = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "CHAIN_TEST_MARK": mark}
-    command = [sys.executable, "-m", "cli", "-p", "search", "--config", "mine.yaml"]
-    # As whoever starts it may have it: ignored signals are inherited.
-    command = [
-        sys.executable,
-        "-c",
-        "import os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
-        *command,
-    ]
-    with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=-3, stderr=-3, stdin=-3) as process:
-        until(lambda: any(is_search(pid) for pid in marked(mark)))
+    mark = str(tmp_path)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": mark}
+    command = [sys.executable, "-c", STARTER, program(tmp_path, STUCK)]
+    with subprocess.Popen(command, env=environ, stdout=-3, stderr=-3, stdin=-3) as process:
+        until(lambda: any(is_stuck(pid) for pid in marked(mark)))
         process.send_signal(signal.SIGKILL)
     until(lambda: not marked(mark))
 
 
-def is_search(pid: int) -> bool:
-    """Whether a process is at the search itself: it has all of its input, and works."""
+def is_stuck(pid: int) -> bool:
+    """Whether a process is the program, and works: it has all of its input, then."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         state = re.search(r"^State:\s+(\w)", Path(f"/proc/{pid}/status").read_text(), re.M)
+        handles_sigio = re.search(r"^SigIgn:\s+(\w+)", Path(f"/proc/{pid}/status").read_text(), re.M)
     except OSError:
         return False
-    return b"grep.py" in command and state is not None and state[1] == "R"
+    is_ready = handles_sigio is not None and not int(handles_sigio[1], 16) >> signal.SIGIO - 1 & 1
+    return b"-S" in command and is_ready and state is not None and state[1] == "R"

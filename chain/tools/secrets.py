@@ -1,0 +1,28 @@
+"""Which variables of an environment are secrets, by their names and values. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(
+    # What a word of a name may end with, so that PGPASSWORD and APIKEY count; then what has to be the whole of a word:
+    # COMPAT has no token in it, and PWD, alone, is a folder. MAX_TOKENS is a number.
+    r"(?:KEYS?|TOKEN|(?<!MAX_)(?<!MAX_OUTPUT_)TOKENS"
+    r"|SECRETS?|PASSWORDS?|PASSWD|PASSCODE|PASSPHRASE|PASS|CREDENTIALS?|CREDS?)(?![A-Z])"
+    r"|(?<![A-Z])(?:PAT|AUTH(?!_SOCK))(?![A-Z])|_PWD(?![A-Z])"
+)
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+_IN_VALUE = re.compile(
+    # The password of an address, as in postgres://me:word@host/db, or a token alone, as in https://token@host.
+    r"://[^/?#\s@]*:[^/?#\s]+@|https?://[^/?#\s]+@"
+    # One among other settings, as in ;Password=word and ;AccountKey=word.
+    r"|(?:^|[?&;\s])(?:password|passwd|pwd)\s*=\s*[^\s&;]|[?&;][a-z_-]*(?:key|token|secret)\s*=\s*[^\s&;]",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like one that nobody else should have."""
+    return bool(_WORD.search(_CAMEL.sub("_", name).upper()) or _IN_VALUE.search(value))
