@@ -1,11 +1,8 @@
 """The JSON of a journal's records, both ways.
 
 A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
-epoch), then the fields of its type, and ``upon`` where somebody acted in the step of an event. Records of other types
-are kept as they are (``Unknown``), so that a journal of a newer version loses nothing.
-
-Earlier forms are still read: a ``plan`` record without ``change`` holds all tasks, and a ``line`` record without
-``urgency`` was ``urgent`` or not, and if it was nothing else, of the kind ``urgent``.
+epoch), then the fields of its type. Records of other types are kept as they are (``Unknown``), so that a journal of a
+newer version loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from chain.messages import JsonObject
 from chain.records import (
     BRIEF,
     Entry,
-    Line,
     PlanChange,
     PlanReplaced,
     PlanRestored,
@@ -60,26 +56,22 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
     if not 0 <= time < MAX_TIME:
         raise ValueError("the time of a record is in seconds since the epoch")
     kind = _kind_of(type, raw)
-    upon = raw.get("upon", "")
-    upon = upon if isinstance(upon, str) else ""
     if kind is None:
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
-        return Entry(seq, float(time), Unknown(type, rest), upon)
+        return Entry(seq, float(time), Unknown(type, rest))
     try:
-        if kind is Line and "urgency" not in raw:
-            raw = _as_new_line(raw)
-        return Entry(seq, float(time), read_fields(kind, raw), upon)
+        return Entry(seq, float(time), read_fields(kind, raw))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 
 
 # ----------------------------------------------------------------------------------------------------------- the fields
 
-_VARIANTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "plan": ("change", "restored", {kind.change: kind for kind in get_args(PlanChange)}),
-    "request": ("phase", "", {kind.phase: kind for kind in get_args(Request)}),
+_VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "plan": ("change", {kind.change: kind for kind in get_args(PlanChange)}),
+    "request": ("phase", {kind.phase: kind for kind in get_args(Request)}),
 }
-"""The types that have several forms: the key that names the form, the form where it is missing, and the forms."""
+"""The types that have several forms: the key that names the form, and the forms."""
 
 _KINDS: dict[str, Any] = {kind.type: kind for kind in get_args(Record) if kind.type not in _VARIANTS}
 
@@ -88,8 +80,8 @@ def _kind_of(type: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a data
     """The dataclass of a record; ``None`` for what this version does not know."""
     if type not in _VARIANTS:
         return _KINDS.get(type)
-    key, default, forms = _VARIANTS[type]
-    form = raw.get(key, default)
+    key, forms = _VARIANTS[type]
+    form = raw.get(key)
     return forms.get(form) if isinstance(form, str) else None
 
 
@@ -123,11 +115,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
     if is_dataclass(value):
         return _fields(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-def _as_new_line(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The JSON of a line of version 0.1.0 in the form of today."""
-    if type(raw["urgent"]) is not bool:
-        raise ValueError(f"urgent is {raw['urgent']!r:.40}")
-    kind = "redirect" if raw["kind"] == "urgent" else raw["kind"]
-    return {**raw, "kind": kind, "urgency": "urgent" if raw["urgent"] else "next"}

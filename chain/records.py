@@ -11,6 +11,9 @@ from chain import messages
 from chain.events import AnsweredBy, Author, Decision, Phase, Point, QuestionKind, State, Status, TaskView
 from chain.messages import Overrides, StopReason, Usage
 
+Effect: TypeAlias = Literal["waits", "starts", "acts"]
+"""What a line does as it is accepted: it waits for a safe point, starts a run, or acts at once and needs no model."""
+
 BRIEF = {"brief": True}
 """Marks a field that the JSON leaves out while it has its default."""
 
@@ -25,11 +28,19 @@ class Session:
     model: str
     workspace: str
     tools: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    interactive: bool = field(default=False, metadata=BRIEF)
+    """Whether a person types the lines, who can start a run with those that wait."""
+    repaired: int = field(default=0, metadata=BRIEF)
+    """How many records before this one the same process wrote, to make up for what a crash had left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line was accepted. A second record of the same id: the line now waits for another agent."""
+    """A line was accepted. A second record of the same id: the line now waits for another agent.
+
+    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made it urgent, a
+    now line or a stop.
+    """
 
     type: ClassVar[str] = "line"
     id: str
@@ -38,6 +49,17 @@ class Line:
     urgency: str
     agent: str
     origin: str = "prompt"
+    effect: Effect = field(default="waits", metadata=BRIEF)
+    iteration: int = field(default=0, metadata=BRIEF)
+    by_rule: bool = field(default=False, metadata=BRIEF)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegun:
+    """A run began; ``id`` is the line that is its query. Without one, the lines that waited began it."""
+
+    type: ClassVar[str] = "run"
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +81,8 @@ class Message:
     """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
-    ``skipped`` names the tools that an urgent line kept from starting.
+    ``skipped`` names the tools that an urgent line kept from starting. ``iteration`` is the run's; it may have begun
+    without a record of its own. Earlier journals have it in the receipts alone.
     """
 
     type: ClassVar[str] = "message"
@@ -72,11 +95,12 @@ class Message:
     source: str = field(default="", metadata=BRIEF)
     remaining: int = field(default=0, metadata=BRIEF)
     skipped: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    iteration: int = field(default=0, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The last ``messages`` messages left the conversation; ``reason`` is ``refused`` or ``new``."""
+    """The last ``messages`` messages left the conversation, which the service had refused."""
 
     type: ClassVar[str] = "withdrawn"
     messages: int
@@ -125,11 +149,17 @@ class Question:
     protections: tuple[str, ...] = ()
     subject: str = field(default="", metadata=BRIEF)
     """What a pattern of an allowance is compared with."""
+    only_by_name: str = field(default="", metadata=BRIEF)
+    """What a pattern must have in it."""
+    always: Literal["tool", "subject"] = field(default="tool", metadata=BRIEF)
+    """What the answer "always" would allow beside the call."""
+    is_open: bool = field(default=False, metadata=BRIEF)
+    """Whether there was somebody who could answer; else it was settled in the same step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a question."""
+    """What became of a question. ``is_for_always``: it allowed what is like the call as well."""
 
     type: ClassVar[str] = "answer"
     id: str
@@ -137,6 +167,7 @@ class Answer:
     decision: Decision
     by: AnsweredBy
     agent: str
+    is_for_always: bool = field(default=False, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +337,7 @@ class Unknown:
 Record: TypeAlias = (
     Session
     | Line
+    | RunBegun
     | Receipt
     | Message
     | Withdrawn
@@ -324,22 +356,13 @@ Record: TypeAlias = (
 """What this version writes."""
 
 
-SYNCED = " synced"
-"""Ends the ``upon`` of an entry whose event was held back until the disk had what came before it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record with its place in the journal.
-
-    ``upon`` is the event in whose very step it was written, if somebody acted on hearing of that (``moment_of``), and
-    whether that had waited for the disk (``SYNCED``).
-    """
+    """A record with its place in the journal."""
 
     seq: int
     time: float
     record: Record | Unknown
-    upon: str = ""
 
 
 def digest(text: str) -> str:

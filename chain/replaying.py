@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import trio
 from trio.testing import MockClock
@@ -16,25 +16,33 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
+from chain.replay import difference
+from chain.replay.actors import Actors, RecordedModel
+from chain.replay.player import Player
+from chain.replay.recording import Recording
+from chain.replay.script import Script
+from chain.replay.tape import Difference
 from chain.session import listing
 from chain.session.journal import Journal
 from chain.session.listing import SUFFIX
-from chain.session.replay import difference
-from chain.session.replay.actors import Actors, RecordedModel
-from chain.session.replay.director import Director
-from chain.session.replay.recording import Recording
-from chain.session.replay.script import Script
-from chain.session.replay.tape import Difference
 from chain.session.resume import read_back
 from chain.tools.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay: whether all was as it is on record, and the rows that say so or tell of the difference."""
+    """What came of a replay, and the rows that say so or tell of the difference.
 
-    same: bool
+    ``cannot be followed``: what came of it hung on a moment that is not on record (``Script.hangs_on_moments``).
+    """
+
+    outcome: Literal["same", "different", "cannot be followed"]
     rows: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether all was as it is on record."""
+        return self.outcome == "same"
 
 
 def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
@@ -61,14 +69,14 @@ def recorded(state: Path, id: str) -> list[bytes]:
 async def _replay(settings: Settings, recording: Recording, tools: Sequence[Tool]) -> Replayed:
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, MockClock)
-    begins = [0]
-    for opened in recording.openings[1:]:
-        begins.append(await _begin(settings, recording, opened, tools))
-    for begin, end in pairwise([*begins, recording.length]):
-        found = await _replay_part(settings, recording.script(begin, end), tools, clock)
+    for script in recording.scripts():
+        found = await _replay_part(settings, script, tools, clock)
         if found is not None:
-            return Replayed(False, difference.told(found))
-    return Replayed(True, difference.told_same(recording.counts))
+            rows = (*recording.complaints, *difference.told(found))
+            return Replayed("cannot be followed" if found.hangs_on_moment else "different", rows)
+    # What is missing cannot be compared, so a journal with a gap is not found to be the same.
+    rows = (*recording.complaints, difference.told_same(recording.counts, is_whole=not recording.is_damaged))
+    return Replayed("different" if recording.is_damaged else "same", rows)
 
 
 async def _replay_part(
@@ -77,7 +85,7 @@ async def _replay_part(
     """The first difference in what one process wrote."""
     actors = Actors(script)
     async with _open_replay(settings, script, actors, tools) as chain:
-        await Director(script, actors, clock, partial(_attempts, settings)).play(chain)
+        await Player(script, actors, clock, partial(_attempts, settings)).play(chain)
     return actors.tape.difference
 
 
@@ -86,22 +94,6 @@ def _attempts(settings: Settings, model: str) -> int | None:
         return settings.model(model).max_attempts
     except UserError:
         return None  # it is no longer configured
-
-
-async def _begin(settings: Settings, recording: Recording, opened: int, tools: Sequence[Tool]) -> int:
-    """Where the part of a journal begins that one process wrote, with what it wrote before its opening at ``opened``.
-
-    That is what a crash had left out. How much it was shows in what the program writes there today.
-    """
-    for begin in recording.begins(opened):
-        script = recording.script(begin, opened + 1)
-        actors = Actors(script)
-        async with _open_replay(settings, script, actors, tools):
-            is_it = actors.tape.difference is None and actors.tape.next is None
-            actors.leave()
-        if is_it:
-            return begin
-    return opened
 
 
 def _open_replay(
@@ -117,6 +109,6 @@ def _open_replay(
         journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
         plan=script.plan,
         resume=read or "",
-        interactive=script.is_interactive,
+        interactive=script.opening.interactive,
         actors=actors,
     )

@@ -48,9 +48,9 @@ def find(state: Path, id: str) -> Summary:
 
 
 def latest(state: Path, workspace: Path) -> Summary | None:
-    """The session of a workspace that changed last: of those in which something was asked, if there are any."""
+    """The session of a workspace that changed last: of those in which something was said, if there are any."""
     found = resumable(state, workspace)
-    return next((each for each in found if each.query), next(iter(found), None))
+    return next((each for each in found if each.was_used), next(iter(found), None))
 
 
 def resumable(state: Path, workspace: Path) -> list[Summary]:

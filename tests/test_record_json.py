@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events, messages, records
-from chain.plan import Task, changed
 from chain.record_json import from_json, to_json
 from chain.records import Entry, Unknown
 
@@ -37,8 +36,11 @@ AUTHORS = st.sampled_from(["user", "main", "explore-1"])
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
 OVERRIDES = st.builds(messages.Overrides, st.none() | COUNTS, st.none() | SECONDS, st.none() | WORDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
-    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS),
-    records.Line: st.builds(records.Line, *[WORDS] * 6),
+    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS, st.booleans(), COUNTS),
+    records.Line: st.builds(
+        records.Line, *[WORDS] * 6, st.sampled_from(get_args(records.Effect)), COUNTS, st.booleans()
+    ),
+    records.RunBegun: st.builds(records.RunBegun, WORDS),
     records.Receipt: st.builds(
         *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
         *(st.none() | SECONDS, WORDS),
@@ -51,11 +53,11 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS),
     records.Question: st.builds(
         *(records.Question, WORDS, st.sampled_from(get_args(events.QuestionKind)), WORDS, WORDS, WORDS, WORDS),
-        *(TEXTS, WORDS, TEXTS, WORDS),
+        *(TEXTS, WORDS, TEXTS, WORDS, WORDS, st.sampled_from(["tool", "subject"]), st.booleans()),
     ),
     records.Answer: st.builds(
         *(records.Answer, WORDS, WORDS, st.sampled_from(get_args(events.Decision))),
-        *(st.sampled_from(get_args(events.AnsweredBy)), WORDS),
+        *(st.sampled_from(get_args(events.AnsweredBy)), WORDS, st.booleans()),
     ),
     records.AgentStarted: st.builds(records.AgentStarted, *[WORDS] * 5),
     records.AgentEnded: st.builds(
@@ -140,38 +142,3 @@ def test_a_time_that_cannot_be_is_no_record(number: float) -> None:
 def test_a_change_of_the_future_is_kept_whole() -> None:
     row = {"type": "plan", "seq": 1, "time": 0.0, "change": "sorted", "by": "user"}
     assert from_json(row).record == Unknown("plan", {"change": "sorted", "by": "user"})
-
-
-# As version 0.1.0 wrote them, copied from a session of it.
-OLD = """
-{"type":"session","seq":1,"time":1.5,"id":"20260101-120000-abcdef","version":"0.1.0","model":"offline","workspace":"/w"}
-{"type":"line","seq":2,"time":1.5,"id":"L1","text":"Count them","kind":"verbatim","urgent":false,"agent":"main"}
-{"type":"message","seq":3,"time":1.5,"message":{"role":"user","content":[{"type":"text","text":"Count them"}]},\
-"agent":"main","parent_id":"root","is_interjection":false,"line_ids":["L1"],"point":"start"}
-{"type":"receipt","seq":4,"time":1.5,"id":"L1","state":"delivered","agent":"main","iteration":0,"point":"start",\
-"waited_s":0.1,"reason":""}
-{"type":"line","seq":5,"time":1.5,"id":"L2","text":"!now","kind":"urgent","urgent":true,"agent":"main"}
-{"type":"tool_started","seq":6,"time":1.5,"id":"t1","name":"look","agent":"main"}
-{"type":"tool_finished","seq":7,"time":1.5,"id":"t1","agent":"main","is_error":false,"seconds":0.25}
-{"type":"plan","seq":8,"time":1.5,"tasks":[{"n":1,"text":"a","state":"DONE","reason":""},\
-{"n":2,"text":"b","state":"FAILED","reason":"no"}],"by":"user"}
-{"type":"withdrawn","seq":9,"time":1.5,"messages":3,"agent":"main","reason":"refused"}
-{"type":"model","seq":10,"time":1.5,"name":"other"}
-{"type":"result","seq":11,"time":1.5,"status":"done","result":"Two.","iterations":2,"usage":{"input_tokens":1,\
-"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4,"cost_usd":null}}
-"""
-
-
-def test_a_journal_of_version_0_1_0_is_read() -> None:
-    rows = OLD.replace("\\\n", "").split("\n")[1:-1]
-    entries = [from_json(json.loads(row)) for row in rows]
-    assert [entry.seq for entry in entries] == list(range(1, 12))
-    newer = {records.TaskAdded, records.TaskClosed, records.PlanReplaced, records.Question, records.Answer}
-    newer |= {records.AgentStarted, records.AgentEnded}
-    newer |= {records.RequestSent, records.RequestEnded, records.Interrupted}
-    assert {type(entry.record) for entry in entries} == set(RECORDS) - newer
-    tasks = (events.TaskView(1, "a", "DONE"), events.TaskView(2, "b", "FAILED", "no"))
-    assert entries[7].record == records.PlanRestored(tasks, "user")
-    assert changed((), entries[7].record) == (Task("a", "DONE"), Task("b", "FAILED", "no"))
-    assert entries[4].record == records.Line("L2", "!now", "redirect", "urgent", "main")
-    assert entries[10].record == records.Result("done", "Two.", 2, messages.Usage(1, 2, 3, 4))

@@ -6,7 +6,8 @@ tool has a stream of its own, into which its pieces go until an event of another
 turn are two waiting events, not thousands.
 
 A listener is the other kind of consumer: it is called in the very step of an event, since what it does (a line at a
-moment, a step of a trace) belongs to that step.
+moment, a step of a trace) belongs to that step. What it raises is no part of that step: the chain and the other
+listeners go on, and it leaves the block in which the chain is open, when that ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain.events import Event, TextDelta, ThinkingDelta, ToolProgress
+from chain.events import Event, Notice, TextDelta, ThinkingDelta, ToolProgress
 
 MAX_PROGRESS = 256 * 1024
 """Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
@@ -111,26 +112,26 @@ class Feed:
         stream.add(event.text)
 
 
-def moment_of(event: Event) -> str:
-    """The words by which an event is known again when its session is replayed."""
-    named = getattr(event, "id", "") or getattr(event, "name", "") or "+".join(getattr(event, "ids", ()))
-    state = getattr(event, "state", "") or getattr(event, "status", "")
-    return " ".join(part for part in (event.type, event.agent, str(event.iteration), named, state) if part)
-
-
 class Audience:
     """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
         self._listeners: list[Listener] = []
-        self._told: Event | None = None
+        self._is_closed = False
+        self._raised: dict[int, Exception] = {}
+        """The first error of each listener, by their places."""
+        self._exit: BaseException | None = None
+        """What a listener raised to end the program."""
+        self._over = trio.Event()
 
     def feed(self, first: Event) -> Feed:
         """A new feed of all events from now on, after ``first``."""
         feed = Feed()
         feed.put(first)
         self._let_go()  # also where nothing happens for long, and somebody looks in again and again
+        if self._is_closed:
+            feed.close()
         self._feeds.append(weakref.ref(feed))
         return feed
 
@@ -150,24 +151,36 @@ class Audience:
                 feed.put(event)
         if is_any_gone:
             self._let_go()
-        before, self._told = self._told, event
-        try:
-            for listener in self._listeners:
+        faults = []
+        for place, listener in enumerate(self._listeners):
+            try:
                 listener(event)
-        finally:
-            self._told = before
+            except Exception as error:  # noqa: BLE001 - it leaves by ``watch``, as all that listeners raise
+                if place not in self._raised:
+                    self._raised[place] = error
+                    faults.append(f"a listener failed at {event.type}: {type(error).__name__}: {error}")
+            except BaseException as error:  # noqa: BLE001
+                self._exit = error
+                self._over.set()
+        for fault in faults:
+            self.emit(Notice(message=fault))  # now, since the block may end long after
 
     def _let_go(self) -> None:
         self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
 
-    @property
-    def moment(self) -> str:
-        """The event that listeners hear of just now (``moment_of``); empty for none."""
-        return "" if self._told is None else moment_of(self._told)
+    async def watch(self) -> None:
+        """Wait for the close and raise what listeners raised, as a group; ``SystemExit`` and the like come at once."""
+        await self._over.wait()
+        if self._exit is not None:
+            raise self._exit
+        if self._raised:
+            raise ExceptionGroup("listeners failed", list(self._raised.values()))
 
     def close(self) -> None:
-        """Close the feeds."""
+        """Close the feeds, those to come as well."""
+        self._is_closed = True
         for ref in self._feeds:
             feed = ref()
             if feed is not None:
                 feed.close()
+        self._over.set()

@@ -21,6 +21,7 @@ from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
+from chain.records import Effect
 from chain.session.runs import Session
 from chain.wording import STOPPED_BY_RULE
 
@@ -98,7 +99,8 @@ class Intake:
     def start(self, sent: Sent) -> Submitted:
         """Start a run; none may be active."""
         try:
-            accepted = self._accept_at_once(sent, self._tree.named(sent.to) if sent.to else self._tree.main)
+            node = self._tree.named(sent.to) if sent.to else self._tree.main
+            accepted = self._accept_at_once(sent, node, effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         self._session.begin(accepted)
@@ -112,7 +114,7 @@ class Intake:
             return self.refuse(sent, str(error))
         reason, command = "", sent.line.command
         try:
-            message = status if command is None else self._shared.plan.carry_out(command, line_id=accepted.id)
+            message = status if command is None else self._shared.plan.carry_out(command, line_id=accepted.on_record)
         except PlanError as error:
             message = reason = str(error)
         except JournalError as error:
@@ -133,8 +135,9 @@ class Intake:
         if line.kind == "stop":
             # Without an address it is not one agent that the user wants to stop.
             stopped = node if typed.to else self._tree.main
-            return self._stop(stopped, sent, "" if typed.line.kind == "stop" else STOPPED_BY_RULE)
-        put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration)
+            return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
+        by_rule = line.urgency != typed.line.urgency
+        put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
         self._tree.make_way(node, [put], self._shared.questions)
@@ -162,25 +165,34 @@ class Intake:
             self._prompt(node)  # a rule was too slow just now, which is reported at once
         return line
 
-    def _stop(self, node: Node, sent: Sent, reason: str) -> Submitted:
+    def _stop(self, node: Node, sent: Sent, *, by_rule: bool) -> Submitted:
         """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
         accepted, problem = None, self.problem(sent)
         if not problem:
             try:
-                accepted = self._accept_at_once(sent, node)
+                accepted = self._accept_at_once(sent, node, by_rule=by_rule)
             except JournalError as error:
                 problem = str(error)
         if accepted is None:
             self.refuse(sent, f"{problem}; the run stops all the same")
         else:
-            self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=reason)
+            why = STOPPED_BY_RULE if by_rule else ""
+            self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
         self._shared.questions.withdraw({each.name for each in node.all()})
         self._tree.stop(node)
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
-    def _accept_at_once(self, sent: Sent, node: Node) -> Accepted:
+    def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(sent.line, node.name, id=sent.id, origin=sent.origin)
+        accepted = self._ledger.accept(
+            sent.line,
+            node.name,
+            id=sent.id,
+            origin=sent.origin,
+            effect=effect,
+            iteration=node.iteration,
+            by_rule=by_rule,
+        )
         self._shared.journal.acknowledge(lambda: None)
         return accepted
 

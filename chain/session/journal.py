@@ -5,6 +5,13 @@ nothing of it. And an acknowledgement is given only once the file is on the disk
 acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
 up meanwhile share the next wait, so a pasted burst costs one.
 
+The first promise has a limit, since a network file system may hang in a write, and a thread can be left waiting where
+the loop cannot: after ``QUICK_S`` ``record`` returns, and the record is *late*. Slow writes use this time up together,
+and it comes back as time passes without a wait, so that a step with many records is not held up for each of them. A
+late record and all that come meanwhile are written in their order. No model call and no tool begins before they are
+(``flush``, ``written``), and no line that came meanwhile is acknowledged. If a late record cannot be written, it is too
+late to refuse it, so that is final, as a failed sync is.
+
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
 """
@@ -14,10 +21,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,9 +35,9 @@ import trio
 
 from chain import record_json
 from chain.errors import JournalError
-from chain.records import SYNCED, Entry, Record, Unknown
+from chain.records import Entry, Record, Unknown
 from chain.session.lock import lock
-from chain.threads import Threads
+from chain.threads import QUICK_S, Threads, quickly
 
 _THREADS = Threads("journals")
 
@@ -41,8 +49,11 @@ Action: TypeAlias = Callable[[], None]
 class JournalFile(Protocol):
     """The file layer under a journal."""
 
-    def append(self, data: bytes) -> None:
-        """Write all of ``data`` at the end, or nothing. Raises ``OSError``."""
+    def append(self, data: bytes) -> bool | None:
+        """Write all of ``data`` at the end, or nothing. Raises ``OSError``.
+
+        True: it takes long, and is not written yet; the next sync waits for it, and raises what comes of it.
+        """
         ...
 
     async def sync(self) -> None:
@@ -68,9 +79,63 @@ class DiskFile:
         self._size = os.fstat(self._fd).st_size
         # A record that a crash left without its end must not be joined to the next.
         self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
+        self._lock = threading.Lock()
+        """Guards what follows, which the thread that writes shares."""
+        self._left: list[bytes] = []
+        self._is_writing = self._is_late = self._is_closed = False
+        self._error: OSError | None = None
+        self._caught_up = trio.Event()
+        self._patience_s, self._waited_at = QUICK_S, time.monotonic()
 
-    def append(self, data: bytes) -> None:
-        """Write all of ``data``, or cut the file back to what it was."""
+    def append(self, data: bytes) -> bool:
+        """Write all of ``data``, or cut the file back to what it was. True: it is late, and follows in its turn."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._left.append(data)
+            if self._is_writing:
+                return True
+            self._is_writing = True
+        begun = time.monotonic()
+        timeout = self._patience_s = min(self._patience_s + begun - self._waited_at, QUICK_S)
+        try:
+            self._token = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            timeout = -1  # there is no loop to hold up
+        quickly(self._write_left, timeout)
+        self._waited_at = time.monotonic()
+        self._patience_s = max(self._patience_s - (self._waited_at - begun), 0)
+        with self._lock:
+            if self._is_writing:
+                self._is_late, self._caught_up = True, trio.Event()
+                return True
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return False
+
+    def _write_left(self) -> None:
+        """Write what is left, in its order, until nothing is or the disk fails."""
+        while True:
+            with self._lock:
+                if self._error is not None or not self._left:
+                    self._left.clear()
+                    self._is_writing = False
+                    if self._is_closed:
+                        os.close(self._fd)
+                    if self._is_late:
+                        self._is_late = False
+                        with suppress(trio.RunFinishedError):
+                            self._token.run_sync_soon(self._caught_up.set)
+                    return
+                data = b"".join(self._left)
+                self._left.clear()
+            try:
+                self._write(data)
+            except OSError as error:
+                self._error = error
+
+    def _write(self, data: bytes) -> None:
         if self._is_torn:
             # What is left of a record becomes a row of its own that a reader passes over, also if all of it is there.
             data = b"\0\n" + data
@@ -95,6 +160,10 @@ class DiskFile:
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
+        if self._is_late:
+            await self._caught_up.wait()
+        if self._error is not None:
+            raise self._error
         try:
             syncs = _SYNCS.get()
         except LookupError:
@@ -103,8 +172,11 @@ class DiskFile:
         await syncs.sync(self._fd)
 
     def close(self) -> None:
-        """Close the file, which also gives up the lock."""
-        os.close(self._fd)
+        """Close the file, which also gives up the lock; one that is being written when that has ended."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_writing:
+                os.close(self._fd)
 
 
 @dataclass(eq=False, slots=True)
@@ -168,8 +240,6 @@ class Journal:
         """``seq`` is that of the last record that is there already."""
         self.id = id
         self.path = path
-        self.upon: Callable[[], str] = lambda: ""
-        """The event in whose step a record is written, if somebody acts on hearing of it just now."""
         self._file = file
         self._seq = seq
         self._watcher: Callable[[Entry], None] | None = None
@@ -177,11 +247,17 @@ class Journal:
         self._queued = 0
         self._done = 0
         self._wanted = trio.Event()
+        self._is_over = False
         self._waiters = trio.lowlevel.ParkingLot()
-        self._is_synced = False
-        """Whether what is called just now had waited for the disk."""
+        self._late = self._late_synced = 0
+        """How many records were late, and how many of these are on the disk by now."""
         self._failure: str | None = None
         self._at_failure: list[Callable[[JournalError], None]] = []
+
+    @property
+    def seq(self) -> int:
+        """That of the last record."""
+        return self._seq
 
     @property
     def failure(self) -> str | None:
@@ -193,18 +269,18 @@ class Journal:
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        upon = self.upon()
-        entry = Entry(self._seq, time.time(), record, f"{upon}{SYNCED}" if upon and self._is_synced else upon)
+        entry = Entry(self._seq, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
-        if entry.upon:
-            raw["upon"] = entry.upon
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
-            self._file.append(data)
+            is_late = self._file.append(data)
         except OSError as error:
             self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+        if is_late:
+            self._late += 1
+            self._wanted.set()
         if self._watcher is not None:
             self._watcher(entry)
 
@@ -232,30 +308,46 @@ class Journal:
         self._at_failure.append(action)
 
     async def flush(self) -> None:
-        """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
-        target = self._queued
-        while self._done < target and self._failure is None:
+        """Wait until everything queued so far has been called, and late records are on the disk.
+
+        Raises ``JournalError`` when the disk failed.
+        """
+        target, late = self._queued, self._late
+        while (self._done < target or self._late_synced < late) and self._failure is None:
             await self._waiters.park()
         if self._failure is not None:
             raise JournalError(self._failure)
 
+    async def written(self) -> None:
+        """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
+        if self._late > self._late_synced:
+            await self.flush()
+
     async def run(self) -> None:
-        """Sync whenever it is asked for; the task that does this outlives every run."""
-        while self._failure is None:
+        """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
+        is_last = False
+        while self._failure is None and not is_last:
             await self._wanted.wait()
             self._wanted = trio.Event()
+            is_last = self._is_over  # if the end comes during the sync, another one follows
             await self.sync()
+
+    def end(self) -> None:
+        """Let ``run`` return, after a last sync."""
+        self._is_over = True
+        self._wanted.set()
 
     async def sync(self) -> None:
         """Sync once, for all that was recorded before the call; never again after a failure."""
         if self._failure is not None:
             return
-        covered = self._queued
+        covered, late = self._queued, self._late
         try:
             await self._file.sync()
         except OSError as error:
             self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
         else:
+            self._late_synced = late
             self._release(synced=covered)
 
     def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
@@ -266,14 +358,10 @@ class Journal:
 
     def _release(self, *, synced: int) -> None:
         """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
-        before, self._is_synced = self._is_synced, synced > 0
-        try:
-            while self._queue and (self._done < synced or not self._queue[0][1]):
-                action, _ = self._queue.popleft()
-                self._done += 1
-                action()
-        finally:
-            self._is_synced = before
+        while self._queue and (self._done < synced or not self._queue[0][1]):
+            action, _ = self._queue.popleft()
+            self._done += 1
+            action()
         self._waiters.unpark_all()
 
     def _fail(self, why: str) -> None:

@@ -44,7 +44,7 @@ class Summary:
 
     ``began`` and ``changed`` are the times of its first and its last record, ``query`` is the first row of its first
     query, ``tokens`` and ``cost_usd`` are of the runs that ended. ``open_lines`` are the ids of those that wait, and
-    ``is_open`` says that a process has it open.
+    ``is_open`` says that a process has it open. ``was_used``: a line was accepted in it.
     """
 
     id: str
@@ -60,6 +60,7 @@ class Summary:
     cost_usd: float | None
     open_lines: tuple[str, ...]
     is_open: bool
+    was_used: bool
 
 
 def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
@@ -240,6 +241,7 @@ class _Tally:
     query: str | None = None
     runs: int = 0
     is_running: bool = False
+    was_used: bool = False
     usage: Usage = field(default_factory=Usage)
     waiting: dict[str, str] = field(default_factory=dict)
     """The lines that wait, by their ids; their texts only as long as one of them may be the first query."""
@@ -266,6 +268,7 @@ class _Tally:
             case records.Model(name=name):
                 self.model = name
             case records.Line(id=id, text=text):
+                self.was_used = True
                 self.waiting[id] = text if self.query is None else ""
             case records.Receipt():
                 self._settle(record)
@@ -309,6 +312,7 @@ def _summary(head: _Head) -> Summary:
         cost_usd=tally.usage.cost_usd,
         open_lines=tuple(tally.waiting),
         is_open=is_open(head.path),
+        was_used=tally.was_used,
     )
 
 

@@ -17,7 +17,6 @@ from chain.events import Point, State, Status
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
-from chain.session.activity import Activity
 from chain.wording import MAIN
 
 
@@ -97,7 +96,8 @@ class Restored:
         self.numbers: Counter[str] = Counter()
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
-        self.activity = Activity()
+        self.is_running = False
+        """Whether a run began and has no result."""
         self.withdrawn: list[str] = []
         """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
@@ -112,15 +112,7 @@ class Restored:
             what = f"record {entry.seq} of the journal does not follow from those before it: {why}"
             raise SessionError(f"{what}; chain sessions show and export still read it") from None
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a run began and has no result."""
-        return self.activity.is_running
-
     def _add(self, entry: Entry) -> None:
-        if self.activity.add(entry.record):
-            self.withdrawn.clear()
-            self.main.iteration, self.main.usage = 0, Usage()
         match entry.record:
             case records.Message() as record:
                 self._add_message(entry, record)
@@ -149,7 +141,12 @@ class Restored:
             case records.AgentEnded(name=name, status=status, iterations=iterations, usage=usage):
                 ended = self._agent(name)
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
+            case records.RunBegun():
+                self.is_running = True
+                self.withdrawn.clear()
+                self.main.iteration, self.main.usage = 0, Usage()
             case records.Result(usage=usage):
+                self.is_running = False
                 self.main.usage = Usage()
                 self.usage += usage
             case other:
@@ -158,7 +155,8 @@ class Restored:
     def _add_rare(self, record: records.Record | records.Unknown) -> None:
         match record:
             case records.Session():
-                self.session, self.model = record, record.model
+                # Who opens a session finds no run in it, whatever the record of its end came to.
+                self.session, self.model, self.is_running = record, record.model, False
             case records.Model(name=name):
                 self.model = name
             case records.Question(id=id):
@@ -167,8 +165,8 @@ class Restored:
                 self.open_question = record
             case records.Answer():
                 self.open_question = None
-            case records.Withdrawn(agent=agent, reason=reason):
-                self._withdraw(self._agent(agent), is_new=reason == "new")
+            case records.Withdrawn(agent=agent):
+                self._withdraw(self._agent(agent))
             case _:
                 pass
 
@@ -221,16 +219,12 @@ class Restored:
             if agent.name != change.by:
                 agent.news_at = entry.seq
 
-    def _withdraw(self, agent: KnownAgent, *, is_new: bool) -> None:
-        if is_new:  # as version 0.1.0 began a new conversation
-            self.main.conversation = Conversation()
-            self.agents.clear()
-        else:
-            agent.conversation.withdraw()
-            for id in agent.since_answer:
-                if id in self.lines:
-                    self.lines[id].is_withdrawn = True
-                    self.withdrawn.append(id)
+    def _withdraw(self, agent: KnownAgent) -> None:
+        agent.conversation.withdraw()
+        for id in agent.since_answer:
+            if id in self.lines:
+                self.lines[id].is_withdrawn = True
+                self.withdrawn.append(id)
         agent.since_answer.clear()
         agent.started.clear()
         agent.results.clear()

@@ -194,15 +194,19 @@ class Resuming:
         if line.is_withdrawn and not line.is_carried_out and line.state in ("queued", "delivered"):
             ledger.settle(accepted, "returned", iteration=0, reason="refused")
             self._returned.append(accepted)
-        elif line.state == "returned" and self._known.is_running and accepted.id in self._known.withdrawn:
+        elif line.state == "returned" and self._known.is_running and accepted.on_record in self._known.withdrawn:
             self._returned.append(accepted)
 
 
-def record_opening(journal: Journal, session: Session, shared: Shared) -> None:
-    """Write the record of a session that is opened, or resumed. Raises ``JournalError``."""
+def record_opening(journal: Journal, session: Session, shared: Shared, *, repaired: int) -> None:
+    """Write the record of a session that is opened, or resumed. Raises ``JournalError``.
+
+    ``repaired`` is how many records were written just before it, of what a crash had left out.
+    """
     spec = session.spec
     tools = tuple(tool.name for tool in spec.registry)
-    journal.record(records.Session(journal.id, VERSION, spec.model.name, str(shared.workspace), tools))
+    workspace, interactive = str(shared.workspace), session.interactive
+    journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, interactive, repaired))
 
 
 def changes(read: ReadBack, session: Session) -> Sequence[str]:

@@ -5,9 +5,8 @@ child's work begin and end where they did, and an interruption stands where it l
 
 ::
 
-    line, no run active      nothing yet: it starts a run, is done at once, or waits for a run that a crash prevented
-    line                     line_queued
-    first message of a run   run_started
+    line                     line_queued, if it waits, also because a crash prevented what it was to do
+    run                      run_started
     message of lines         user_interruption, unless it is the query of a run
     request                  iteration_started, usage
     message of the model     text_delta, reply
@@ -30,8 +29,6 @@ from chain.lines.receipts import adjustment_view, line_of
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
-from chain.session.activity import Activity
-from chain.session.undecided import Began, Told, Undecided
 from chain.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _ORIGINS = frozenset(get_args(events.Origin))
@@ -53,10 +50,8 @@ class _Agent:
     task: str = ""
     parent_id: str = ROOT
     iteration: int = 0
-    is_asked: bool = False
-    """Whether the model call of the iteration is on record."""
     is_answered: bool = False
-    """Whether that call has come to its end: a reply without that was cut, and is no answer."""
+    """Whether the model call of the iteration has come to its end: a reply without that was cut, and is no answer."""
     error: str = ""
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
@@ -73,52 +68,28 @@ class Retelling:
         """The lines that wait, and for whom."""
         self._tasks: tuple[Task, ...] = ()
         self._is_first = True
-        self._activity = Activity()
-        self._follows = False
-        """Whether lines were left to wait at the end of a run, so that the next one begins by itself."""
-        self._undecided = Undecided()
+        self._is_running = False
+        self._undone: dict[str, float] = {}
+        """When the lines came that are to start a run or to act at once: if the program ends before, they wait."""
         self._replies: list[str] = []
         self._cut_reply = ""
         """What was shown of a reply that was cut; it is one of the run's replies if nothing follows it."""
         self._receipts: list[events.Receipt] = []
 
     def events(self, entry: Entry) -> list[Event]:
-        """The events that the next record makes known, which may be those of records before it."""
-        if isinstance(entry.record, records.Line):
-            is_moved = entry.record.id in self._lines
-            self._lines[entry.record.id] = entry.record
-            if not (is_moved or self._activity.is_running or self._follows or self._undecided.held):
-                self._undecided.hold(entry)
-                return []
-        return self._tell_all(self._undecided.add(entry))
-
-    def rest(self) -> list[Event]:
-        """The events that were held back, now that no more records come."""
-        return self._tell_all(self._undecided.rest())
-
-    def _tell_all(self, decided: Iterable[Told]) -> list[Event]:
-        told: list[Event] = []
-        for each in decided:
-            if isinstance(each, Began):
-                told += self._start(each.time, each.line.id, line_of(each.line).message)
-                self._activity.is_running = True
-            else:
-                told += self._tell(each)
-        return told
-
-    def _tell(self, entry: Entry) -> list[Event]:
+        """The events that the next record makes known."""
         record, at = entry.record, entry.time
-        was_running = self._activity.is_running
-        begins = self._activity.add(record)
         match record:
             case records.Session():
-                return self._session(record, at, was_running=was_running)
+                return self._session(record, at)
             case records.Line():
                 return self._line(record, at)
+            case records.RunBegun(id=id):
+                return self._start(at, id)
             case records.Receipt():
                 return self._receipt(record, at)
             case records.Message():
-                return self._message(record, at, begins=begins)
+                return self._message(record, at)
             case records.RequestSent():
                 return self._request(record, at)
             case records.RequestEnded():
@@ -136,9 +107,14 @@ class Retelling:
             case records.Model():
                 return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
             case records.Result():
-                return self._result(record, at, was_running=was_running)
+                return self._result(record, at)
             case _:
                 return []
+
+    def rest(self) -> list[Event]:
+        """What is to be told of lines that did nothing, now that no more records come."""
+        undone, self._undone = self._undone, {}
+        return [self._queue(at, self._lines[id]) for id, at in undone.items()]
 
     def _of(self, name: str) -> _Agent:
         return self._agents.setdefault(name, _Agent())
@@ -148,12 +124,10 @@ class Retelling:
 
     # --------------------------------------------------------------------------------------- the session and its runs
 
-    def _session(self, record: records.Session, at: float, *, was_running: bool) -> list[Event]:
-        told: list[Event] = []
-        if was_running:  # the record of its end is missing
-            lost = records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration)
-            told = self._result(lost, at, was_running=True)
-        self._follows = False
+    def _session(self, record: records.Session, at: float) -> list[Event]:
+        told = self.rest()
+        if self._is_running:  # the record of its end is missing
+            told += self._result(records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration), at)
         if not self._is_first:
             return [*told, events.Notice(time=at, message=f"The session was resumed; {record.model} answers.")]
         self._is_first = False
@@ -162,18 +136,21 @@ class Retelling:
         )
         return [*told, init]
 
-    def _start(self, at: float, id: str = "", query: str = "") -> list[Event]:
-        self._follows = False
+    def _start(self, at: float, id: str = "") -> list[Event]:
+        self._is_running = True
+        self._queued.pop(id, None)
         self._of(MAIN).iteration = 0
         self._replies.clear()
-        return [events.RunStarted(time=at, id=id, query=query)]
+        query = self._lines.get(id)
+        return [events.RunStarted(time=at, id=id, query="" if query is None else line_of(query).message)]
 
-    def _result(self, record: records.Result, at: float, *, was_running: bool) -> list[Event]:
+    def _result(self, record: records.Result, at: float) -> list[Event]:
         status = record.status
         was_cut = status == "interrupted" or status.startswith("cancelled")
         reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
-        # One whose first message could not be written has ended all the same.
-        told = [] if was_running else self._start(at)
+        # One whose beginning could not be written has ended all the same.
+        told = [] if self._is_running else self._start(at)
+        self._is_running = False
         if self._cut_reply:
             self._replies.append(self._cut_reply)
             self._cut_reply = ""
@@ -192,18 +169,22 @@ class Retelling:
             receipts=tuple(self._receipts),
         )
         self._receipts.clear()
-        # Lines that are left to wait begin the next run in the same step.
-        self._follows = bool(self._queued) and status in ("done", "max_iterations")
         return [*told, result]
 
     # ------------------------------------------------------------------------------------------------------- lines
 
     def _line(self, record: records.Line, at: float) -> list[Event]:
+        self._lines[record.id] = record
+        if record.effect == "waits":
+            return [self._queue(at, record)]
+        if record.kind != "stop":
+            self._undone[record.id] = at
+        return []
+
+    def _queue(self, at: float, record: records.Line) -> Event:
         self._queued[record.id] = record.agent
-        if record.kind == "stop":
-            return []  # it waits for nothing
         waiting = list(self._queued.values()).count(record.agent)
-        queued = events.LineQueued(
+        return events.LineQueued(
             **self._common(record.agent, at),
             id=record.id,
             text=record.text,
@@ -214,11 +195,11 @@ class Retelling:
             origin=record.origin if record.origin in _ORIGINS else "prompt",  # type: ignore[arg-type]
             adjustment=adjustment_view(line_of(record)),
         )
-        return [queued]
 
     def _receipt(self, record: records.Receipt, at: float) -> list[Event]:
         if record.state != "queued":
             self._queued.pop(record.id, None)
+            self._undone.pop(record.id, None)
         line = self._lines.get(record.id)
         receipt = events.Receipt(
             agent=record.agent,
@@ -236,38 +217,35 @@ class Retelling:
 
     # ------------------------------------------------------------------------------------------- the conversation
 
-    def _message(self, record: records.Message, at: float, *, begins: bool) -> list[Event]:
+    def _message(self, record: records.Message, at: float) -> list[Event]:
         if record.message.role == "assistant":
             return self._reply(record, at)
         if record.message.results:
             return self._results(record, at)
-        if record.point is None:
+        if record.point is None or record.point == "start":
+            for id in record.line_ids:
+                self._undone.pop(id, None)
             return []
-        if record.point == "start":
-            id = next(iter(record.line_ids), "")
-            self._queued.pop(id, None)
-            return self._start(at, id, record.message.text)
-        told = self._start(at) if begins else []
+        agent = self._of(record.agent)
+        agent.iteration = record.iteration or agent.iteration
         lines = [self._lines[id].text for id in record.line_ids if id in self._lines]
-        told.append(
-            events.UserInterruption(
-                **self._common(record.agent, at),
-                ids=record.line_ids,
-                message="\n\n".join(lines),
-                point=record.point,
-                prompt_source=record.source or "default",
-                target_agent=record.agent,
-                parent_id=record.parent_id,
-                waited_s=0.0,
-                remaining=record.remaining,
-                tools_skipped=record.skipped,
-            )
+        interruption = events.UserInterruption(
+            **self._common(record.agent, at),
+            ids=record.line_ids,
+            message="\n\n".join(lines),
+            point=record.point,
+            prompt_source=record.source or "default",
+            target_agent=record.agent,
+            parent_id=record.parent_id,
+            waited_s=0.0,
+            remaining=record.remaining,
+            tools_skipped=record.skipped,
         )
-        return told
+        return [interruption]
 
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent = self._of(record.agent)
-        agent.iteration, agent.is_asked, agent.is_answered = record.iteration, True, False
+        agent.iteration, agent.is_answered = record.iteration, False
         if record.agent == MAIN:
             self._cut_reply = ""
         if record.attempt > 1:
@@ -297,11 +275,6 @@ class Retelling:
     def _reply(self, record: records.Message, at: float) -> list[Event]:
         agent, message = self._of(record.agent), record.message
         told: list[Event] = []
-        if not agent.is_asked:  # version 0.1.0 did not record its calls
-            agent.iteration += 1
-            told.append(events.IterationStarted(**self._common(record.agent, at), max_iterations=agent.iteration))
-            agent.is_answered = True
-        agent.is_asked = False
         agent.calls = {call.id: call for call in message.calls}
         common = self._common(record.agent, at)
         thought = "".join(block.text for block in message.blocks if isinstance(block, messages.Thinking))

@@ -7,7 +7,7 @@ either a run is active or the next line starts one. Between two runs the executo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,6 +33,9 @@ from chain.records import PlanChange
 from chain.session.journal import Journal
 from chain.wording import PROGRAM_ENDED
 
+CLOSE_S = 1.0
+"""How long the closing of a model may take: it is its connections, which end with the process as well."""
+
 
 class Session:
     """Runs what is begun with the main agent, and adds up what the runs used.
@@ -45,7 +48,6 @@ class Session:
         self, tree: AgentTree, children: Children, shared: Shared, journal: Journal, *, interactive: bool
     ) -> None:
         self.is_closing = False
-        self.has_ended = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
         self.spec = tree.main.spec
@@ -56,13 +58,14 @@ class Session:
         self._models = [self.spec.model]
         self._inbox = tree.main.inbox
         self._journal = journal
-        self._interactive = interactive
+        self.interactive = interactive
         self._codes: set[int] = set()
         self._executor = Executor(self.spec, shared, Conversation(), self._inbox)
         self._wake = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
         self._is_ending = False
+        self._is_over = False
         shared.plan.watcher = self
 
     # ------------------------------------------------------------------------------------------- one after the other
@@ -110,9 +113,9 @@ class Session:
         return True
 
     async def forever(self) -> None:
-        """Run what is begun, and what follows it."""
+        """Run what is begun, and what follows it, until ``end_runs`` is called."""
         try:
-            while True:
+            while not self._is_over or self.active is not None:
                 await self._wake.wait()
                 self._wake = trio.Event()
                 while self.active is not None:
@@ -122,9 +125,9 @@ class Session:
                         current_prompt(self.spec, self._shared.emit, run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
-            self.has_ended = self.is_closing = True
+            self.is_closing = True
             if self.active is not None:
-                # A mistake of our own, or whoever opened the chain was cancelled: what waits is still the user's.
+                # A mistake of our own: what waits is still the user's.
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
@@ -139,6 +142,9 @@ class Session:
     def _announce(self, run: Run) -> None:
         query = run.query
         id, text = (query.id, query.line.message) if query else ("", "")
+        # The run fails by itself if the disk is still full at its first message.
+        with suppress(JournalError):
+            self._journal.record(records.RunBegun(id))
         started = events.RunStarted(agent=self.spec.name, id=id, query=text)
         self._journal.in_order(lambda: self._shared.emit(started))
 
@@ -147,7 +153,7 @@ class Session:
 
         What is still to come is decided before anything is emitted, since a listener may submit a line at once.
         """
-        follows = self._interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
+        follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
         kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
@@ -169,14 +175,14 @@ class Session:
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
         ledger = self._shared.ledger
-        left = ledger.returned + ledger.unsent + (0 if self._interactive else ledger.refused)
+        left = ledger.returned + ledger.unsent + (0 if self.interactive else ledger.refused)
         codes = {LINES_LEFT: left, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
         return exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
 
     def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
         """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
-            was_done = accepted.id in run.carried_out or self._inbox.was_used(accepted)
+            was_done = accepted.on_record in run.carried_out or self._inbox.was_used(accepted)
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
@@ -243,17 +249,20 @@ class Session:
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
-        self.is_closing = True
-        if not self.has_ended:
-            self.interrupt()
-            await self.wait_idle()
+        self.is_closing = self._is_over = True
+        self._wake.set()
+        self.interrupt()
+        await self.wait_idle()
 
     async def close(self) -> None:
         """Bring everything to the disk, and close all models that were in use."""
-        await self._journal.sync()
+        self._inbox.room.close()
         # One that is no longer asked holds idle connections at most, which may wait until here.
-        for model in self._models:
-            await model.aclose()
+        models, self._models = self._models, []
+        try:
+            await self._journal.sync()
+        finally:
+            await close_models(models)
 
     def _run_of_waiting(self) -> Run | None:
         """The run that the waiting lines ask for, if there are any. Its query is the oldest follow-up.
@@ -266,6 +275,13 @@ class Session:
     def _new_run(self, query: Accepted | None) -> Run:
         self.tree.main.since = time.time()
         return Run(query, delegating=Delegation(self.children, self.tree.main))
+
+
+async def close_models(models: Iterable[Model]) -> None:
+    """Close models, each in a time of its own, also where the caller is cancelled."""
+    for model in models:
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await model.aclose()
 
 
 def views_of(tasks: Sequence[Task]) -> tuple[events.TaskView, ...]:

@@ -6,37 +6,46 @@ and nothing is left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chain import events
 from chain.events import Event
 
 
 class Standing:
-    """What is under way: the run, the agents at work, the plan, the lines that wait, the question that is open."""
+    """What is under way: the run, the agents at work, the plan, the lines that wait, replies, the open question."""
 
     def __init__(self) -> None:
         self._run: events.RunStarted | None = None
         self._agents: dict[str, events.AgentStarted] = {}
-        """By the calls that they work for."""
         self._plan: events.PlanChanged | None = None
         self._lines: dict[str, events.LineQueued] = {}
+        self._replies: dict[str, list[events.TextDelta]] = {}
+        """What was told of the replies that stream, by their agents."""
         self._question: events.Question | None = None
 
     def update(self, event: Event) -> None:
         """Note an event that is told."""
         match event:
             # First what comes most often, and changes nothing.
-            case events.TextDelta() | events.ThinkingDelta() | events.ToolProgress():
+            case events.TextDelta():
+                self._replies.setdefault(event.agent, []).append(event)
+            case events.ThinkingDelta() | events.ToolProgress():
                 pass
+            case events.Reply() | events.Retry() | events.IterationStarted():
+                self._replies.pop(event.agent, None)
             case events.RunStarted():
                 self._run = event
                 self._lines.pop(event.id, None)
             case events.Result():
                 self._run = None
                 self._agents.clear()
+                self._replies.clear()
             case events.AgentStarted():
-                self._agents[event.parent_id] = event
+                self._agents[event.name] = event
             case events.AgentEnded():
-                self._agents.pop(event.parent_id, None)
+                self._agents.pop(event.name, None)
+                self._replies.pop(event.name, None)
             case events.PlanChanged():
                 self._plan = event
             case events.LineQueued():
@@ -44,6 +53,8 @@ class Standing:
             case events.UserInterruption():
                 for id in event.ids:
                     self._lines.pop(id, None)
+            case events.Receipt(state="refused" | "unsent"):
+                pass  # its id may be that of a line that waits
             case events.Receipt():
                 self._lines.pop(event.id, None)
             case events.Question():
@@ -55,6 +66,7 @@ class Standing:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events that tell it, each as it was told."""
-        found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), self._question)
+        """The events that tell it, each as it was told; what streamed of a reply is one."""
+        replies = (replace(told[0], text="".join(each.text for each in told)) for told in self._replies.values())
+        found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), *replies, self._question)
         return tuple(event for event in found if event is not None)

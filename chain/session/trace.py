@@ -1,8 +1,8 @@
 """Debug traces: one JSON file a run, with every request, reply, tool call and their times.
 
 Of a request only what is new is written: the messages since the request before it in its conversation, and the tail.
-The file is whole after every step, so it can be read while the run goes on and after a crash. A full disk ends the
-trace, not the run. Keys and headers are known to the adapter alone and never come here.
+The file is whole after every step, so it can be read while the run goes on and after a crash. A disk that is full, or
+hangs, ends the trace, not the run. Keys and headers are known to the adapter alone and never come here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import trio
 from chain import event_json, events
 from chain.messages import to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.threads import quickly
 
 _END = b"\n]}\n"
 
@@ -74,15 +75,10 @@ class Trace:
             return
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
         data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
-        try:
-            whole = os.lseek(self._fd, -len(_END), os.SEEK_END)
-            if os.write(self._fd, data) < len(data):
-                # The disk is full: the file as it was is worth more than half a step.
-                os.ftruncate(self._fd, whole)
-                os.lseek(self._fd, whole, os.SEEK_SET)
-                os.write(self._fd, _END)
-                self.close()
-        except OSError:
+        fd, is_whole = self._fd, list[bool]()
+        if not quickly(lambda: is_whole.append(_append(fd, data))):
+            self._fd = None  # it stays open, since the thread that hangs may still write to it
+        elif is_whole != [True]:
             self.close()
         self._is_first = False
 
@@ -120,19 +116,37 @@ class Trace:
 
     def _begin(self, event: events.RunStarted) -> None:
         self.close()
-        self._number += 1
-        while (self._folder / f"{self._session}-{self._number}.json").exists():
-            self._number += 1  # a trace of an earlier process
-        self._path = self._folder / f"{self._session}-{self._number}.json"
-        self._is_first = True
-        head = json.dumps({"session": self._session, "run": self._number, "query": event.query}, ensure_ascii=False)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            os.write(self._fd, head[:-1].encode(errors="backslashreplace") + b', "steps": [' + _END)
-        except OSError:
-            self.close()
+        self._is_first, begun = True, list[tuple[int, Path, int]]()
+        if quickly(lambda: begun.append(self._new_file(event.query, self._number + 1))) and begun:
+            ((self._number, self._path, self._fd),) = begun
+        else:
             self._path = None
+
+    def _new_file(self, query: str, number: int) -> tuple[int, Path, int]:
+        """A file with its head: its number, from this one on, its path and a descriptor. Raises ``OSError``."""
+        while (path := self._folder / f"{self._session}-{number}.json").exists():
+            number += 1  # a trace of an earlier process
+        head = json.dumps({"session": self._session, "run": number, "query": query}, ensure_ascii=False)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, head[:-1].encode(errors="backslashreplace") + b', "steps": [' + _END)
+        except OSError:
+            os.close(fd)
+            raise
+        return number, path, fd
+
+
+def _append(fd: int, data: bytes) -> bool:
+    """Put data in the place of the end. Whether there was room for it. Raises ``OSError``."""
+    whole = os.lseek(fd, -len(_END), os.SEEK_END)
+    if os.write(fd, data) == len(data):
+        return True
+    # The disk is full: the file as it was is worth more than half a step.
+    os.ftruncate(fd, whole)
+    os.lseek(fd, whole, os.SEEK_SET)
+    os.write(fd, _END)
+    return False
 
 
 class TracedModel:

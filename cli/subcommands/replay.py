@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from chain import Tool
     from chain.config.load import Settings
 
-DIFFERS = 1
-"""The exit code where something is not as it was."""
+_CODES = {"same": 0, "different": 1, "cannot be followed": 3}
+"""The exit codes."""
 
 
 def replayed(settings: Settings, state: Path, id: str, tools: Sequence[Tool]) -> tuple[Sequence[str], int]:
     """The rows that say what came of it, and the exit code. Raises ``UserError``."""
     require_trust(settings)
     found = replay(settings, recorded(state, id), tools=tools)
-    return found.rows, 0 if found.same else DIFFERS
+    return found.rows, _CODES[found.outcome]

@@ -12,11 +12,12 @@ from support import trying
 from support.eventful import eventful, with_text
 
 from chain import events
-from chain.session.export.markdown import fenced, inline, markdown
+from chain.session.export.markdown import fenced, inline, markdown, quoted
 from chain.session.export.teller import tell
 
 # Without the definitions of links, which a quote may hold as well.
-PARSER = MarkdownIt("commonmark", {"html": True}).disable("reference")
+PARSER = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference")
+TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference").enable("table")
 
 
 def written(told: list[events.Event]) -> str:
@@ -76,6 +77,14 @@ HOSTILE = [
     "**_bold_ `code",
     "\\",
     "&lt;b&gt;",
+    "\\<b> \\\\<b> \\\\\\<b>",
+    "> " * 30 + "<b>",
+    "- " * 12 + "`<b>`",
+    "![x](https://example.org) \\![x](y) \\\\![x](y)",
+    "\t<b>\n\n-\t```\n  <b>\n```\n",
+    "a ` b\n`<b>` c",
+    "| a | b |\n|---|---|\n| `x | <b>` |",
+    "```\n<b>\n``` x\n<b>\n```\n<b>",
 ]
 
 
@@ -84,8 +93,42 @@ def test_no_text_is_a_part_of_the_document(text: str) -> None:
     plain, hostile = written(with_text("x\n")), written(with_text(text + "\n"))
     assert skeleton(hostile) == skeleton(plain)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", hostile)
-    tokens = [child for token in PARSER.parse(hostile) for child in (token, *(token.children or ()))]
-    assert not [token for token in tokens if token.type.startswith("html")]
+    assert not live(hostile)
+
+
+def live(text: str) -> list[str]:
+    """What is neither text nor code to a program that shows the document."""
+    found = [
+        child
+        for parser in (PARSER, TABLES)
+        for token in parser.parse(text)
+        for child in (token, *(token.children or ()))
+    ]
+    return [token.content for token in found if token.type == "image" or token.type.startswith("html")]
+
+
+@trying(60)
+@given(st.lists(st.sampled_from([*"`~>|-\\\t\n !", "<b>", "![x](y)", "```", "\n\n", "  ", "|---|", "x"]), max_size=12))
+def test_nothing_in_a_reply_is_live_however_deep_it_stands(pieces: list[str]) -> None:
+    rows = list(quoted("Reply", "".join(pieces)))
+    assert not live("\n".join(rows))
+    assert not live("\n".join(f"> {row}" for row in rows))
+
+
+IN_CODE = [
+    "`a < b`",
+    "``a ` <b>``",
+    "```html\n<b>![x](y)\n```",
+    "- ~~~\n  <b>\n  ~~~",
+    "> ```\n> <b>\n> ```",
+    "a `<b>` c `<i>`",
+]
+
+
+@pytest.mark.parametrize("text", IN_CODE)
+def test_in_code_a_reply_is_left_as_it_is(text: str) -> None:
+    _, _, *rows, _ = quoted("Reply", f"{text}\n\n<b>")
+    assert rows == [f"> {row}".rstrip() for row in [*text.split("\n"), "", "\\<b>"]]
 
 
 @trying(100)

@@ -310,6 +310,25 @@ async def test_a_sync_by_hand_does_not_stop_the_syncs_that_come_by_themselves(
     assert said == ["L1"]
 
 
+@pytest.mark.parametrize("is_syncing", [True, False])
+async def test_all_that_was_recorded_before_the_end_is_synced(is_syncing: bool, nursery: trio.Nursery) -> None:
+    said, disk = list[str](), Disk(is_slow=True)
+    journal = started(nursery, disk)
+    if is_syncing:
+        journal.acknowledge(saying(said, "before"))
+        await wait_all_tasks_blocked()
+    journal.record(Unknown("line", {"id": "L1"}))
+    journal.acknowledge(saying(said, "L1"))
+    journal.end()
+    await wait_all_tasks_blocked()
+    while disk.is_syncing:
+        await disk.release()
+    assert said[-1:] == ["L1"]
+    assert disk.on_disk == disk.data
+    assert disk.syncs == 1 + is_syncing
+    assert not nursery.child_tasks
+
+
 # Mostly a disk that works; the length is drawn first, since lists of no fixed length are mostly short ones.
 a_step = st.sampled_from(["line", "line", "line", "event", "event", "disk", "disk", "disk", "disk fails"])
 stories = st.integers(0, 30).flatmap(lambda n: st.lists(a_step, min_size=n, max_size=n))
@@ -757,6 +776,21 @@ async def test_a_sync_whose_caller_is_cancelled_goes_on_for_the_others(tmp_path:
                 await trio.lowlevel.checkpoint()
                 scopes[cancelled].cancel()
     assert {"a", "b"} <= set(done)
+
+
+def test_without_a_loop_and_without_threads_a_record_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with disk_file(tmp_path / "s1.jsonl") as file:
+        monkeypatch.setattr(trio.lowlevel, "start_thread_soon", no_thread)
+        assert not file.append(b"one\n")
+        with files_at_most(4), pytest.raises(OSError, match="File too large"):
+            file.append(b"two\n")
+        assert not file.append(b"three\n")
+    assert (tmp_path / "s1.jsonl").read_bytes() == b"one\nthree\n"
 
 
 async def test_a_file_that_was_removed_keeps_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from chain import sessions
 from chain.errors import SessionError
 from chain.session import listing
 
@@ -77,6 +78,7 @@ def test_a_summary_has_what_the_records_add_up_to(tmp_path: Path) -> None:
         cost_usd=0.5,
         open_lines=("L3", "L4"),
         is_open=False,
+        was_used=True,
     )
 
 
@@ -122,13 +124,6 @@ def test_what_is_torn_or_foreign_breaks_nothing(tail: bytes, tmp_path: Path) -> 
 def test_a_torn_row_does_not_count_as_the_last_change(tmp_path: Path) -> None:
     journal(tmp_path, "a", [SESSION, *RUN], tail=b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te')
     assert only(tmp_path).changed == 1005.0
-
-
-def test_a_journal_of_the_first_version_is_read(tmp_path: Path) -> None:
-    old = {"type": "line", "id": "L1", "text": "old", "kind": "urgent", "urgent": True, "agent": "main"}
-    journal(tmp_path, "a", [SESSION, old, receipt("L1", "delivered", "start"), result(cost_usd=None)])
-    found = only(tmp_path)
-    assert (found.query, found.runs, found.cost_usd) == ("old", 1, None)
 
 
 def test_what_is_no_journal_is_passed_over(tmp_path: Path) -> None:
@@ -231,3 +226,15 @@ def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert most < 50_000_000
+
+
+def test_the_latest_session_is_one_in_which_something_was_said_if_only_a_task_for_the_plan(tmp_path: Path) -> None:
+    names = ("20260101-000000-aaaaaa", "20260102-000000-bbbbbb", "20260103-000000-cccccc")
+    todo = [line("L1", "todo: add x"), receipt("L1", "handled")]
+    (tmp_path / "work").mkdir()
+    here = {**SESSION, "workspace": str(tmp_path / "work")}
+    for name, rows in zip(names, ([here, *RUN], [here, *todo], [here]), strict=True):
+        journal(tmp_path / "sessions", name, rows, start=1000.0 * float(name[:8]))
+    found = sessions.latest(tmp_path, tmp_path / "work")
+    assert found is not None
+    assert found.id == names[1]

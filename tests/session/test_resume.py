@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -106,17 +107,20 @@ async def test_a_line_has_waited_since_it_was_accepted(ago: float, waited: float
 
 
 async def test_a_line_whose_receipt_is_missing_had_waited_until_it_was_delivered(mock_clock: MockClock) -> None:
-    file, read = left(b"".join(delivered_after(5.0)))
+    file, read = left(b"".join([row async for row in delivered_after(5.0)]))
     async with open_session(ANSWER, file=file, resume=read) as session:
         (receipt,) = session.chain.receipts
     assert receipt.state == "delivered"
     assert receipt.waited_s == pytest.approx(5.0)
 
 
-def delivered_after(seconds: float) -> Iterator[bytes]:
+async def delivered_after(seconds: float) -> AsyncIterator[bytes]:
     """The journal of a program that was killed before it had written that a line is delivered."""
-    for row in (json.loads(row) for row in OLD.replace("\\\n", "").strip().splitlines()[:3]):
-        yield json.dumps({**row, "time": 1.0 if row["seq"] < 3 else 1.0 + seconds}).encode() + b"\n"
+    async with open_session(ANSWER) as session:
+        await session.run("Count them")
+    rows = map(json.loads, session.file.data.splitlines())
+    for row in itertools.takewhile(lambda row: row["type"] != "receipt", rows):
+        yield json.dumps({**row, "time": 1.0 + seconds if row["type"] == "message" else 1.0}).encode() + b"\n"
 
 
 async def test_a_call_that_ran_is_told_as_interrupted_and_those_after_it_as_skipped() -> None:
@@ -399,29 +403,3 @@ async def test_what_is_no_longer_as_it_was_is_said(case: str) -> None:
         said = [change for change in session.chain.resumed.changes if not change.startswith("unnamed answered")]
         assert [change for change in said if says in change], said
         assert (await session.run("and now?")).status == "done"
-
-
-# As version 0.1.0 wrote it, killed in the middle of a tool.
-OLD = """
-{"type":"session","seq":1,"time":1.5,"id":"20260101-120000-abcdef","version":"0.1.0","model":"offline","workspace":"/w"}
-{"type":"line","seq":2,"time":1.5,"id":"L1","text":"Count them","kind":"verbatim","urgent":false,"agent":"main"}
-{"type":"message","seq":3,"time":1.5,"message":{"role":"user","content":[{"type":"text","text":"Count them"}]},\
-"agent":"main","parent_id":"root","is_interjection":false,"line_ids":["L1"],"point":"start"}
-{"type":"receipt","seq":4,"time":1.5,"id":"L1","state":"delivered","agent":"main","iteration":0,"point":"start",\
-"waited_s":0.1,"reason":""}
-{"type":"message","seq":5,"time":1.5,"message":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"look",\
-"input":{}}]},"agent":"main","parent_id":"root"}
-{"type":"tool_started","seq":6,"time":1.5,"id":"t1","name":"look","agent":"main"}
-{"type":"line","seq":7,"time":1.5,"id":"L2","text":"!now","kind":"urgent","urgent":true,"agent":"main"}
-"""
-
-
-async def test_a_session_of_version_0_1_0_goes_on() -> None:
-    data = OLD.replace("\\\n", "").lstrip().encode()
-    file, read = left(data)
-    async with open_session(ANSWER, file=file, resume=read) as session:
-        await session.run("and now?")
-        results = [result for m in session.model.requests[0].messages for result in m.results]
-        assert [result.text[:12] for result in results] == ["[Interrupted"]
-        assert "USER INTERRUPTION: now" in session.sent()
-        check_went_on(session, 7)

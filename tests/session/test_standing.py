@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 from hypothesis import strategies as st
 from support import LINES, Acts, Replies, Session, at, open_session, settings, sharded, wait_quiet
+from support.agents import WAIT, Obedient, Waiters, both, work
 from support.crashes import left
 from support.gates import THREE_TOOLS, Gates, begin, finish
 from support.models import ASKING_TOOLS, RandomModel, Step, steps
@@ -16,6 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.events import Event
 from chain.messages import Text, ToolCall
+from chain.session.standing import Standing
 
 _SHOWN = (events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question)
 
@@ -41,6 +44,33 @@ async def test_a_run_its_lines_and_the_plan_are_told() -> None:
         await wait_all_tasks_blocked()
         await finish(session, gates)
         assert told(session.chain.standing) == ["plan_changed"]
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        events.Reply(text="The answer.", tool_calls=0),
+        events.Retry(attempt=1, delay_s=1, reason=""),
+        events.Result(status="interrupted", result=""),
+        None,
+    ],
+)
+def test_of_a_reply_that_streams_the_text_so_far_stands(over: Event | None) -> None:
+    standing = Standing()
+    for event in (
+        events.RunStarted(id="L1", query="Do it"),
+        events.TextDelta(text="The "),
+        events.TextDelta(agent="explore-1", text="other"),
+        events.TextDelta(text="answer"),
+    ):
+        standing.update(event)
+    if over is not None:
+        standing.update(over)
+    texts = {e.agent: e.text for e in standing.events if isinstance(e, events.TextDelta)}
+    assert texts.get("main") == ("The answer" if over is None else None)
+    standing.update(events.AgentEnded(name="explore-1", kind="explore", parent_id="c", task="", status="done"))
+    assert texts.get("explore-1") == (None if isinstance(over, events.Result) else "other")
+    assert {e.agent for e in standing.events if isinstance(e, events.TextDelta)} <= {"main"}
 
 
 async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: MockClock) -> None:
@@ -80,6 +110,36 @@ async def test_agents_at_work_and_an_open_question_are_told(autojump_clock: Mock
     assert found == [["run_started", "agent_started", "question"], ["run_started"]]
 
 
+async def test_a_line_that_waits_stands_whatever_else_is_refused_under_its_id() -> None:
+    gates = Gates()
+    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        await begin(session, gates, "a", "use B")
+        before = session.chain.standing
+        assert session.chain.submit("use C", id="L2", origin="json").what == "refused"
+        session.chain.never_sent("@done use D", "it never came", id="L2")
+        assert session.chain.standing == before
+        assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
+        await finish(session, gates)
+
+
+async def test_each_agent_of_a_call_stands_until_it_ends() -> None:
+    waiters = Waiters()
+    async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
+        session.chain.submit(work([["both", {"task": work([WAIT])}]]))
+        await wait_all_tasks_blocked()
+        assert standing_agents(session) == ["agent-1", "agent-2"]
+        waiters.let_go("agent-2")
+        await wait_all_tasks_blocked()
+        assert standing_agents(session) == ["agent-1"]
+        waiters.let_go("agent-1")
+        await session.chain.wait_idle()
+        assert standing_agents(session) == []
+
+
+def standing_agents(session: Session) -> list[str]:
+    return sorted(event.name for event in session.chain.standing if isinstance(event, events.AgentStarted))
+
+
 class _Follower:
     """Somebody who hears all events from some moment on, and knows by that what stands."""
 
@@ -100,15 +160,15 @@ class _Follower:
             case events.Result():
                 self.run = None
             case events.AgentStarted(name=name, parent_id=call):
-                self.agents[call] = name
-            case events.AgentEnded(parent_id=call):
-                self.agents.pop(call)
+                self.agents[name] = call
+            case events.AgentEnded(name=name):
+                self.agents.pop(name)
             case events.LineQueued(id=id, target_agent=agent):
                 self.lines[id] = agent
             case events.UserInterruption(ids=ids):
                 for id in ids:
                     self.lines.pop(id, None)
-            case events.Receipt(id=id):
+            case events.Receipt(id=id, state=state) if state not in ("refused", "unsent"):
                 self.lines.pop(id, None)
             case events.PlanChanged(tasks=tasks):
                 self.plan = tasks

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import MemoryFile, OneConversation, Recorder, Session, check_invariants, settings
 
 from chain import events
@@ -120,3 +123,21 @@ async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) 
             assert [s["messages_before"] for s in later] == [6 * run + 1, 6 * run + 3]
             assert all([m["role"] for m in s["messages"]] == ["assistant", "user"] for s in later)
     trace.close()
+
+
+def test_a_disk_that_hangs_ends_the_trace_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = Trace(tmp_path, "s")
+    trace.on_event(events.RunStarted(id="L1", query="Do the task"))
+    disk, write, wrote = threading.Event(), os.write, list[bytes]()
+
+    def hang(fd: int, data: bytes) -> int:
+        disk.wait(60)
+        wrote.append(data)
+        return write(fd, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", hang)
+        trace.step("one", {})
+        trace.step("two", {})
+        assert not wrote
+        disk.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,42 @@ def test_a_difference_is_told_with_both_sides(home: Path) -> None:
     done = chain(home, "replay", "session.jsonl")
     assert (done.returncode, done.stderr) == (1, "")
     assert {"-THE USER SAYS: how far are you?", "+THE USER WRITES: how far are you?"} <= set(done.stdout.splitlines())
+
+
+def without(rows: list[bytes]) -> list[bytes]:
+    """The rows of a journal without the receipt of its first line."""
+    [at, *_] = [n for n, row in enumerate(rows) if b'"type":"receipt"' in row]
+    return [*rows[:at], *rows[at + 1 :]]
+
+
+def garbled(rows: list[bytes]) -> list[bytes]:
+    """The rows with a record in the middle that is cut off."""
+    [at, *_] = [n for n, row in enumerate(rows) if b'"type":"receipt"' in row]
+    return [*rows[:at], rows[at][:-20] + b"\n", *rows[at + 1 :]]
+
+
+def torn(rows: list[bytes]) -> list[bytes]:
+    """The rows with another one that a crash cut off."""
+    return [*rows, rows[-1][:20]]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "code", "says", "same"),
+    [
+        (without, 1, "is missing from the journal.", "The same as far as the journal can be read: "),
+        (garbled, 1, "of the journal cannot be read and was left out", "The same as far as the journal can be read: "),
+        (torn, 0, "the last record of the journal was torn, as by a crash", "The same: "),
+    ],
+)
+def test_a_journal_that_is_not_whole_is_said(
+    damaged: Callable[[list[bytes]], list[bytes]], code: int, says: str, same: str, home: Path
+) -> None:
+    file = home / "session.jsonl"
+    file.write_bytes(b"".join(damaged(file.read_bytes().splitlines(keepends=True))))
+    done = chain(home, "replay", "session.jsonl")
+    assert (done.returncode, done.stderr) == (code, "")
+    assert says in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(same)
 
 
 @pytest.mark.parametrize("words", [[], ["nothing"], ["gone.jsonl"], ["rules.jsonl"]])

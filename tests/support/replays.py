@@ -38,15 +38,16 @@ def replayed(session: Session) -> Replayed:
 
 
 def check_replayed(session: Session, one_in: int) -> None:
-    """One in so many sessions is as it is on record when it is replayed."""
+    """One in so many sessions is as it is on record when it is replayed, or cannot be followed."""
     if zlib.crc32(session.file.data) % one_in == 0 and is_replayable(session):
-        check_replays(session)
+        check_replays(session, is_sure=False)
 
 
 def is_replayable(session: Session) -> bool:
     """Whether the record tells all that mattered (``cli/help/sessions.md``).
 
-    It does not where the disk failed or was slow, a line was refused, a call was given up, or a prompt was changed.
+    It does not where the disk failed or was slow, a line was refused, a call was given up, or a prompt was changed. Nor
+    where a listener raised: nobody does so in a replay, and what was done on hearing of that has no moment there.
     """
     if session.use is None or session.chain.is_running or isinstance(session.file, FullDisk) or session.file.is_slow:
         return False
@@ -54,11 +55,16 @@ def is_replayable(session: Session) -> bool:
         return False
     if session.of(events.LineRefused) or any(r.state in ("refused", "unsent") for r in session.chain.receipts):
         return False
+    if any(event.message.startswith("a listener failed") for event in session.of(events.Notice)):
+        return False
     told = [*session.of(events.Result), *session.of(events.ToolResult)]
     return not any(_GIVEN_UP in getattr(event, "result", getattr(event, "text", "")) for event in told)
 
 
-def check_replays(session: Session) -> None:
-    """The session, replayed, is as it is on record."""
+def check_replays(session: Session, *, is_sure: bool = True) -> None:
+    """The session, replayed, is as it is on record.
+
+    Not ``is_sure``: it may hang on a moment that is not on record, so that it cannot be followed to its end.
+    """
     result = replayed(session)
-    assert result.same, "\n".join(result.rows)
+    assert result.same or (result.outcome == "cannot be followed" and not is_sure), "\n".join(result.rows)

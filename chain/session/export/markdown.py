@@ -13,7 +13,7 @@ from typing import assert_never
 from chain import events
 from chain.plain import clean
 from chain.session.export import said
-from chain.session.export.markup import has_html
+from chain.session.export.markup import MAX_MARKDOWN, is_only_text
 from chain.session.export.story import (
     Asked,
     Call,
@@ -36,6 +36,14 @@ MAX_TITLE = 120
 _BOXES = {"PENDING": "[ ]", "DONE": "[x]", "FAILED": "[-]"}
 _SIGNS = {"note": "ℹ", "error": "✗", "back": "↩"}
 _MARKS = re.compile(r"`{3,}")
+_CODE = re.compile(
+    # A fence up to its end, or to that of the text; a row or more between equal numbers of backticks.
+    r"^[ >]*(?:(?:[-*+]|\d{1,9}[.)])[ ][ >]*)*(?:(?P<fence>`{3,})[^`\n]*|(?P<tildes>~{3,})[^\n]*)$"
+    r"(?:.*?^[ >]*(?:(?P=fence)`*|(?P=tildes)~*)[ ]*$|.*)"
+    r"|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)",
+    re.MULTILINE | re.DOTALL,
+)
+_LIVE = re.compile(r"(?P<before>\\*)<|!\[")
 _SPECIAL = re.compile(r"([\\`*\[\]<>#&~]|(?<!\w)_|_(?!\w))")
 
 
@@ -76,12 +84,12 @@ def _run(run: Run) -> Iterator[str]:
     yield f"## Run {run.number} ({', '.join([*facts, said.duration(run.work.ended - run.time)])})"
     yield ""
     if run.query.strip():
-        yield from _quoted("The user", run.query)
+        yield from quoted("The user", run.query)
     yield from _steps(run.work, "###")
     text = "" if run.result is None else said.result_text(run.result)
     words = [item.text.strip() for _, item in run.work.items() if isinstance(item, Said)]
     if text and text not in words[-1:]:
-        yield from _quoted(f"Result ({said.outcome(status)})", text)
+        yield from quoted(f"Result ({said.outcome(status)})", text)
 
 
 def _steps(work: Work, heading: str) -> Iterator[str]:
@@ -100,13 +108,13 @@ def _items(items: Iterable[Item]) -> Iterator[str]:
     for item in items:
         match item:
             case Said():
-                yield from _quoted("Reply", item.text)
+                yield from quoted("Reply", item.text)
             case Thought():
-                yield from _quoted("Thought", item.text)
+                yield from quoted("Thought", item.text)
             case Landed():
                 skipped = item.event.tools_skipped
                 more = f"; skipped: {', '.join(skipped)}" if skipped else ""
-                yield from _quoted(f"🔔 {said.landed(item)}{more}", item.event.message)
+                yield from quoted(f"🔔 {said.landed(item)}{more}", item.event.message)
             case Asked():
                 yield from _asked(item)
             case Planned():
@@ -139,14 +147,14 @@ def _work(work: Work) -> Iterator[str]:
     """What a child did, in a quote of its own."""
     yield f"**Agent {inline(work.agent)}** ({said.outcome(work.status)}, {counted(work.iterations, 'iteration')})"
     yield ""
-    yield from _nested(_quoted("Its task", work.task))
+    yield from _nested(quoted("Its task", work.task))
     yield from _nested(_steps(work, "####"))
     yield ""
 
 
 def _asked(item: Asked) -> Iterator[str]:
     event = item.event
-    yield from _quoted(f"❓ Question {event.id}", event.text)
+    yield from quoted(f"❓ Question {event.id}", event.text)
     if event.preview.strip() and event.preview not in event.text:
         yield from fenced(event.preview, "diff" if "\n@@ -" in event.preview else "text")
     for number, option in enumerate(event.options, 1):
@@ -171,16 +179,38 @@ def _sentence(sign: str, text: str) -> Iterator[str]:
     yield f"{sign}{inline(first)}"
     yield ""
     if others:
-        yield from _quoted("The rest", "\n".join(others))
+        yield from quoted("The rest", "\n".join(others))
 
 
-def _quoted(who: str, text: str) -> Iterator[str]:
+def quoted(who: str, text: str) -> Iterator[str]:
+    """What somebody wrote, in a quote that no text in it can leave."""
     yield f"**{inline(who)}:**"
     yield ""
-    text = clean(text).strip("\n")
-    # What is HTML stays text to whoever shows the document; in code a sign before it would be seen.
-    yield from _nested((text.replace("<", "\\<") if has_html(text) else text).splitlines())
+    yield from _nested(_only_text("\n".join(clean(text).strip("\n").splitlines())).split("\n"))
     yield ""
+
+
+def _only_text(text: str) -> str:
+    """A text whose HTML stays text, and whose pictures stay words, to whoever shows the document.
+
+    In code a sign before them would be seen. So code is left alone, if a parser of Markdown then finds it to be code.
+    """
+    everywhere = _LIVE.sub(_defused, text)
+    if everywhere == text or len(text) > MAX_MARKDOWN:
+        return everywhere
+    pieces, end = [], 0
+    for code in _CODE.finditer(text):
+        pieces += [_LIVE.sub(_defused, text[end : code.start()]), code[0]]
+        end = code.end()
+    but_in_code = "".join([*pieces, _LIVE.sub(_defused, text[end:])])
+    return but_in_code if but_in_code == everywhere or is_only_text(but_in_code) else everywhere
+
+
+def _defused(found: re.Match[str]) -> str:
+    if found["before"] is None:
+        return "!\\["
+    is_escaped = len(found["before"]) % 2  # another backslash would be that of the one before it
+    return found[0] if is_escaped else f"{found['before']}\\<"
 
 
 def _nested(rows: Iterable[str]) -> Iterator[str]:

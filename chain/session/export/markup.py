@@ -52,13 +52,20 @@ def prose(text: str) -> str:
     return rendered
 
 
-def has_html(text: str) -> bool:
-    """Whether a text would be more than text and Markdown to a program that lets HTML pass."""
-    if "<" not in text or len(text) > MAX_MARKDOWN:
-        return "<" in text
-    tokens = _lenient_parser().parse(text)
-    inside = (child for token in tokens for child in token.children or ())
-    return any(token.type.startswith("html_") for each in (tokens, inside) for token in each)
+def is_only_text(text: str) -> bool:
+    """Whether a reply has neither HTML nor pictures to any program that shows it as Markdown, as far as can be known.
+
+    It may stand in one quote or in two, which moves its tabs, and the program may know tables or not.
+    """
+    for depth in ("> ", "> > "):
+        quoted = "\n".join(depth + row for row in text.split("\n"))
+        for parser in _lenient_parsers():
+            tokens = parser.parse(quoted)
+            every = [*tokens, *(child for token in tokens for child in token.children or ())]
+            # What is nested deeper than the parser goes, it has not seen.
+            if any(t.type == "image" or t.type.startswith("html_") or t.level >= MAX_NESTING - 2 for t in every):
+                return False
+    return True
 
 
 def is_diff(text: str) -> bool:
@@ -97,10 +104,11 @@ def _parser() -> MarkdownIt:
 
 
 @cache
-def _lenient_parser() -> MarkdownIt:
+def _lenient_parsers() -> tuple[MarkdownIt, ...]:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": True, "maxNesting": MAX_NESTING})
+    options = {"html": True, "maxNesting": MAX_NESTING}
+    return MarkdownIt("commonmark", options), MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
 
 
 def _link_open(self: RendererHTML, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:  # noqa: ANN401

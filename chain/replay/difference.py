@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from chain import record_json, records
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.records import Record, Unknown
-from chain.session.replay.tape import Difference
+from chain.replay.tape import Difference
 from chain.wording import counted
 
 CONTEXT = 2
@@ -20,21 +20,31 @@ def told(difference: Difference) -> tuple[str, ...]:
     """The rows that tell of a difference."""
     recorded, today = difference.recorded, difference.today
     at = f"{difference.agent}, iteration {difference.iteration}" if difference.iteration else difference.agent
+    if difference.hangs_on_moment:
+        head = [
+            f"This session cannot be followed any further ({at}): what came of it hung on which of two things came "
+            "first, which is not on record. chain help sessions says more."
+        ]
+        return (*head, *_both_sides(_shown(recorded), _shown(today)))
     head = [f"The first difference ({at}): {_what(recorded, today)}."]
     if difference.why:
         head.append(difference.why)
     return (*head, *_both_sides(_shown(recorded), _shown(today)))
 
 
-def told_same(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """The rows that tell that all is as it was, and of how many records of each type that is true."""
+def told_same(counts: Mapping[str, int], *, is_whole: bool) -> str:
+    """Say that all is as it was, and of how many records of each type that is true.
+
+    If the journal is not whole, what is missing from it was not compared.
+    """
     found = {
         "run": counts["result"],
         "model call": counts["request"] // 2,
         "tool call": counts["tool_started"],
         "line": counts["line"],
     }
-    return ("The same: " + ", ".join(counted(n, thing) for thing, n in found.items()) + ".",)
+    same = "The same" if is_whole else "The same as far as the journal can be read"
+    return f"{same}: {', '.join(counted(n, thing) for thing, n in found.items())}."
 
 
 def _what(recorded: Record | Unknown | None, today: Record | Unknown | None) -> str:
@@ -69,6 +79,7 @@ _NOT_COMPARED = frozenset({"usage", "seconds", "waited_s"})
 
 _NAMES: dict[str, str] = {
     "line": "a line",
+    "run": "the beginning of a run",
     "receipt": "a receipt",
     "withdrawn": "a withdrawal",
     "tool_started": "the start of a tool",

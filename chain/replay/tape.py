@@ -1,21 +1,31 @@
 """The journal of a replay: what the program writes today, compared with what is on record, agent by agent.
 
 Agents that work at the same time write in any order, so each has a part of the record to itself, which it follows
-record by record; so has each line, and each question. What is left of the record in its own order says what is to come
-next. Times and usage do not count.
+record by record; so has each line, and each question. Times and usage do not count. How far an agent's course has come
+is known here as well: what came from outside is ``done``, the rest is written.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+
+import trio
 
 from chain import record_json, records
 from chain.messages import Usage
-from chain.records import Entry, Record, Unknown
+from chain.records import Record, Unknown
+from chain.replay.script import Script
 from chain.wording import MAIN
+
+MAX_LOOSE = 100
+"""How far is looked past what agents side by side have still to do: they are bounded by the configuration."""
+
+_CARRIED_OUT = ("(Done: ", "(Not done: ")
+"""What a message says of a line that code has carried out, or could not."""
 
 _SIDE_BY_SIDE = (records.ToolStarted, records.ToolFinished, records.AgentStarted, records.AgentEnded)
 
@@ -24,7 +34,8 @@ _SIDE_BY_SIDE = (records.ToolStarted, records.ToolFinished, records.AgentStarted
 class Difference:
     """Where a replay parted from the record: what is on record, and what there was instead, as far as there is any.
 
-    ``why`` says more, as a sentence. ``at`` is the entry of the record.
+    ``why`` says more, as a sentence. ``at`` is the entry of the record. ``hangs_on_moment``: it is of what came, not of
+    what it says, and may have hung on which of two things was first.
     """
 
     at: int
@@ -33,12 +44,13 @@ class Difference:
     recorded: Record | Unknown | None
     today: Record | Unknown | None
     why: str = ""
+    hangs_on_moment: bool = False
 
 
 class Tape:
-    """A ``JournalFile`` whose records are compared. A sync waits in ``pause`` until it may end."""
+    """A ``JournalFile`` whose records are compared."""
 
-    def __init__(self, entries: Sequence[Entry], pause: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, script: Script) -> None:
         self.difference: Difference | None = None
         self.is_off = False
         """Whether what is written is of no interest any more."""
@@ -46,16 +58,19 @@ class Tape:
         """Of each agent, the entry that began its last model call."""
         self.failed: set[str] = set()
         """The agents whose last model call failed, and may be made again."""
-        self._entries = entries
-        self._pause = pause
+        self._marked: set[int] = set()
+        self.loose: set[str] = set()
+        """The tools that start agents: their calls begin and end when those do."""
+        self._script = script
+        self._entries = entries = script.entries
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
         for n, entry in enumerate(entries):
             self._left[_whose(entry.record)].append(n)
         self._is_done = [False] * len(entries)
         self._at = 0
+        self._heads: defaultdict[str, int] = defaultdict(int)
+        """Of each agent, where in its course the first entry is that is left."""
         self._extra: Record | Unknown | None = None
-        self._accepted = self._acknowledged = 0
-        """The lines and answers that were accepted, and of these those that are on the disk."""
 
     @property
     def next(self) -> int | None:
@@ -68,9 +83,59 @@ class Tape:
         """Whether an entry was written."""
         return self._is_done[n]
 
-    def is_due(self, n: int | None) -> bool:
-        """Whether an entry is the very next one, and nothing that comes before it waits for the disk."""
-        return n is not None and n == self.next and not self.is_off and self._acknowledged == self._accepted
+    def mark(self, n: int) -> None:
+        """Note that what an entry tells of was done, whether or not that is written."""
+        self._marked.add(n)
+
+    def is_marked(self, n: int) -> bool:
+        """Whether what an entry tells of was done."""
+        return n in self._marked
+
+    def head(self, agent: str) -> int | None:
+        """The first entry of an agent's course that is left; ``None`` at its end."""
+        return next(self._left_of(agent), None)
+
+    def is_first(self, agent: str, n: int) -> bool:
+        """Whether an entry is the very first that is left of an agent's course."""
+        head, course = self._heads[agent], self._script.courses[agent]
+        return head < len(course) and course[head] == n
+
+    def has_come_to(self, agent: str, n: int) -> bool:
+        """Whether nothing is left of an agent's course before an entry."""
+        head = self.head(agent)
+        return head is None or head >= n
+
+    def may_ask(self, agent: str, n: int) -> bool:
+        """Whether the question of an entry is the next: they are asked one after the other, whoever asks."""
+        asked = self._script.asked
+        before = bisect_left(asked, n)
+        return self.has_come_to(agent, n) and (before == 0 or self._is_done[asked[before - 1]])
+
+    def _left_of(self, agent: str) -> Iterator[int]:
+        course = self._script.courses.get(agent, [])
+        at = self._heads[agent]
+        while at < len(course) and self._is_past(course[at]):
+            at += 1
+        self._heads[agent] = at
+        for n in course[at : at + MAX_LOOSE]:
+            if not self._is_past(n) and not self._is_loose(n):
+                yield n
+
+    def _is_past(self, n: int) -> bool:
+        return self._is_done[n] or n in self._marked
+
+    def _is_loose(self, n: int) -> bool:
+        """Whether an entry is of agents at work side by side: which of them is first is followed nowhere."""
+        match self._entries[n].record:
+            case records.AgentStarted() | records.AgentEnded():
+                return True
+            case records.ToolStarted(name=name):
+                return name in self.loose
+            case records.ToolFinished(id=id):
+                started = self._entries[self._script.started[id]].record if id in self._script.started else None
+                return isinstance(started, records.ToolStarted) and started.name in self.loose
+            case _:
+                return False
 
     def append(self, data: bytes) -> None:
         """Compare one record."""
@@ -92,11 +157,8 @@ class Tape:
         self._note(n, record)
 
     async def sync(self) -> None:
-        """Wait until what was written may be on the disk."""
-        accepted = self._accepted
-        if not self.is_off:
-            await self._pause()
-        self._acknowledged = accepted
+        """All that is written is safe at once."""
+        await trio.lowlevel.checkpoint()
 
     def part(self, n: int, why: str = "") -> None:
         """The replay does not come to an entry of the record."""
@@ -116,8 +178,6 @@ class Tape:
 
     def _note(self, n: int, record: Record | Unknown) -> None:
         match record:
-            case records.Line() | records.Answer():
-                self._accepted += 1
             case records.RequestSent(agent=agent):
                 self.sent[agent] = n
                 self.failed.discard(agent)
@@ -137,7 +197,30 @@ class Tape:
         sent = self._entries[self.sent[agent]].record if agent in self.sent else None
         begun = sent.iteration if isinstance(sent, records.RequestSent) else 0
         n_th = max(begun, int(getattr(recorded, "iteration", 0)))
-        return Difference(n, agent, n_th, _compared(recorded), None if today is None else _compared(today), why)
+        before, now = _compared(recorded), None if today is None else _compared(today)
+        says_another = _says_another(before, now, has_plan=self._script.has_plan)
+        return Difference(n, agent, n_th, before, now, why, not says_another and self._script.hangs_on_moments(n))
+
+
+def _says_another(recorded: Record | Unknown, today: Record | Unknown | None, *, has_plan: bool) -> bool:
+    """Whether two records are of the same, and say another thing of it, as by another prompt.
+
+    ``has_plan``: the plan was changed, of which a request may tell in its tail, and a message by what became of a line.
+    """
+    match recorded, today:
+        case records.Line(), records.Line():
+            return True
+        case records.RequestSent(), records.RequestSent():
+            if has_plan:
+                recorded, today = replace(recorded, tail=()), replace(today, tail=())
+            return recorded.iteration == today.iteration and recorded != today
+        case records.Message(), records.Message():
+            tells_of_plan = has_plan and any(done in recorded.message.text for done in _CARRIED_OUT)
+            before = (recorded.point, recorded.line_ids, recorded.skipped)
+            is_of_the_same = before == (today.point, today.line_ids, today.skipped)
+            return recorded.point is not None and is_of_the_same and not tells_of_plan
+        case _:
+            return False
 
 
 def _whose(record: Record | Unknown) -> str:
@@ -157,7 +240,11 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
     """A record without what may differ."""
     match record:
         case records.Session():
-            return records.Session("", "", "", "")
+            return records.Session("", "", "", "", repaired=record.repaired)
+        case records.Line():
+            return replace(record, iteration=0)  # it may come a moment earlier or later, as long as nothing follows
+        case records.Receipt(state="dropped"):
+            return replace(record, iteration=0)  # likewise
         case records.Receipt():
             return replace(record, waited_s=None)
         case records.Message(source=source):
