@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
 from chain.session.journal import Journal
 from chain.session.resume import ReadBack, Resuming, record_opening
-from chain.session.runs import Session
+from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
@@ -46,7 +46,7 @@ REALLY_RUN = frozenset({"todo", "ask", "agents"})
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel, Verdict
-    from chain.session.replay.actors import Actors
+    from chain.replay.actors import Actors
 
 
 @asynccontextmanager
@@ -71,10 +71,11 @@ async def open_chain(
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
     debug traces, ``None`` for none; ``actors`` stand in for models and tools where a session is replayed. Raises
-    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed.
+    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed. What
+    is raised in the block leaves it as it is.
     """
     guard = Guard()
-    groups = tool_groups(settings, guard)
+    groups = tool_groups(settings, guard, state)
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
@@ -100,7 +101,6 @@ async def open_chain(
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         audience = Audience()
-        journal.upon = lambda: audience.moment
         trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
@@ -111,30 +111,69 @@ async def open_chain(
         questions = Questions(journal, audience.emit, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
-            shared = replace(shared, turn=actors.turns.wait)
+            actors.tree, actors.journal = tree, journal
+            shared = replace(shared, meanwhile=actors.meanwhile)
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
         try:
             resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
-            record_opening(journal, session, shared)
+            record_opening(journal, session, shared, repaired=journal.seq - (0 if read is None else read.seq))
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
             await _bring_to_disk(journal)
         chain = Chain(session, shared, journal, audience, resumed)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(journal.run)
-            nursery.start_soon(session.forever)
+
+        def interrupt() -> None:
+            chain.stop_accepting()
+            chain.interrupt()
+
+        async with _beside(journal.run, session.forever, audience.watch, when_cancelled=interrupt):
             try:
                 yield chain
             finally:
-                await chain.close()
-                for opened in kinds.models:
-                    await opened.aclose()
-                nursery.cancel_scope.cancel()
+                try:
+                    try:
+                        await chain.close()
+                    finally:
+                        await close_models(kinds.models)
+                finally:
+                    audience.close()
+                    journal.end()
+
+
+@asynccontextmanager
+async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callable[[], None]) -> AsyncIterator[None]:
+    """Run tasks beside the block, and wait for them after it. What cancels the block leaves them alone.
+
+    ``when_cancelled`` is called at once, since the block may take its time to end, and when it has ended. An exception
+    that leaves the block, or a task, comes out as it is; several come out as a group.
+    """
+
+    async def shielded(task: Callable[[], Awaitable[None]]) -> None:
+        with trio.CancelScope(shield=True):
+            await task()
+
+    async def wait_for_cancellation() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            when_cancelled()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_for_cancellation)
+            for task in tasks:
+                nursery.start_soon(shielded, task)
+            yield
+            nursery.cancel_scope.cancel()
+        return
+    except BaseExceptionGroup as group:
+        raised = group
+    raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
 
 
 def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:

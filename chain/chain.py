@@ -18,7 +18,7 @@ from chain.agent.questions import Answerer
 from chain.agent.run import Run
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
-from chain.errors import ModelError, UserError
+from chain.errors import UserError
 from chain.events import Origin
 from chain.lines.inbox import find, queued_event
 from chain.lines.parse import Line, Urgency, parse_line
@@ -243,7 +243,7 @@ class Chain:
         return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until there may be more room; how a sender that is no person holds back. Never for nothing."""
+        """Wait until there may be more room, or the chain has closed; how a sender that is no person holds back."""
         await self._tree.main.inbox.room.wait_for_change()
 
     async def wait_idle(self) -> None:
@@ -267,7 +267,7 @@ class Chain:
 
         A failure is nothing yet: the first call meets it again, and its run says so.
         """
-        with suppress(ModelError):
+        with suppress(Exception):
             await self._session.spec.model.prepare()
 
     # ------------------------------------------------------------------------------------------------- facts out
@@ -342,14 +342,19 @@ class Chain:
 
     @property
     def standing(self) -> tuple[events.Event, ...]:
-        """How things stand, for who comes late: the events of the run, the agents, the plan, lines and the question.
+        """How things stand, for who comes late: the events of the run, agents, plan, lines, replies and the question.
 
         They are those of what was told so far, so a feed that begins in the same step goes on where they end.
         """
         return self._standing.events
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` in the very step in which an event happens. It may submit lines; it must not block."""
+        """Call ``listener`` in the very step in which an event happens. It may submit lines; it must not block.
+
+        Whatever it raises, everybody else is told, and the chain goes on. The first error of each listener is told as a
+        notice, and leaves the block of ``open_chain`` when that ends, in a group; what is no ``Exception``, such as
+        ``SystemExit``, ends the block at once.
+        """
         self._audience.listen(listener)
 
     # ------------------------------------------------------------------------------------------------ inside
@@ -385,8 +390,10 @@ class Chain:
                 await self._session.end_runs()
 
     async def close(self) -> None:
-        """Wind down, and bring everything to the disk."""
+        """Wind down, wait for the tools that shield themselves for longer, and bring everything to the disk."""
         await self.wind_down()
+        with trio.CancelScope(shield=True):
+            await self._session.wait_idle()
         with trio.move_on_after(CLOSING_S, shield=True):
             await self._session.close()
         self._audience.close()

@@ -75,14 +75,15 @@ class Model(Protocol):
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request, calling ``on_delta`` for every piece as it comes.
 
-        Raises ``ModelError``. It may be cancelled at any await, and is then usable again at once.
+        Raises ``ModelError``; whatever else it raises ends the run with an error, too, and is not tried again. It may
+        be cancelled at any await, and is then usable again at once.
         """
         ...
 
     async def prepare(self) -> None:
         """Do ahead of the first call what takes long, such as importing a library, while nobody has to wait for it.
 
-        It may be left out, and be cancelled at any time. Raises ``ModelError``, as the first call then does.
+        It may be left out, and be cancelled at any time. What it raises is nothing yet: the first call meets it again.
         """
         ...
 

@@ -35,6 +35,9 @@ STDIN_BEGIN, STDIN_END = "\n\n<stdin>\n", "\n</stdin>"
 FULL = "Interruption channel full, try again"
 
 
+ASKED_EACH_TIME = " (asked each time)"
+"""Ends the text of a question whose answer \"always\" holds for this call alone."""
+
 QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote something else instead."
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 

@@ -32,7 +32,7 @@ from support import (
     settings,
     sharded,
 )
-from support.disks import SMALL
+from support.disks import SMALL, MemoryFile
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
 from support.models import TOOLS, RandomModel, Step, steps
@@ -261,6 +261,35 @@ async def test_a_change_of_model_that_cannot_be_recorded_is_none() -> None:
         assert session.chain.model_name == "first"
         assert (await session.run("Do the task")).result == "The answer."
     assert (other.requests, other.closed) == ([], 0)
+
+
+class Closing(Recorder):
+    """A model that takes so long to close."""
+
+    takes_s = 0.0
+
+    async def aclose(self) -> None:
+        await trio.sleep(self.takes_s)
+        await super().aclose()
+
+
+async def test_models_are_closed_though_the_disk_hangs_and_one_of_them_too(autojump_clock: MockClock) -> None:
+    file = MemoryFile()
+    others = [Closing(ScriptedModel.parse(ANSWER)) for _ in range(2)]
+    others[0].takes_s = 1_000
+    async with trio.open_nursery() as nursery:
+        async with open_session(ANSWER, file=file) as session:
+            for other in others:
+                session.chain.use_model(other)
+            await session.run("Do the task")
+            file.hold()
+
+            @nursery.start_soon
+            async def go_on() -> None:
+                await trio.sleep(100)
+                file.release()
+
+        assert [each.closed for each in (session.model, *others)] == [1, 0, 1]
 
 
 async def test_a_model_that_comes_back_is_closed_once() -> None:

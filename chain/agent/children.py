@@ -138,13 +138,30 @@ class Children:
             raise ToolError(self._cannot_be_asked(name))
         if agent.in_use.locked() and parent.is_for_a_question:
             raise ToolError(f"{name} answers another question just now; ask again later.")
-        async with agent.in_use:
-            await self._shared.turn(parent.name, call_id)
+        await self._wait_for(agent, parent)
+        try:
             self._check_room(parent)
             spec = self._spec(agent.kind, name, parent, call_id)
             return await self._work(agent, spec, parent, question, is_asked=True)
+        finally:
+            agent.in_use.release()
 
     # --------------------------------------------------------------------------------------------------- inside
+
+    async def _wait_for(self, agent: _Agent, parent: Node) -> None:
+        """Wait until nobody else uses an agent, and then use it. Raises ``ToolError`` when a stop comes first."""
+        run = parent.run
+        assert run is not None
+        with trio.CancelScope() as scope:
+            if _is_ending(run):
+                scope.cancel()  # it was stopped in the very step in which the call begins
+            run.idle_scopes.add(scope)
+            try:
+                await agent.in_use.acquire()
+            finally:
+                run.idle_scopes.remove(scope)
+        if scope.cancelled_caught:
+            raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
 
     def _spec(self, kind: str, name: str, parent: Node, call_id: str) -> AgentSpec:
         try:
@@ -166,7 +183,7 @@ class Children:
         if _is_ending(above):
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
         agent.executor.use(spec)
-        run = Run(task=task, above=above)
+        run = Run(task=task, above=above, call_id=spec.parent_id)
         node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
         run.delegating = Delegation(self, node)
         self._begin(node)
@@ -212,12 +229,12 @@ class Children:
         """
         node.is_completing = True
         if status not in _ANSWERS:
-            above.step.beneath[node.spec.parent_id] = run.found
+            above.step.beneath.setdefault(node.spec.parent_id, []).extend(run.found)
             above.skipped += run.skipped
         for accepted in run.stranded:
-            if accepted.id in run.carried_out:
+            if accepted.on_record in run.carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-        stranded = [accepted for accepted in run.stranded if accepted.id not in run.carried_out]
+        stranded = [accepted for accepted in run.stranded if accepted.on_record not in run.carried_out]
         moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
         node.inbox.room.wake()  # what waits for room here waits for nothing now
         return moved

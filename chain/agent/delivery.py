@@ -17,7 +17,7 @@ from chain.agent.run import Asked, Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import PlanError
 from chain.events import Point
-from chain.interruption.prompt import Arrival, Composed, Situation, compose
+from chain.interruption.prompt import Arrival, Situation, compose
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import user_text
@@ -64,16 +64,28 @@ class Delivery:
         prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
         remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        composed = compose(
-            prompt, arrivals, Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
-        )
+        situation = Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
+        composed = compose(prompt, arrivals, situation, run.unanswered)
+        is_after_nothing = point == "B" and self._history.conversation.state != "REPLIED"  # the reply was empty
+        in_mid_task = point in ("C", "D", "N") or is_after_nothing or run.asked.resume is not None
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             current_prompt(self._spec, self._shared.emit, run.iteration)
-        met = Met(point, prompt.source, remaining, skipped)
+        met = Met(point, prompt.source, remaining, skipped, run.iteration)
         self._history.append(user_text(composed.text), lines=lines, met=met)
         run.stranded.clear()
-        run.asked = _wanted(run, point, all(a.line.is_aside for a in lines), composed, prompt.source)
+        # The reply answers all lines that have none yet, and that to a line at A the query too.
+        answers_query = point == "A" and bool(run.asked_for)
+        asides_only = not answers_query and all(a.line.is_aside for a in (*run.unanswered, *arrivals))
+        run.asked = Asked(
+            post_prompt=composed.post_prompt,
+            overrides=composed.overrides,
+            source=prompt.source,
+            resume=composed.resume if in_mid_task else None,
+            asides_only=asides_only,
+            aside_task=asides_only and (run.asked.aside_task if in_mid_task else True),
+        )
+        run.unanswered += arrivals
         entered = events.UserInterruption(
             agent=self._spec.name,
             iteration=run.iteration,
@@ -112,7 +124,7 @@ class Delivery:
         self._since_answer.clear()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer += [accepted for accepted in lines if accepted.id not in run.carried_out]
+        self._since_answer += [accepted for accepted in lines if accepted.on_record not in run.carried_out]
         for accepted in lines:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
@@ -121,28 +133,12 @@ class Delivery:
         if accepted.line.command is None:
             return ""
         try:
-            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.id)})"
+            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record)})"
         except PlanError as error:
             said = accepted.line.text.strip()
             why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
             notice = events.Notice(agent=self._spec.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
-        run.carried_out.add(accepted.id)
+        run.carried_out.add(accepted.on_record)
         return outcome
-
-
-def _wanted(run: Run, point: Point, asides_only: bool, composed: Composed, source: str) -> Asked:
-    """What a delivery asks of the reply to it, and what that reply goes back to."""
-    before = run.asked
-    in_mid_task = point in ("C", "D", "N") or before.resume is not None
-    if point == "A" and run.asked_for:
-        asides_only = False  # the reply answers the query too
-    return Asked(
-        post_prompt=composed.post_prompt,
-        overrides=composed.overrides,
-        source=source,
-        resume=composed.resume if in_mid_task else None,
-        asides_only=asides_only,
-        aside_task=asides_only and (before.aside_task if in_mid_task else True),
-    )

@@ -16,6 +16,22 @@
 What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
 the journal.
 
+Where the user may find a run, which is any step that awaits or emits, and what each act does there::
+
+                                         now line                  stop                   interrupt
+    before A                             enters at A               the run ends           cancels the run
+    from a safe point to the request     N, nothing is cut         the run ends           cancels the run
+    while the model is asked             N, the reply is cut       the reply is cut       cancels the run
+    in a pause between two requests      N, the pause ends         the pause ends         cancels the run
+    from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
+    while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
+    from its last tool to D, or to B     enters there              the run ends           cancels the run
+    from the ending on                   the table of endings      replaces ``_GIVE_WAY``, and so does an interrupt
+
+Each holds in the very step of an event as well, which a scope alone cannot do: one that is cancelled acts at the next
+checkpoint, and one that is not open yet is not there to be cancelled. So nothing is awaited or emitted between the last
+look for a line and the opening of the scope that such a line cancels from then on.
+
 ``Run`` is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt that comes
 before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the cancelled
 scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
@@ -66,7 +82,7 @@ class Executor:
         self._limits = spec.limits
         self._journal = shared.journal
         self._emit = shared.emit
-        self._turn = shared.turn
+        self._shared = shared
         self._plan_news = PlanNews(shared.plan, spec.name, empty=conversation.state == "EMPTY")
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
@@ -106,11 +122,9 @@ class Executor:
 
         It is valid as well where the call itself is cancelled, as by what ends an agent above.
         """
-        await self._turn(self.agent)
         try:
             outcome = await self._run(run)
         except (trio.Cancelled, BaseExceptionGroup):
-            await self._turn(self.agent)
             self._finish(run, self._cut_short(run))
             raise
         self._finish(run, outcome)
@@ -129,7 +143,6 @@ class Executor:
         except JournalError as error:
             outcome = self._failed(run, "journal", str(error))
         if outcome is None:
-            await self._turn(self.agent)
             if not run.interrupted:
                 self._record_cut(run, run.step.phase, "time")
             outcome = self._cut_short(run)
@@ -169,15 +182,7 @@ class Executor:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         while run.iteration < self._limits.max_iterations:
             run.step = Step()
-            await self._journal.flush()
-            await self._turn(self.agent)
-            await trio.lowlevel.checkpoint_if_cancelled()
-            while self._finds_now(run):
-                # A now line came while the disk was waited for. The call that is next answers it.
-                self._delivery.deliver(run, "N")
-                await self._journal.flush()
-                await self._turn(self.agent)
-                await trio.lowlevel.checkpoint_if_cancelled()
+            await self._flush()
             if run.stop_asked:
                 return self._stopped(run)
             if spent := self._limits.spent(run.used):
@@ -197,15 +202,22 @@ class Executor:
     async def _ask(self, run: Run) -> Reply | None:
         """The reply of this iteration; ``None`` when a stop or a now line cut it.
 
-        A now line that comes while the model is to be asked again ends the pause, and the call is made with it.
+        A now line that finds the model not asked yet, or in a pause before it is asked again, goes along with the call.
         """
         while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            while self.inbox.has_now and not run.stop_asked and not self._limits.spent(run.used):
+                self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
+                await self._flush()
+            # No await from here to the scope that a now line cancels.
             reply = await self._model.reply(run, self._tail(run))
-            if reply is not None or run.stop_asked or not run.step.pauses:
+            if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
-            run.step = Step()
-            self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
-            await self._journal.flush()
+
+    async def _flush(self) -> None:
+        """Wait until the disk has what the next request says."""
+        await self._shared.flush(self.agent)
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
         """What follows a reply that was cut: a stop ends the run. A now line is delivered, at point N.
@@ -218,16 +230,13 @@ class Executor:
         shown = "".join(run.step.shown)
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
-        run.asked = run.asked.after_reply()
+            run.asked = run.asked.after_reply()
         return self._deliver_midway(run, "N")
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
         # A full disk must not keep anybody from cutting.
         with suppress(JournalError):
             self._journal.record(records.Interrupted(self.agent, run.iteration, what, by))
-
-    def _finds_now(self, run: Run) -> bool:
-        return self.inbox.has_now and not run.stop_asked
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
         """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""
@@ -262,10 +271,10 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
-    def _after_answer(self, run: Run, truncated: Outcome | None) -> Outcome | None:
+    def _after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
         """Point B, and the way back to the task after an aside.
 
-        ``truncated`` is how a run ends whose last reply was cut off, if no line goes on from there.
+        ``no_answer`` is how a run ends whose last reply was cut off, or empty, if no line goes on from there.
         """
         if run.stop_asked:
             return self._stopped(run)
@@ -274,14 +283,16 @@ class Executor:
             # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
-            if not waits and (truncated or run.asked.resume is None):
-                return truncated or self._done(run)
+            if not waits and (no_answer or run.asked.resume is None):
+                return no_answer or self._done(run)
             return self._limit_reached(run, spent) if spent else self._at_limit(run)
         if self._delivery.deliver(run, "B"):
             return None
+        if no_answer:
+            return no_answer
         resume, run.asked = run.asked.resume, run.asked.after_reply()
-        if truncated or resume is None:
-            return truncated or self._done(run)
+        if resume is None:
+            return self._done(run)
         self._history.append(user_text(resume))
         return None
 
@@ -304,6 +315,7 @@ class Executor:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
         self._history.append(message)
         run.step.appended = True
+        run.unanswered.clear()
         self._plan_news.read()
         text = message.text.strip()
         if not message.calls:
@@ -347,11 +359,12 @@ class Executor:
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:
-        """A reply without content: ask once for more, then give up."""
-        if run.nudged or run.stop_asked or run.iteration == self._limits.max_iterations:
-            twice = " twice" if run.nudged else ""
-            why = f"The model gave an empty reply{twice}; put it differently, or try again."
-            return self._stopped(run) if run.stop_asked else Outcome("empty", why)
+        """A reply without content: where no line goes on from there, ask once for more, then give up."""
+        twice = " twice" if run.nudged else ""
+        empty = Outcome("empty", f"The model gave an empty reply{twice}; put it differently, or try again.")
+        outcome = self._after_answer(run, empty)
+        if outcome is not empty or run.nudged or run.iteration == self._limits.max_iterations:
+            return outcome
         run.nudged = True
         self._history.append(user_text(PLEASE_CONTINUE))
         return None

@@ -24,6 +24,7 @@ class Met:
     source: str = ""
     remaining: int = 0
     skipped: tuple[str, ...] = ()
+    iteration: int = 0
 
 
 _NOT_MET = Met(None)
@@ -54,11 +55,12 @@ class History:
                 agent=self._spec.name,
                 parent_id=self._spec.parent_id,
                 is_interjection=met.point not in (None, "start"),
-                line_ids=tuple(accepted.id for accepted in lines),
+                line_ids=tuple(accepted.on_record for accepted in lines),
                 point=met.point,
                 source=met.source,
                 remaining=met.remaining,
                 skipped=met.skipped,
+                iteration=met.iteration,
             )
         )
         self.conversation.append_checked(message, after)

@@ -16,6 +16,10 @@ class FlushedJournal(Journal, Protocol):
         """Call ``action`` when the disk fails for good."""
         ...
 
+    async def written(self) -> None:
+        """Wait for what the disk takes its time to write, if there is any. Raises ``JournalError``."""
+        ...
+
     async def flush(self) -> None:
         """Wait until what was recorded is on the disk and acknowledged. Raises ``JournalError``."""
         ...

@@ -20,6 +20,7 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.tools import calling
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
@@ -59,7 +60,6 @@ class ModelCalls:
         overrides, attempt, calls = run.asked.overrides, 1, 0
         with trio.CancelScope() as run.call_scope:
             while reply is None and _goes_on(run):
-                await self._shared.turn(self._spec.name)
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
@@ -67,6 +67,7 @@ class ModelCalls:
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
+                run.step.is_asking = True
                 try:
                     reply = await self._ask(run, request, calls)
                 except (ParameterRefused, _HandlerLimit) as error:
@@ -88,8 +89,6 @@ class ModelCalls:
                     await self._again(run, attempt, delay, str(error))
                     attempt += 1
         run.call_scope = None
-        if reply is None:
-            await self._shared.turn(self._spec.name)
         return reply
 
     async def _ask(self, run: Run, request: Request, call: int) -> Reply:
@@ -101,8 +100,9 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         journal.record(records.RequestSent(agent, n, system, tools, most, call, request.tail, request.overrides))
+        await journal.written()
         try:
-            reply = await self._model.reply(request, lambda delta: self._show(run, delta))
+            reply = await self._reply(run, request)
         except ModelError as error:
             # What the service says is what the user has to know, also when the disk is full.
             with suppress(JournalError):
@@ -119,6 +119,17 @@ class ModelCalls:
             message, cut = None if kept else reply.message, tuple(sorted(reply.cut_calls))
             journal.record(records.RequestEnded(agent, n, reply.stop_reason, reply.usage, message, cut))
         return reply
+
+    async def _reply(self, run: Run, request: Request) -> Reply:
+        """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
+        try:
+            return await self._model.reply(request, lambda delta: self._show(run, delta))
+        except ModelError:
+            raise
+        except BaseException as error:
+            if calling.holds_cancelled(error):
+                await trio.lowlevel.checkpoint_if_cancelled()  # as for tools
+            raise ModelError(calling.failure(f"the model {self._model.name}", error)) from error
 
     def _sound(self, reply: Reply) -> Reply:
         """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
@@ -159,9 +170,8 @@ class ModelCalls:
                 agent=self._spec.name, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason
             )
         )
-        run.step.pauses = True
+        run.step.is_asking = False
         await trio.sleep(delay_s)
-        run.step.pauses = False
 
     def _show(self, run: Run, delta: Delta) -> None:
         if delta.kind == "thinking":

@@ -32,8 +32,9 @@ from chain.lines.receipts import Emit
 from chain.messages import ToolCall
 from chain.tools import allowances
 from chain.tools.allowances import Allowance
+from chain.tools.lookalikes import spelled_out
 from chain.tools.tool import Preview, Verdict
-from chain.wording import NOBODY_CHOOSES, QUESTION_WITHDRAWN
+from chain.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -164,16 +165,18 @@ class Questions:
         """Number the next question after so many, which were asked by an earlier process."""
         self._asked = asked
 
-    def allows(self, tool: str, subject: str = "") -> bool:
+    def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Whether a call needs no asking."""
-        return any(allowance.covers(tool, subject) for allowance in self._allowed)
+        subject, only_by_name = preview.subject, preview.only_by_name
+        return any(allowance.covers(tool, subject, only_by_name) for allowance in self._allowed)
 
     # ------------------------------------------------------------------------------------------------ for agents
 
     async def approve(self, asker: Asker, preview: Preview) -> Verdict:
         """Ask whether a call may do this. Raises ``JournalError``."""
         name = asker.call.name
-        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}", preview=preview)
+        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
+        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
         await self._ask(asked)
         if asked.decision == "allowed":
             return Verdict(True)
@@ -181,7 +184,8 @@ class Questions:
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
         if asked.by == "nobody":
             flag = allowances.that_permits(name, preview)
-            return Verdict(False, f"{name} needs approval, and nobody can be asked here; allow it with --allow {flag}.")
+            hint = f"; allow it with --allow {flag}" if flag else ""
+            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
         return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
 
     async def choose(self, asker: Asker, text: str, options: Sequence[str]) -> str:
@@ -247,8 +251,9 @@ class Questions:
                 text = asked.options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
         elif text.casefold() in (*_YES, *_ALWAYS):
-            self._settle(asked, "allowed", "user")
-            if text.casefold() in _ALWAYS:
+            is_for_always = text.casefold() in _ALWAYS
+            self._settle(asked, "allowed", "user", is_for_always=is_for_always)
+            if is_for_always and not asked.preview.only_by_name:
                 self._allowed.append(allowances.for_always(asked.asker.call.name, asked.preview))
         else:
             self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
@@ -257,11 +262,15 @@ class Questions:
         """Settle what needs nobody, or nobody can answer, and open the next question that is left."""
         if self._open is not None and not self._has_answerer(self._open):
             self._settle_without_user(self._open, "refused", "nobody")
+        # What is allowed waits for nobody's answer, be it allowed by the answer to another question.
+        for asked in tuple(self._waiting):
+            is_left = asked in self._waiting  # who hears of one may have answered another
+            if is_left and asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview):
+                self._waiting.remove(asked)
+                self._settle_without_user(asked, "allowed", "config")
         while self._open is None and self._waiting:
             asked = self._waiting.popleft()
-            if asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview.subject):
-                self._settle_without_user(asked, "allowed", "config")
-            elif not asked.asker.may_ask():
+            if not asked.asker.may_ask():
                 self._let_go(asked)
             elif not self._has_answerer(asked):
                 self._settle_without_user(asked, "refused", "nobody")
@@ -273,7 +282,7 @@ class Questions:
 
     def _open_one(self, asked: _Asked) -> None:
         try:
-            self._record_question(asked)
+            self._record_question(asked, is_open=True)
         except JournalError as error:
             self._fail(asked, error)
             return
@@ -314,10 +323,10 @@ class Questions:
         if asked is self._open:
             self._open = None
 
-    def _record_question(self, asked: _Asked) -> None:
+    def _record_question(self, asked: _Asked, *, is_open: bool) -> None:
         asked.id = f"Q{self._asked + 1}"
         try:
-            self._journal.record(_record_of(asked.question(), asked.preview.subject))
+            self._journal.record(_record_of(asked.question(), asked.preview, is_open=is_open))
         except JournalError:
             asked.id = ""
             raise
@@ -326,12 +335,20 @@ class Questions:
         while len(self._latest) > 1 and sum(len(each.preview) for each in self._latest) > KEPT_CHARS:
             self._latest.popleft()
 
-    def _settle(self, asked: _Asked, decision: Decision, by: AnsweredBy, text: str = "") -> None:
+    def _settle(
+        self,
+        asked: _Asked,
+        decision: Decision,
+        by: AnsweredBy,
+        text: str = "",
+        *,
+        is_for_always: bool = False,
+    ) -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
         never_opened = not asked.id
         if never_opened:
-            self._record_question(asked)
-        self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent))
+            self._record_question(asked, is_open=False)
+        self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         self._let_go(asked)
         question, answer = asked.question(), asked.event()
@@ -357,12 +374,12 @@ class Questions:
 
 
 def _shown(subject: str) -> str:
-    first, *more = subject.strip().splitlines() or [""]
+    first, *more = spelled_out(subject).strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
     return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
 
 
-def _record_of(question: events.Question, subject: str) -> records.Question:
+def _record_of(question: events.Question, preview: Preview, *, is_open: bool) -> records.Question:
     return records.Question(
         question.id,
         question.kind,
@@ -373,5 +390,8 @@ def _record_of(question: events.Question, subject: str) -> records.Question:
         question.options,
         question.preview,
         question.protections,
-        subject,
+        preview.subject,
+        preview.only_by_name,
+        preview.always,
+        is_open,
     )

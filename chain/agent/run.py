@@ -10,6 +10,7 @@ import trio
 from chain.agent.clock import Clock
 from chain.agent.endings import Found
 from chain.events import Phase
+from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
 from chain.tools.tool import Alone, Delegating
@@ -21,13 +22,15 @@ class Step:
 
     shown: list[str] = field(default_factory=list)
     appended: bool = False
-    pauses: bool = False
-    """Whether the step waits to ask the model again."""
+    is_asking: bool = False
+    """Whether the model has been asked, and is not to be asked again."""
     was_cut: bool = False
     """Whether a now line cut tools of the step."""
     tools: Literal["not begun", "running", "over"] = "not begun"
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    """Of the calls that have begun."""
     beneath: dict[str, list[Found]] = field(default_factory=dict)
     """By calls: what their agents had found that ended without an answer."""
 
@@ -64,13 +67,15 @@ class Asked:
 class Run:
     """The handle on one run of an agent.
 
-    What starts it is the user's ``query``, or the ``task`` that the agent of the run ``above`` has for this one, or
-    carried lines alone. ``delegating`` is how its tools start agents. ``usage`` counts that of all runs below as well.
+    What starts it is the user's ``query``, or the ``task`` that the agent of the run ``above`` has for this one in its
+    call ``call_id``, or carried lines alone. ``delegating`` is how its tools start agents. ``usage`` counts that of all
+    runs below as well.
     """
 
     query: Accepted | None = None
     task: str = ""
     above: Run | None = None
+    call_id: str = ""
     delegating: Delegating = field(default_factory=Alone)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     clock: Clock = field(init=False)
@@ -82,8 +87,12 @@ class Run:
     phase_reached: Phase | None = None
     call_scope: trio.CancelScope | None = None
     tools_scope: trio.CancelScope | None = None
+    idle_scopes: set[trio.CancelScope] = field(default_factory=set)
+    """In which its calls wait for what others have in use, and have done nothing yet that a stop would let finish."""
     step: Step = field(default_factory=Step)
     asked: Asked = field(default_factory=Asked)
+    unanswered: list[Arrival] = field(default_factory=list)
+    """The lines delivered since the last reply that is in the conversation."""
     answer: str = ""
     found: list[Found] = field(default_factory=list)
     skipped: int = 0
@@ -91,7 +100,7 @@ class Run:
     stranded: list[Accepted] = field(init=False)
     """Lines, the query first, that wait in no inbox and are not in the conversation yet: every ending returns them."""
     carried_out: set[str] = field(default_factory=set)
-    """Ids of the todo lines that code has done."""
+    """Ids on record of the todo lines that code has done."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.scope)
@@ -102,8 +111,9 @@ class Run:
         if not self.stop_asked:
             self.stop_asked = True
             self.phase_reached = self.step.phase
-        if self.call_scope is not None:
-            self.call_scope.cancel()
+        for scope in (self.call_scope, *self.idle_scopes):
+            if scope is not None:
+                scope.cancel()
 
     def cut(self) -> None:
         """Cut the work in hand for a now line: the reply that streams, or the tools that run. The run goes on."""
@@ -118,8 +128,13 @@ class Run:
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The run's clock, and those of all runs above it."""
-        return (self.clock,) if self.above is None else (self.clock, *self.above.clocks)
+        """The run's clock, and those of all calls and runs above it."""
+        return (self.clock,) if self.above is None else (self.clock, *self.above.clocks_of(self.call_id))
+
+    def clocks_of(self, call_id: str) -> tuple[Clock, ...]:
+        """The clock of a call that has begun in this step, and all above it. A tool may make up the id of its call."""
+        call = self.step.clocks.get(call_id)
+        return self.clocks if call is None else (call, *self.clocks)
 
     @property
     def used(self) -> Usage:

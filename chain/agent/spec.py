@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -78,21 +79,13 @@ class TraceFile(Protocol):
         ...
 
 
-class Turn(Protocol):
-    """Waits for the turn of an agent, or of one of its calls, whatever is cancelled meanwhile."""
-
-    async def __call__(self, agent: str, call_id: str = "") -> None:
-        """Stands wherever others may have been at work before the next record is written."""
-        ...
-
-
-async def at_once(agent: str, call_id: str = "") -> None:
-    """It is everybody's turn at any time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all agents of a session share. Only in a replay does anybody wait for a ``turn``."""
+    """What all agents of a session share.
+
+    ``meanwhile`` stands for what others do while an agent waits for the disk before it asks its model: in a replay that
+    is put in there.
+    """
 
     journal: FlushedJournal
     ledger: Ledger
@@ -104,9 +97,15 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    turn: Turn = at_once
+    meanwhile: Callable[[str], Awaitable[None]] | None = None
 
     @property
     def trace_path(self) -> str | None:
         """The file of the debug trace, if there is one."""
         return None if self.trace is None else self.trace.path
+
+    async def flush(self, agent: str) -> None:
+        """Wait until all that an agent is about to tell its model is on the disk. Raises ``JournalError``."""
+        if self.meanwhile is not None:
+            await self.meanwhile(agent)
+        await self.journal.flush()

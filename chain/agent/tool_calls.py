@@ -26,7 +26,7 @@ from chain.agent.endings import Found
 from chain.agent.history import History
 from chain.agent.questions import Asker, Questions
 from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared, Turn
+from chain.agent.spec import AgentSpec, Shared
 from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
@@ -93,8 +93,6 @@ class ToolCalls:
                 # What was found keeps the order of the calls, whichever ended first.
                 for each in batch:
                     run.found += _found_by(run, each.call)
-            if len(batch) > 1 or run.step.was_cut:  # else nothing came between the end of the call and this
-                await self._shared.turn(self._spec.name)
         skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"
@@ -121,7 +119,6 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Here and not before: a task begins a moment later, and a line may come in that moment.
-                await self._shared.turn(self._spec.name, planned.call.id)
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -141,10 +138,10 @@ class ToolCalls:
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool, fault = planned.call, planned.tool, planned.fault
-        await self._shared.turn(self._spec.name, call.id)
         await trio.lowlevel.checkpoint_if_cancelled()
         limit = trio.CancelScope()
-        context = self._context(run, call, Clock(limit))
+        run.step.clocks[call.id] = Clock(limit)
+        context = self._context(run, call)
         if tool is not None and tool.needs_approval:
             try:
                 context = replace(context, approved=await self._approved(tool, call, context))
@@ -175,6 +172,7 @@ class ToolCalls:
         if tool is None:
             self._ended(run, call, calling.failed(call, fault), 0.0)
             return
+        await self._shared.journal.written()
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
@@ -247,7 +245,7 @@ class ToolCalls:
             raise failure
         self._history.append(tool_results(run.step.answered[call.id] for call in calls))
 
-    def _context(self, run: Run, call: ToolCall, clock: Clock) -> ToolContext:
+    def _context(self, run: Run, call: ToolCall) -> ToolContext:
         def report(text: str) -> None:
             self._shared.emit(
                 events.ToolProgress(
@@ -255,10 +253,12 @@ class ToolCalls:
                 )
             )
 
+        def notice(text: str) -> None:
+            self._shared.emit(events.Notice(agent=self._spec.name, iteration=run.iteration, message=text))
+
         shared = self._shared
-        asker = Asker(
-            self._spec.name, run.iteration, call, (clock, *run.clocks), may_ask=lambda: not self._is_held_up(run)
-        )
+        clocks = run.clocks_of(call.id)
+        asker = Asker(self._spec.name, run.iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
         return ToolContext(
             shared.workspace,
             shared.plan,
@@ -266,9 +266,11 @@ class ToolCalls:
             _Steering(run, self._inbox),
             report,
             shared.seen,
-            _Asking(shared.questions, asker, shared.turn),
+            _Asking(shared.questions, asker),
             agent=self._spec.name,
             delegating=run.delegating,
+            notice=notice,
+            result_limit=shared.tool_rules.result_limit,
         )
 
 
@@ -324,16 +326,9 @@ class _Asking:
 
     questions: Questions
     asker: Asker
-    turn: Turn
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        try:
-            return await self.questions.choose(self.asker, question, options)
-        finally:
-            await self.turn(self.asker.agent, self.asker.call.id)
+        return await self.questions.choose(self.asker, question, options)
 
     async def approve(self, preview: Preview) -> Verdict:
-        try:
-            return await self.questions.approve(self.asker, preview)
-        finally:
-            await self.turn(self.asker.agent, self.asker.call.id)
+        return await self.questions.approve(self.asker, preview)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chain.errors import ConfigError
+from chain.listed import listed
 
 _OVERRIDES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
 """What a flag may set, with the environment variable that may set it as well."""
@@ -35,7 +36,7 @@ class Given:
     def names(self) -> tuple[str, ...]:
         """The parts of a list with commas, or of several such lists."""
         parts = self.value if isinstance(self.value, list | tuple) else [self.value]
-        return tuple(name.strip() for part in parts for name in _listed(str(part)) if name.strip())
+        return tuple(name.strip() for part in parts for name in listed(str(part)) if name.strip())
 
 
 def read_given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Given]:
@@ -48,15 +49,3 @@ def read_given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[
         elif environ.get(variable, "").strip():
             given[name] = Given(environ[variable], variable)
     return given
-
-
-def _listed(text: str) -> list[str]:
-    """The parts of a list with commas; one in brackets belongs to a pattern: ``read,shell(git log --format=%h,%s)``."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts

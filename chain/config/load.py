@@ -106,6 +106,13 @@ class Settings:
         return self._values.environ
 
     @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known."""
+        places = (("XDG_CONFIG_HOME", ".config"), ("XDG_STATE_HOME", ".local/state"))
+        folders = (xdg_folder(self.environ, *place) for place in places)
+        return tuple(folder for folder in folders if folder is not None)
+
+    @property
     def key_variables(self) -> frozenset[str]:
         """The environment variables that models' definitions take keys, headers and the like from."""
         definitions = self._root.entries("models", "definitions").values()

@@ -222,6 +222,11 @@ def _is_inside(node: Node, config: str, environ: Mapping[str, str]) -> bool:
     """Whether a path ends in the folder of the configuration file, links followed."""
     path = located(node.value, node.file, environ)
     try:
-        return path is None or path.resolve().is_relative_to(Path(config).parent.resolve())
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
+        if path is None:
+            return True
+        real = path.resolve()
+        # Up to Python 3.12 a circle of links is an error; later ones leave its links in what is otherwise without any.
+        is_circle = any(os.path.islink(each) for each in (real, *real.parents))
+        return not is_circle and real.is_relative_to(Path(config).parent.resolve())
+    except (OSError, RuntimeError, ValueError):  # a circle of links, a NUL
         return False

@@ -173,8 +173,15 @@ def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
             return replace(line, kind="stop", urgency="next", command=None, adjustment=None)
 
 
-def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation) -> Composed:
+def compose(
+    prompt: InterruptionPrompt,
+    arrivals: Sequence[Arrival],
+    situation: Situation,
+    unanswered: Sequence[Arrival] = (),
+) -> Composed:
     """Put all lines of one safe point into one message, which is never blank. Each is put by its own rule.
+
+    The call that answers them also answers the ``unanswered``, which were put to the model in messages before.
 
     Of the lines' settings the later wins, except ``max_tokens``, where the largest does, so that no answer is cut for
     another line's sake; a line that sets none has no say. Texts that several lines share are there once, with the
@@ -185,10 +192,11 @@ def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: 
         raise ValueError("a message needs at least one line")
     handled = [(arrival, _prompt_for(prompt, arrival.line)) for arrival in arrivals]
     count = len(arrivals)
+    answered = [*((arrival, _prompt_for(prompt, arrival.line)) for arrival in unanswered), *handled]
     posts: dict[str, list[Arrival]] = {}
     resumes: dict[str, list[Arrival]] = {}
     comes_back = True
-    for arrival, chosen in handled:
+    for arrival, chosen in answered:
         posts.setdefault(chosen.post_prompt, []).append(arrival)
         if chosen.resume is None or not arrival.line.is_aside:
             comes_back = False
@@ -198,7 +206,7 @@ def compose(prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: 
     return Composed(
         text="\n\n".join(_user_text(chosen.user_template, arrival, situation, count) for arrival, chosen in handled),
         post_prompt=_shared(posts, situation, count),
-        overrides=_combined([chosen.overrides for _, chosen in handled]),
+        overrides=_combined([chosen.overrides for _, chosen in answered]),
         resume=(_render(own[0], resumes[own[0]], situation, count) or RESUME) if comes_back else None,
     )
 

@@ -32,15 +32,21 @@ class Room:
 
     def __init__(self) -> None:
         self._changed = trio.Event()
+        self._is_closed = False
 
     async def wait_for_change(self) -> None:
-        """Wait until lines have left a channel, or ``wake`` is called; never for nothing."""
-        if self._changed.is_set():
+        """Wait until lines have left a channel, or ``wake`` is called; never for nothing, nor once it is closed."""
+        if self._changed.is_set() and not self._is_closed:
             self._changed = trio.Event()
         await self._changed.wait()
 
     def wake(self) -> None:
         """Wake who waits for a change: what keeps lines back may be over without one having left."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Let nobody wait from now on: nothing will change any more."""
+        self._is_closed = True
         self._changed.set()
 
 
@@ -79,7 +85,9 @@ class Inbox:
         """Whether a now line waits."""
         return self._now > 0
 
-    def put(self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0) -> Accepted | Refused:
+    def put(
+        self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
+    ) -> Accepted | Refused:
         """Accept a line for this agent, or refuse it; one step, without an await."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
@@ -88,7 +96,7 @@ class Inbox:
         if len(self) >= (2 * self.size if line.urgency == "now" else self.size):
             return refuse(FULL)
         try:
-            accepted = self._ledger.accept(line, self.agent, id=id, origin=origin)
+            accepted = self._ledger.accept(line, self.agent, id=id, origin=origin, iteration=iteration, by_rule=by_rule)
         except JournalError as error:
             return refuse(str(error))
         self._send.send_nowait(accepted)
@@ -110,7 +118,7 @@ class Inbox:
         if not left:
             return ()
         moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)
-        to._adjusted |= {accepted.id for accepted in moved if self.was_used(accepted)}
+        to._adjusted |= {accepted.on_record for accepted in moved if self.was_used(accepted)}
         merged = sorted((*to._receive_all(), *moved), key=attrgetter("number"))
         to._send_back(merged)
         to._count(moved)
@@ -163,19 +171,19 @@ class Inbox:
         return every
 
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """The adjustments of the waiting lines whose ids are not in ``seen``, which gains them.
+        """The adjustments of the waiting lines whose ids on record are not in ``seen``, which gains them.
 
         The lines stay: the model is still to read them. But a tool has acted on them, so from now on ``was_used`` is
         true of each.
         """
-        new = [a for a in self.waiting() if a.line.adjustment is not None and a.id not in seen]
-        seen.update(a.id for a in new)
-        self._adjusted.update(a.id for a in new)
+        new = [a for a in self.waiting() if a.line.adjustment is not None and a.on_record not in seen]
+        seen.update(a.on_record for a in new)
+        self._adjusted.update(a.on_record for a in new)
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def was_used(self, accepted: Accepted) -> bool:
         """Whether a running tool has read the line's adjustment."""
-        return accepted.id in self._adjusted
+        return accepted.on_record in self._adjusted
 
     def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
         every = self._receive_all()

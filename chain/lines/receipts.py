@@ -11,6 +11,7 @@ whose messages then have to leave the conversation again, and the lines in them 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from chain import events, records
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.records import Record
+from chain.records import Effect, Record
 from chain.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
@@ -30,6 +31,12 @@ OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
 
 MAX_REFUSED = 1_000
 """Characters that are kept of a line that was refused: enough to know it by. Its text is still its sender's."""
+
+BEFORE = " (before)"
+"""What is added to a sender's id of a line that an earlier process accepted."""
+
+_OWN = re.compile(r"L[0-9]+")
+"""An id that the ledger gave."""
 
 _NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
@@ -56,12 +63,13 @@ class Journal(Protocol):
 Emit: TypeAlias = Callable[[events.Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Accepted:
     """A line that has an id and a place to wait.
 
     ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
-    where the line came from.
+    where the line came from; ``on_record`` is its id in the journal, where ids count for the session and not for one
+    process. ``id`` is what it is told by, which changes when another line takes it.
     """
 
     id: str
@@ -70,6 +78,7 @@ class Accepted:
     number: int
     accepted_at: float
     origin: Origin = "prompt"
+    on_record: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +112,14 @@ class Ledger:
         self._emit = emit
         self.returned = self.refused = self.unsent = 0
         self._receipts: dict[str, Receipt] = {}
+        self._on_record: set[str] = set()
+        """The ids of the journal that are none of ``_receipts``, since their lines are told by other ones."""
+        self._before: dict[str, Accepted] = {}
+        """Lines of an earlier process that are told by the ids that they have on record, until others take these."""
         self._refused: list[Receipt] = []
         self._number = 0
         self._settled: dict[str | int, Receipt] = {}
-        """By the ids of accepted lines, which the service may give back once more, and by numbers for refused ones."""
+        """By ids on record, of lines that the service may give back once more, and by numbers for refused ones."""
         self._unsent: list[str] = []
 
     @property
@@ -125,29 +138,52 @@ class Ledger:
         """Why a line cannot be accepted whatever the room, or an empty string."""
         if problem := problem_of(line):
             return problem
-        if id in self._receipts:
+        if id in self._receipts and id not in self._before:
             return f"the id {id} was used before; give each line its own"
         return ""
 
-    def accept(self, line: Line, agent: str, *, id: str = "", origin: Origin = "prompt") -> Accepted:
-        """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted."""
-        number = self._number
-        while not id or id in self._receipts:
+    def accept(
+        self,
+        line: Line,
+        agent: str,
+        *,
+        id: str = "",
+        origin: Origin = "prompt",
+        effect: Effect = "waits",
+        iteration: int = 0,
+        by_rule: bool = False,
+    ) -> Accepted:
+        """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
+
+        ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is.
+        """
+        number, on_record = self._number, id
+        while not on_record or on_record in self._on_record or on_record in self._receipts:
             number += 1
-            id = f"L{number}"
-        self._journal.record(records.Line(id, line.text, line.kind, line.urgency, agent, origin))
+            on_record = f"L{number}"
+        self._journal.record(
+            records.Line(on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule)
+        )
         self._number = number
+        id = id or on_record
+        if id in self._before:
+            self._make_way(self._before.pop(id))
+        if on_record != id:
+            self._on_record.add(on_record)
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
-        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin)
+        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin, on_record)
 
     def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
         """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt.
 
+        What its sender called it, senders may call another line now, so that this one is ``c1 (before)``; where they
+        take an id that the ledger may have given it, it becomes so then.
         ``waited_s``: how long it has waited, or had until it was delivered, in seconds by the clocks of both processes.
         """
         origins: tuple[Origin, ...] = get_args(Origin)
         origin: Origin = next((known for known in origins if known == record.origin), "prompt")
-        receipt = Receipt(agent=record.agent, id=record.id, text=record.text, state="queued", origin=origin)
+        id = record.id if _OWN.fullmatch(record.id) else f"{record.id}{BEFORE}"
+        receipt = Receipt(agent=record.agent, id=id, text=record.text, state="queued", origin=origin)
         if last is not None:
             receipt = replace(
                 receipt,
@@ -158,8 +194,23 @@ class Ledger:
                 waited_s=last.waited_s,
                 reason=last.reason,
             )
-        self._receipts[record.id] = receipt
-        return Accepted(record.id, line_of(record), record.agent, number, trio.current_time() - waited_s, origin)
+        self._receipts[id] = receipt
+        at = trio.current_time() - waited_s
+        accepted = Accepted(id, line_of(record), record.agent, number, at, origin, record.id)
+        if record.id == id:
+            self._before[id] = accepted
+        else:
+            self._on_record.add(record.id)
+        return accepted
+
+    def _make_way(self, before: Accepted) -> None:
+        """Tell a line of an earlier process by another id from now on."""
+        taken = before.id
+        while before.id in self._receipts:
+            before.id += BEFORE
+        self._on_record.add(taken)
+        receipts = (replace(each, id=before.id) if each.id == taken else each for each in self._receipts.values())
+        self._receipts = {each.id: each for each in receipts}
 
     def begin_anew(self) -> None:
         """Count and list the lines alone that are settled from now on."""
@@ -171,10 +222,11 @@ class Ledger:
         line = accepted.line
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
         with suppress(JournalError):
-            record = records.Line(accepted.id, line.text, line.kind, line.urgency, agent, accepted.origin)
+            record = records.Line(accepted.on_record, line.text, line.kind, line.urgency, agent, accepted.origin)
             self._journal.record(record)
         self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
-        return replace(accepted, agent=agent)
+        accepted.agent = agent
+        return accepted
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
@@ -196,13 +248,14 @@ class Ledger:
             origin=accepted.origin,
         )
         self._receipts[accepted.id] = receipt
-        self._settled.pop(accepted.id, None)
-        self._settled[accepted.id] = receipt
+        self._settled.pop(accepted.on_record, None)
+        self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.origin not in OTHERS
         # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
         # treats it as one that still waits: shown again rather than lost.
         with suppress(JournalError):
-            self._journal.record(records.Receipt(receipt.id, state, receipt.agent, iteration, point, waited, reason))
+            record = records.Receipt(accepted.on_record, state, receipt.agent, iteration, point, waited, reason)
+            self._journal.record(record)
         self._journal.in_order(lambda: self._emit(receipt))
 
     def refuse(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Family, Obedient, asks, family, starts, work
+from support.agents import WAIT, Family, Obedient, Waiters, asks, both, family, starts, work
 from support.disks import FullDisk
-from support.sessions import INTERRUPTED, at, settings
+from support.sessions import INTERRUPTED, at, open_session, settings
 
 from chain import events
 from chain.errors import ConfigError
 from chain.messages import Usage
+from chain.model import Request
 from chain.tools.tool import ToolContext, tool
 
 FILES = json.dumps({"reviewer.yaml": "messages: [{role: system, content: You review.}]"})
@@ -145,6 +147,35 @@ async def test_an_agent_that_was_stopped_can_be_asked_too() -> None:
         await agents.begin([asks("explore-1", answer="I was at it.")])
         await agents.finish()
         assert agents.results("main")[-1] == ("I was at it.", False)
+
+
+async def test_a_stop_ends_an_agent_at_once_that_waits_for_one_that_others_ask() -> None:
+    async with family() as agents:
+        await agents.begin(
+            [starts("explore", answer="Found.")],
+            [asks("explore-1", [WAIT], answer="First."), starts("agent", [asks("explore-1", answer="Second.")])],
+            [asks("explore-1", answer="Third.")],
+        )
+        assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
+        await agents.quiet()
+        assert sorted(agents.at_work) == ["explore-1", "main"]
+        ((text, is_error),) = agents.results("agent-1")
+        assert is_error
+        assert "the user stopped" in text
+        await agents.finish()
+        assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
+
+
+async def test_a_stop_in_the_step_in_which_it_is_asked_is_heard() -> None:
+    async with family() as agents:
+        stop = partial(agents.session.chain.submit, "stop", to="agent-1")
+        at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
+        await agents.begin(
+            [starts("explore", answer="Found.")],
+            [asks("explore-1", [WAIT], answer="First."), starts("agent", [asks("explore-1", answer="Second.")])],
+        )
+        assert sorted(agents.at_work) == ["explore-1", "main"]
+        await agents.finish()
 
 
 async def test_an_agent_that_is_asked_again_hears_how_the_plan_has_changed_meanwhile() -> None:
@@ -314,6 +345,62 @@ async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: 
         assert agents.session.result.status == "done"
 
 
+@pytest.mark.spec("8", "the clocks of all calls above stand still")
+async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    @tool(delegates=True, timeout_s=10)
+    async def team(ctx: ToolContext, task: str, own: bool = True) -> str:
+        """Let an agent do it, and rest."""
+        answer = await ctx.delegating.start("agent", task, ctx.call_id if own else "made-up")
+        await trio.sleep(6)
+        return answer
+
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    nested, made_up = work([starts("explore", [ask])]), work([ask])
+    calls = [["team", {"task": nested}]], [["team", {"task": made_up, "own": False}]]
+    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+        with session.chain.answering():
+            session.chain.submit(work(*calls))
+            await trio.sleep(100)
+            session.chain.answer("Q1", "a")
+            await session.chain.wait_idle()
+        first, second = [e for e in session.of(events.ToolResult) if e.name == "team"]
+        assert not first.is_error, "of its ten seconds it had used none"
+        assert second.text == "team was stopped after 10 s, its time limit; it may have had effects."
+
+
+@pytest.mark.spec("8", "what is allowed waits for nobody's answer")
+async def test_a_call_that_is_allowed_does_not_wait_for_anothers_question() -> None:
+    @tool(needs_approval=True)
+    async def change(ctx: ToolContext) -> str:
+        """Change something."""
+        return "changed"
+
+    @tool(needs_approval=True)
+    async def sign(ctx: ToolContext) -> str:
+        """Sign something."""
+        return "signed"
+
+    choose = ["ask_user_question", {"question": "Which?", "options": ["a"]}]
+    calls = [["change", {}], choose, ["change", {}], ["sign", {}]]
+    async with family(tools=[change, sign], use=settings(agents=True, allow="sign")) as agents:
+
+        def ended() -> list[str]:
+            return [e.text for e in agents.session.of(events.ToolResult) if e.name in ("change", "sign")]
+
+        with agents.session.chain.answering():
+            await agents.begin([starts("agent", [call]) for call in calls])
+            assert ended() == ["signed"], "it is allowed by the configuration"
+            agents.session.chain.answer("Q1", "a")
+            await agents.quiet()
+            assert ended() == ["signed", "changed", "changed"], "nobody has said which, and nobody has to"
+            agents.session.chain.answer("Q4", "1")
+            await agents.finish()
+        told = [(e.id, e.by) for e in agents.session.of(events.Answer)]
+        assert told == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
+
+
 async def test_usage_of_an_agent_counts_for_the_session() -> None:
     async with family() as agents:
         await agents.begin([starts("explore")])
@@ -355,3 +442,51 @@ async def test_the_age_of_main_is_that_of_its_run() -> None:
         await agents.begin([WAIT])
         assert agents.session.chain.agents[0].since > first
         assert agents.session.chain.agents[0].since >= agents.session.of(events.RunStarted)[-1].time - 1
+
+
+async def test_what_each_agent_of_a_call_had_found_is_found() -> None:
+    waiters = Waiters()
+    async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
+        session.chain.submit(work([["both", {"task": work([["plan_list", {}]], [WAIT])}]]))
+        await trio.testing.wait_all_tasks_blocked()
+        session.interrupt()
+        await session.chain.wait_idle()
+        assert len(session.result.partial_results) == 2
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("no"), KeyboardInterrupt("no"), SystemExit("no")], ids=repr)
+@pytest.mark.parametrize("in_group", [False, True])
+async def test_whatever_a_model_raises_is_an_error_of_that_run_alone(error: BaseException, in_group: bool) -> None:
+    failing: list[str] = []
+
+    async def fail(request: Request) -> None:
+        if json.loads(request.messages[0].text)["answer"] in failing:
+            raise BaseExceptionGroup("in a nursery", [error]) if in_group else error
+
+    async with family(model=Obedient(on_reply=fail)) as agents:
+        said = f"the model obedient failed: {type(error).__name__}: no"
+        failing.append("Found.")
+        await agents.begin([starts("agent", answer="Found.")])
+        await agents.finish()
+        assert agents.results("main") == [(f"[agent-1 ended: error] {said}", True)]
+        assert agents.session.result.status == "done"
+        failing.append("The answer.")
+        await agents.begin()
+        assert (agents.session.result.status, agents.session.result.result) == ("error", said)
+        failing.clear()
+        await agents.begin()
+        assert agents.session.result.status == "done"
+
+
+async def test_a_model_that_is_cut_is_not_heard_whatever_it_raises() -> None:
+    async def hold(request: Request) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ZeroDivisionError("in tidying up")
+
+    async with family(model=Obedient(on_reply=hold)) as agents:
+        await agents.begin()
+        agents.session.interrupt()
+        await agents.session.chain.wait_idle()
+        assert agents.session.result.status == "interrupted"

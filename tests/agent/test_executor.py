@@ -526,6 +526,53 @@ async def test_an_empty_reply_may_be_followed_by_the_answer() -> None:
         assert (result.status, result.result, result.iterations) == ("done", "Answer.", 2)
 
 
+@pytest.mark.spec("4", "B, after a reply without content")
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_line_that_waits_goes_on_from_an_empty_reply(times: int) -> None:
+    model = f"rules: [{{text: '', times: {times}}}, {{text: Answer.}}]"
+    async with open_session(model) as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=times)
+        result = await session.run("Do the task")
+        nudges = ["user: Please continue."] * (times - 1)
+        assert session.sent().splitlines() == ["user: Do the task", *nudges, "user: USER INTERRUPTION: use B"]
+        assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
+        assert (result.status, result.result) == ("done", "Answer.")
+        check_invariants(session)
+
+
+async def test_a_line_after_an_empty_reply_leaves_the_nudge_for_the_next() -> None:
+    async with open_session("rules: [{text: '', times: 2}, {text: Answer.}]") as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("use B"))
+        result = await session.run("Do the task")
+        assert session.sent().splitlines()[1:] == ["user: USER INTERRUPTION: use B", "user: Please continue."]
+        assert "The user wrote" in "".join(session.model.requests[-1].tail), "nothing has answered the line yet"
+        assert result.status == "done"
+        check_invariants(session)
+
+
+async def test_a_question_after_an_empty_reply_leads_back_to_the_task() -> None:
+    model = "rules: [{text: '', times: 1}, {when: {interruption: .}, text: Noted.}, {text: Answer.}]"
+    async with open_session(model) as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("how far is it?"))
+        result = await session.run("Do the task")
+        assert (result.result, result.replies) == ("Answer.", ("Noted.", "Answer."))
+        check_invariants(session)
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+async def test_a_line_that_waits_at_the_last_reply_is_carried_over_though_it_was_empty(interactive: bool) -> None:
+    use = settings(max_iterations=1)
+    async with open_session(
+        "rules: [{text: '', times: 1}, {text: Answer.}]", use=use, interactive=interactive
+    ) as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("use B"))
+        session.chain.submit("Do the task")
+        await session.chain.wait_idle()
+        assert session.of(events.Result)[0].status == "max_iterations"
+        assert session.state("L2") == ("delivered" if interactive else "returned")
+        check_invariants(session, max_iterations=1)
+
+
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
@@ -617,6 +664,27 @@ async def test_a_redirect_at_b_after_an_aside_is_a_change_of_course() -> None:
         at_reply(session, 1, "stay here")
         await say_while_tool_runs(session, gate, "an aside?")
         assert session.result.result == "As you like."
+
+
+async def test_an_aside_that_cuts_a_redirect_before_it_is_answered_leaves_its_answer_the_result(
+    autojump_clock: MockClock,
+) -> None:
+    gate = Gate()
+    gate.open.set()
+    model = """
+rules:
+  - {when: {step: 1}, tools: [{name: wait, input: {}}]}
+  - {when: {interruption: fine}, text: It is fine.}
+  - {when: {interruption: do B}, thinking: Hm, text: B is 42., pace: {chunk: 9, delay_s: 9}}
+  - {text: It is complete already.}
+"""
+    async with open_session(model, tools=[gate.tool]) as session:
+        at(session, events.ToolResult, lambda: session.chain.submit("do B"))
+        at(session, events.UserInterruption, lambda: session.chain.submit("!!is it fine?"))
+        result = await session.run("Do the task")
+        assert [e.point for e in session.of(events.UserInterruption)] == ["D", "N"]
+        assert (result.replies, result.result) == (("B is 42.\n\nIt is fine.",), "B is 42.\n\nIt is fine.")
+        check_invariants(session)
 
 
 async def test_a_reply_to_the_query_and_an_aside_at_a_is_the_result() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
 import pytest
-from support import INTERRUPTED, SKIPPED, Session, at, check_invariants, open_session, settings
+import trio
+from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, check_invariants, open_session, settings
 from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick
 from trio.testing import MockClock
 
 from chain import events
+from chain.errors import ModelError
+from chain.messages import Message, Text, ToolCall
+from chain.model import Delta, Reply, Request
+from chain.tools.tool import ToolContext, tool
 
 RETRIES = """
 rules:
@@ -204,4 +213,177 @@ async def test_a_rule_that_makes_lines_urgent_weakens_no_now_line() -> None:
         session.chain.submit("!!use A")
         await session.chain.wait_idle()
         assert interruption(session).point == "N"
+        check_invariants(session)
+
+
+# -------------------------------------------------------------------------------------------------------- every moment
+
+
+@tool(timeout_s=10_000)
+async def last(ctx: ToolContext) -> str:
+    """Take a minute."""
+    ctx.progress("at work")
+    await trio.sleep(60)
+    return "it has lasted"
+
+
+@dataclass
+class Slow:
+    """Breaks off, then asks for two tools, then says nothing, then answers; each call takes a minute."""
+
+    name: str = "slow"
+    whole: list[Request] = field(default_factory=list)
+    """The requests that were answered."""
+    begun: int = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        self.begun += 1
+        if self.begun == 1:
+            raise ModelError("it broke off", retryable=True, retry_after=60)
+        await trio.sleep(30)
+        on_delta(Delta("text", "The whole "))
+        await trio.sleep(30)
+        self.whole.append(request)
+        calls = [ToolCall(f"{name}{self.begun}", "last", {}) for name in "ab"]
+        blocks = {1: (Text("Looking."), *calls), 2: ()}.get(len(self.whole), (Text("The whole answer."),))
+        return Reply(Message("assistant", blocks), "tool_use" if calls[0] in blocks else "end_turn")
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to give up."""
+
+
+HANDLER = """
+messages: [{role: system, content: GENERAL}]
+rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, content: ASK FIRST}]}]
+"""
+
+
+async def everywhere(
+    acts: list[str], *, nth: int, sync_s: float = 0, handler: str = "", max_iterations: int = 9
+) -> Session:
+    """A run in which these lines come in the very step of the nth event, one as soon as the one before is in."""
+    model, use = Slow(), settings(handler=handler, max_iterations=max_iterations)
+    async with open_session(model, tools=[last], use=use, file=MemoryFile(sync_s)) as session:
+
+        def say_next(event: events.Event) -> None:
+            if acts and session.chain.is_running and len(session.events) >= nth and not session.chain.waiting:
+                session.chain.submit(acts.pop(0))
+
+        session.chain.listen(say_next)
+        session.chain.submit("Do the task")
+        await session.chain.wait_idle()
+        check_invariants(session, max_iterations=max_iterations)
+    return session
+
+
+@pytest.mark.spec("4", "N stands wherever a now line finds the agent")
+@pytest.mark.parametrize("sync_s", [0, 1])
+def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: float) -> None:
+    nth, came = 0, ["!!"]
+    while came:
+        nth += 1
+        lines = ["!!use A", "!!use B", "!!use C"]
+        session = trio.run(partial(everywhere, lines, nth=nth, sync_s=sync_s), clock=MockClock(autojump_threshold=0))
+        came = session.of(events.UserInterruption)
+        assert all(event.waited_s <= 2 * sync_s for event in came), f"in the step of event {nth}"
+        assert session.result.status == "done"
+    assert nth > 20
+
+
+@pytest.mark.parametrize("line", ["!!use A", "!use A", "use A", "stop"])
+def test_on_the_last_iteration_too_a_line_may_come_in_any_event(line: str) -> None:
+    nth, statuses = 0, {"done"}
+    while nth < 25:
+        nth += 1
+        run = partial(everywhere, [line], nth=nth, max_iterations=1)
+        statuses.add(trio.run(run, clock=MockClock(autojump_threshold=0)).result.status)
+    assert statuses <= {"done", "max_iterations", "cancelled", "cancelled_with_partial"}
+
+
+@pytest.mark.spec("4", "N: a now line before the model is asked")
+async def test_a_call_that_has_not_begun_is_made_with_the_line(autojump_clock: MockClock) -> None:
+    async with open_session(SLOW_ANSWER, use=settings(max_iterations=1)) as session:
+        at(session, events.IterationStarted, lambda: session.chain.submit("!!use A"))
+        result = await session.run("Do the task")
+        assert told(session) == ["user: Do the task", "user: USER INTERRUPTION: use A"]
+        entered = interruption(session)
+        assert (entered.point, entered.iteration, entered.remaining) == ("N", 1, 1)
+        assert (result.status, result.iterations) == ("done", 1)
+        check_invariants(session, max_iterations=1)
+
+
+@pytest.mark.parametrize("line", ["stop", "!!stop"])
+async def test_a_stop_beside_a_now_line_before_the_model_is_asked(line: str) -> None:
+    async with open_session(SLOW_ANSWER) as session:
+        at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
+        result = await session.run("Do the task")
+        assert (result.status, session.model.requests, session.state("L2")) == ("cancelled", [], "returned")
+        check_invariants(session)
+
+
+async def test_an_interrupt_beside_a_now_line_before_the_model_is_asked() -> None:
+    async with open_session(SLOW_ANSWER) as session:
+        at(session, events.IterationStarted, lambda: (session.interrupt(), session.chain.submit("!!use A")))
+        result = await session.run("Do the task")
+        assert (result.status, session.model.requests, session.state("L2")) == ("interrupted", [], "returned")
+        check_invariants(session)
+
+
+# ------------------------------------------------------------------------------------------ what the handler says of it
+
+
+@pytest.mark.spec("5", "the post-prompt, until a call has answered")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (events.TextDelta, events.IterationStarted),
+        (events.Retry, events.UserInterruption),
+        (events.RunStarted, events.Retry),
+    ],
+)
+async def test_what_the_handler_says_of_a_line_stays_until_the_line_is_answered(
+    first: type[events.Event], second: type[events.Event], autojump_clock: MockClock
+) -> None:
+    model = Slow()
+    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
+
+        def deploy() -> None:
+            session.chain.submit("!!deploy it")
+            at(session, second, lambda: session.chain.submit("!!and be quick"))
+
+        at(session, first, deploy)
+        await session.run("Do the task")
+        assert len(session.of(events.UserInterruption)) == 2
+        assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST\n\nGENERAL",)]
+        assert model.whole[0].overrides.effort == "low"
+        check_invariants(session)
+
+
+async def test_it_stays_also_where_the_line_that_cut_is_dropped_in_its_step(autojump_clock: MockClock) -> None:
+    model = Slow(begun=1)
+    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
+        session.chain.submit("Do the task")
+        await trio.sleep(1)
+        session.chain.submit("!!deploy it")
+        await trio.sleep(1)
+        session.chain.submit("!!and be quick")
+        session.chain.drop("L3")
+        await session.chain.wait_idle()
+        assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST",)]
+        check_invariants(session)
+
+
+async def test_what_was_shown_of_a_reply_has_answered(autojump_clock: MockClock) -> None:
+    model = Slow(begun=1)
+    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
+        session.chain.submit("Do the task")
+        await trio.sleep(1)
+        session.chain.submit("!!deploy it")
+        await trio.sleep(40)
+        session.chain.submit("!!and be quick")
+        await session.chain.wait_idle()
+        assert [request.tail for request in model.whole if request.tail] == [("GENERAL",)]
         check_invariants(session)

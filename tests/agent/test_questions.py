@@ -23,6 +23,7 @@ CHANGE = "{name: change_file, input: {path: a}}"
 OTHER = "{name: change_file, input: {path: b}}"
 DANGER = "{name: danger, input: {}}"
 LOOK = "{name: look, input: {at: x}}"
+OWN = "{name: change_file, input: {path: own}}"
 LATE = "{name: change_file, input: {path: late}}"
 DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
@@ -111,6 +112,19 @@ async def test_always_may_be_this_one_alone(autojump_clock: MockClock) -> None:
         await answer(session, "a", "y")
         await session.chain.wait_idle()
         assert [who for _, _, who in told(session)] == ["user", "config", "user"]
+
+
+@pytest.mark.spec("8", "no allowance of edits covers that does not name them")
+async def test_what_has_to_be_named_is_asked_about_each_time(autojump_clock: MockClock) -> None:
+    async with asked(OWN, OWN, CHANGE, allow="change_file") as session:
+        assert session.of(events.Question)[0].text == "Allow change_file: own (asked each time)"
+        await answer(session, "a", "y")
+        await session.chain.wait_idle()
+        assert [who for _, _, who in told(session)] == ["user", "user", "config"]
+    async with asked(OWN, CHANGE) as session:
+        await answer(session, "a", "n")  # and "always" is no word about the rest
+        await session.chain.wait_idle()
+        assert [what for _, what, _ in told(session)] == ["allowed", "refused"]
 
 
 @pytest.mark.spec("8", "what the configuration answers")
@@ -442,12 +456,13 @@ async def test_an_asker_that_is_cancelled_asks_no_more() -> None:
     file = MemoryFile()
     with trio.CancelScope() as scope:
         async with open_session(asking(CHOICE), tools=ASKING_TOOLS, file=file) as session:
-            with session.chain.answering():
-                session.chain.submit("Do the task")
-                await wait_all_tasks_blocked()
-                assert session.chain.open_question == "Q1"
-                scope.cancel()
-                await trio.lowlevel.checkpoint()
+            answerer = session.chain.answering()
+            session.chain.submit("Do the task")
+            await wait_all_tasks_blocked()
+            assert session.chain.open_question == "Q1"
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    answerer.close()
     assert [(r["decision"], r["by"]) for r in session.records if r["type"] == "answer"] == [("withdrawn", "user")]
 
 

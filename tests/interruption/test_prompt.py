@@ -15,6 +15,14 @@ FILE = "prompts/handler.yaml"
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=("shell", "read_file"), agent="main", query="count SKUs")
 
 
+UNANSWERED = """
+config: {max_tokens: 100}
+messages: [{role: system, content: "Deal with ${message}"}]
+rules:
+  - {match: ^deploy, config: {effort: low, max_tokens: 300}, messages: [{role: system, content: ASK}], resume: false}
+"""
+
+
 def told(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
     return compose(prompt, [Arrival(parse_line(text)) for text in texts], situation)
 
@@ -372,3 +380,16 @@ def test_parsing_gives_a_prompt_or_a_config_error(text: str) -> None:
     except ConfigError:
         return
     assert told(prompt, "x").text
+
+
+def test_a_call_that_answers_earlier_lines_too_has_what_they_ask_for() -> None:
+    prompt = parse(UNANSWERED, FILE)
+    before = [Arrival(parse_line(text)) for text in ("use A", "deploy it")]
+    composed = compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, before)
+
+    assert composed.text == "USER INTERRUPTION: how far are you?", "their own texts are in the conversation"
+    assert composed.post_prompt == "Deal with use A\n\nhow far are you?\n\nASK"
+    assert composed.overrides == Overrides(max_tokens=300, effort="low")
+    assert composed.resume is None, "the reply answers a change of course too"
+    asides = [Arrival(parse_line("why?"))]
+    assert compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, asides).resume is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from double import NEWER, OLDER, Account, Conversations, Issued, Policy, PromptCache, check, reuse
 from double.cache import LOOKBACK
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.agent.conversation import Conversation
@@ -389,7 +389,6 @@ def conversations(draw: st.DrawFn) -> list[list[Message]]:
 REDACTED = Opaque({"type": "redacted_thinking", "data": "EmwKAh"})
 
 
-@settings(max_examples=100)
 @given(conversations(), st.lists(texts, max_size=2), st.booleans(), st.booleans())
 def test_whatever_the_conversation_the_service_takes_it(
     histories: list[list[Message]], tail: list[str], system_messages: bool, has_system: bool
@@ -411,7 +410,6 @@ def test_whatever_the_conversation_the_service_takes_it(
         assert spoken == [*expected, *([] if system_messages else tail)]
 
 
-@settings(max_examples=100)
 @given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=13, max_size=13))
 def test_whatever_the_conversation_it_is_read_from_the_cache_and_only_grows(
     histories: list[list[Message]], tails: list[list[str]]

@@ -689,6 +689,7 @@ def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
         ScriptedModel.load(tmp_path / "none.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "place"),
     [
