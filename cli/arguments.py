@@ -36,6 +36,17 @@ COMMANDS = {
 }
 """The subcommands, each with the word that it needs or, in brackets, may have."""
 
+_ELSEWHERE = {
+    "config": "check",
+    "doctor": "check",
+    "exec": "-p",
+    "login": "help models",
+    "resume": "-c",
+    "run": "-p",
+    "version": "--version",
+}
+"""Commands of other programs, each with what does so here."""
+
 
 def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     """The subcommand, empty where there is none, and the one word beside it: a query, or what the subcommand is about.
@@ -49,7 +60,7 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     if (args.session or args.wait) and (args.print or words[:1] not in (["send"], ["watch"])):
         raise UserError(f"{'--session' if args.session else '--wait'} is for chain send and chain watch")
     if args.print or not words or words[0] not in COMMANDS:
-        return "", _query_of(words, may_be_command=not args.print)
+        return "", _query_of(words, may_be_command=not args.print, has_session=_resumes(args))
     name, *beside = words
     wanted = COMMANDS[name]
     if name in ("explain", "help", "send", "sessions") and beside:
@@ -67,8 +78,10 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     return name, beside[0] if beside else None
 
 
-def _query_of(words: list[str], *, may_be_command: bool) -> str | None:
+def _query_of(words: list[str], *, may_be_command: bool, has_session: bool) -> str | None:
     near = nearest_command(words[0], COMMANDS) if words and may_be_command else None
+    if words and may_be_command and not has_session:  # to a session that goes on "run" says more
+        near = _ELSEWHERE.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")

@@ -47,7 +47,8 @@ class Job:
     """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
 
     ``notes`` are shown to the user first. With ``piped_within`` all of standard input goes with the query, or is the
-    query where there is none, if its first byte comes within so many seconds.
+    query where there is none, if its first byte comes within so many seconds. ``is_kept``: the session can be gone on
+    with.
     """
 
     query: str | None = None
@@ -57,6 +58,7 @@ class Job:
     input: Literal["text", "stream-json"] = "text"
     notes: tuple[str, ...] = ()
     piped_within: float | None = None
+    is_kept: bool = True
 
 
 async def run(chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
@@ -105,7 +107,7 @@ class _Headless:
                 self._is_finishing = True
                 self._limit_output()
                 code = self._exit_code(problem)
-                id = "" if problem else self._chain.session_id
+                id = "" if problem or not self._job.is_kept else self._chain.session_id
                 await self._output.finish(code, problem, session=id)
             nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)

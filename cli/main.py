@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,9 +21,10 @@ from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from cli import arguments, options
 from cli.ending import even_at_once
-from cli.prompt import at_prompt
 from cli.screen import tty
 from cli.show.text import clean
+from cli.terminal import startup
+from cli.terminal.invocation import Invocation
 from cli.writing import write_all
 
 if TYPE_CHECKING:
@@ -31,10 +33,7 @@ if TYPE_CHECKING:
 
     from chain import Tool
     from cli.door.client import Visit
-    from cli.prompt import Looks
-    from cli.screen.protocol import Screen
     from cli.show.events import Renderer
-    from cli.signals import Signals
 
 
 ROWS_AT_ONCE = 200
@@ -86,11 +85,12 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, init(Path(word or ".")))
     if command == "demo":
+        from cli.input.piped import is_piped
         from cli.subcommands import demo
 
         if os.isatty(0) and os.isatty(1):
             return demo.at_terminal(no_color=args.no_color, ascii=args.ascii)
-        return demo.by_itself(_renderer(args, fd=1))
+        return demo.by_itself(_renderer(args, fd=1), has_input=is_piped(0))
     if command == "help":
         return _help(args, word)
     if command in ("send", "watch"):
@@ -265,24 +265,15 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     settings.model()  # an error in it is reported before there is a prompt
     place = arguments.read_place(args, state)
 
-    async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
-        from cli.serving import serve
-
-        return await serve(
-            screen,
-            signals,
-            settings,
-            place=place,
-            state=state,
-            tools=tools,
-            traces=_traces(state, by_default=True),
-            query=query,
-            scheduled=scheduled,
-            color=looks.color,
-            ascii=looks.ascii,
-        )
-
-    return at_prompt(serving, history=state / "history", typed=typed, no_color=args.no_color, ascii=args.ascii)
+    traces = _traces(state, by_default=True)
+    invocation = Invocation(settings, place, state, tools, traces, query, tuple(scheduled))
+    return startup.run(
+        lambda: nullcontext(invocation),
+        history=state / "history",
+        typed=typed,
+        no_color=args.no_color,
+        ascii=args.ascii,
+    )
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
@@ -290,14 +281,14 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) ->
 
     Returns the configuration that holds, and what was typed before the question was there.
     """
-    from cli import trust
+    from cli.terminal import trust_question
 
     ascii = args.ascii or not tty.is_utf8(os.environ)
-    is_trusted, typed = trust.ask(settings, ascii=ascii)
+    is_trusted, typed = trust_question.ask(settings, ascii=ascii)
     if is_trusted:
         return remember_trust(settings, state), typed
     instead = arguments.read_settings(args, skip_here=True)
-    trust.say_declined(settings, instead, ascii=ascii)
+    trust_question.say_declined(settings, instead, ascii=ascii)
     return instead, typed
 
 

@@ -99,12 +99,20 @@ _ELSEWHERE = {
     "--cwd": "--workspace",
     "--dangerously-skip-permissions": "--allow",
     "--json": "--output-format json",
+    "--full-auto": "--allow",
+    "--last": "--continue",
+    "--list-sessions": "chain sessions",
     "--max-turns": "--max-iterations",
+    "--message": "-p",
+    "--non-interactive": "-p",
     "--prompt": "-p",
+    "--yes": "--allow",
     "--yolo": "--allow",
     "-C": "--workspace",
     "-V": "--version",
     "-m": "--model",
+    "-q": "-p",
+    "-y": "--allow",
 }
 """Names that other programs have for an option, where the nearest by its letters would be a wrong one."""
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import selectors
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,8 @@ from cli.door import places
 
 ANSWER_S = 2.0
 """How long a chain may take to say who it is: it may be stopped, or hang."""
+OTHERS_S = 0.5
+"""How long others may take when one that is meant has said so: a chain that is not stopped does it at once."""
 _CHUNK = 65_536
 
 CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
@@ -31,18 +35,22 @@ class Visit:
     """A connection to a running chain. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Connect, and hear who it is (``init``). Raises ``OSError`` if nobody is there, or does not say so."""
+        """Connect. Raises ``OSError`` if nobody is there."""
         self._path = path
         self._socket = places.connect(path, timeout_s=ANSWER_S)
-        try:
-            self._rows = self._read()
-            self.init = next(self._rows, {})
-            if self.init.get("type") != "init":
-                raise TurnedAway(str(self.init.get("message", "it has ended")))
-            self._socket.settimeout(None)
-        except OSError:
-            self._socket.close()
-            raise
+        self._rows = self._read()
+        self.init: Mapping[str, Any] = {}
+
+    def hear(self) -> None:
+        """Hear who it is (``init``). Raises ``OSError`` if nobody says so."""
+        self.init = next(self._rows, {})
+        if self.init.get("type") != "init":
+            raise TurnedAway(str(self.init.get("message", "it has ended")))
+        self._socket.settimeout(None)
+
+    def fileno(self) -> int:
+        """The descriptor of the connection."""
+        return self._socket.fileno()
 
     @property
     def session(self) -> str:
@@ -63,6 +71,7 @@ class Visit:
         yield from self._rows
         self._socket.close()
         with suppress(OSError), Visit(self._path) as again:
+            again.hear()
             if again.session == self.session:
                 raise UserError(CUT_OFF)
 
@@ -100,48 +109,89 @@ def enter(state: Path, environ: Mapping[str, str], *, session: str, workspace: P
     Raises ``UserError`` for none and for several, with those that there are.
     """
     with ExitStack() as stack:
-        there, problems = _visits(state, environ, session, stack)
         here = os.path.realpath(workspace)
-        if session:
-            meant = [each for each in there if each.session == session] or there
-            problem = f"no chain runs the session {session!r:.60}"
-        else:
-            meant = [each for each in there if os.path.realpath(each.workspace) == here]
-            problem = f"no chain runs in {here}"
-        if len(meant) == 1:
+
+        def is_meant(visit: Visit) -> bool:
+            return visit.session == session if session else os.path.realpath(visit.workspace) == here
+
+        there, problems = _visits(state, environ, session, is_meant, stack)
+        meant = [each for each in there if is_meant(each)]
+        is_exact = bool(session and meant)
+        meant = meant or (there if session else [])
+        # One of those that cannot be reached may be meant as well.
+        others = [] if is_exact or not meant else [id for id in problems if session or _works_in(here, id, state)]
+        problem = f"no chain runs the session {session!r:.60}" if session else f"no chain runs in {here}"
+        if len(meant) == 1 and not others:
             stack.pop_all()
             for each in there:
                 if each is not meant[0]:
                     each.close()
             return meant[0]
         if meant:
-            problem = f"{len(meant)} chains could be meant"
+            problem = f"{len(meant) + len(others)} chains could be meant"
         if session and not there:
-            there, problems = _visits(state, environ, "", stack)
+            there, problems = _visits(state, environ, "", is_meant, stack)
         named = "; ".join(_named(meant or there, state))
         choice = f"name one by --session ID: {named}" if named else ""
-        hints = [*problems, choice or ("" if problems else "start one with: chain")]
+        hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
         raise UserError("; ".join([problem, *filter(None, hints)]))
 
 
-def _visits(state: Path, environ: Mapping[str, str], session: str, stack: ExitStack) -> tuple[list[Visit], list[str]]:
-    """The chains that run, whose sessions' ids begin so, and why others cannot be reached."""
+def _visits(
+    state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
+) -> tuple[list[Visit], dict[str, str]]:
+    """The chains that run, whose sessions' ids begin so, and why others cannot be reached, by the ids of theirs.
+
+    All are asked at once: one that does not answer, since it is stopped or hangs, holds up nobody for long.
+    """
     found: dict[str, Visit] = {}
-    problems = []
-    for path in places.sockets(state, environ):
-        if not path.name.startswith(session):
-            continue
-        try:
-            visit = stack.enter_context(Visit(path))
-        except ConnectionRefusedError:
-            continue  # it was left by a program that was killed
-        except TurnedAway as error:
-            problems.append(f"the session {path.name}: {error}")
-        except OSError as error:
-            problems.append(f"the session {path.name} does not answer ({error.strerror or error})")
-        else:
-            found.setdefault(visit.session, visit)
+    problems: dict[str, str] = {}
+    with selectors.DefaultSelector() as asked:
+        for path in places.sockets(state, environ):
+            if not path.name.startswith(session):
+                continue
+            try:
+                asked.register(stack.enter_context(Visit(path)), selectors.EVENT_READ, path)
+            except ConnectionRefusedError:
+                continue  # it was left by a program that was killed
+            except OSError as error:
+                problems[path.name] = _problem(path, error)
+        until = time.monotonic() + ANSWER_S
+        while asked.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in asked.select(left):
+                visit = key.fileobj
+                assert isinstance(visit, Visit)
+                asked.unregister(visit)
+                try:
+                    visit.hear()
+                except OSError as error:
+                    visit.close()
+                    problems[key.data.name] = _problem(key.data, error)
+                    continue
+                found.setdefault(visit.session, visit)
+                if is_meant(visit):
+                    until = min(until, time.monotonic() + OTHERS_S)
+        for key in asked.get_map().values():
+            assert isinstance(key.fileobj, Visit)
+            key.fileobj.close()
+            problems[key.data.name] = _problem(key.data, TimeoutError("timed out"))
     return list(found.values()), problems
+
+
+def _problem(path: Path, error: OSError) -> str:
+    if isinstance(error, TurnedAway):
+        return f"the session {path.name}: {error}"
+    return f"the session {path.name} does not answer ({error.strerror or error})"
+
+
+def _works_in(folder: str, id: str, state: Path) -> bool:
+    """Whether a chain that cannot be asked works in a folder, as its journal has it."""
+    from chain.app import sessions  # only for a mistake
+
+    try:
+        return os.path.realpath(sessions.find(state, id).workspace) == folder
+    except UserError:
+        return False
 
 
 def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from chain.lines.parse import MAX_LINE, Urgency
 from cli.input.splitter import RawLine
+from cli.nearest import nearest_command
 
 SHOWN = 200
 """Characters that are shown of a row that was not understood."""
@@ -18,6 +19,16 @@ MAX_ID = 200
 
 _TEXTS = ("id", "to")
 _MARKS = ("urgent", "now")
+_KEYS = {
+    "line": ("text", *_TEXTS, *_MARKS),
+    "interrupt": (),
+    "drop": (),
+    "answer": ("text",),
+    "watch": (),
+    "hello": ("answers",),
+}
+"""What the objects of each type may have, beside ``type`` and the ``id`` that an error would be answered with."""
+
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
     '{"type":"drop","id":"..."} or {"type":"answer","id":"Q1","text":"y"}'
@@ -87,6 +98,8 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     if not raw.text.strip():
         return None
     found = {} if raw.cut else _object(raw.text)
+    if _unknown_key(found):
+        return _malformed(raw, found, at_door=at_door)
     match found:
         case {"type": "interrupt"}:
             return Interrupt()
@@ -128,6 +141,9 @@ def _malformed(raw: RawLine, found: Mapping[str, Any], *, at_door: bool) -> Malf
 
 def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
     """What is wrong with an object that is nothing that was asked for."""
+    if (unknown := _unknown_key(found)) and (at_door or found["type"] not in ("watch", "hello")):
+        near = nearest_command(unknown, ("type", "id", *_KEYS[found["type"]]))
+        return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
     match found:
         case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
             return f"{' and '.join(_MARKS)} must be true or false"
@@ -151,8 +167,15 @@ def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
             return "it has no type" if found else "it is not a JSON object"
 
 
+def _unknown_key(found: Mapping[str, Any]) -> str:
+    """The first key that an object of its type does not have; empty for none, and for an unknown type."""
+    type = found.get("type")
+    known = _KEYS.get(type) if isinstance(type, str) else None
+    return "" if known is None else next((key for key in found if key not in ("type", "id", *known)), "")
+
+
 def _has_right_types(rest: Mapping[str, Any]) -> bool:
-    """Whether the optional keys of a line have the right types; unknown keys are allowed."""
+    """Whether the optional keys of a line have the right types."""
     id = rest.get("id", "")
     if isinstance(id, str) and not (len(id) <= MAX_ID and id.isprintable()):
         return False

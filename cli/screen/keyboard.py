@@ -19,7 +19,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.lines.parse import Urgency, marked_urgent
-from cli.recipients import is_command
+from cli.input.address import is_command
 from cli.screen import tty, wrapping
 from cli.screen.draft import Draft
 from cli.screen.page import Page

@@ -12,6 +12,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from chain.threads import quickly
 from cli.screen import history, tty
 from cli.writing import write_all
 
@@ -82,7 +83,7 @@ class FileHistory(History):
 
     def store_string(self, string: str) -> None:
         """Append an entry."""
-        history.append(self._path, string)
+        quickly(lambda: history.append(self._path, string))
 
 
 def screen_size() -> Size:

@@ -282,7 +282,7 @@ class Renderer:
 
     def preview(self, text: str, *, whole: bool = False) -> list[str]:
         """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
-        rows = questions.preview_rows(text, self._room, self._sign("…"), whole=whole)
+        rows = questions.preview_rows(text, self._room, self._sign("…"), self._sign("↪"), whole=whole)
         fitting = [(style, self._one_row(row) if style == "cut" else row) for style, row in rows]
         return [self._paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
 

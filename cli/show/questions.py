@@ -1,8 +1,8 @@
 """Questions and their answers as rows. Pure.
 
 What is shown of a call is what the user approves. So nothing in it is left out silently: a character that a terminal
-would obey is shown as an escape, a long row goes on in the next one, and where a long preview is cut in the middle it
-says how many rows are missing.
+would obey is shown as an escape, a long row goes on in the next one, which has a sign, and where a long preview is cut
+in the middle it says how many rows are missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from chain import events
-from chain.wording import counted
+from chain.wording import ASKED_EACH_TIME, counted
 from cli.show.text import hard_rows
 
 HEAD_ROWS, TAIL_ROWS = 12, 6
@@ -34,35 +34,38 @@ Row: TypeAlias = tuple[str, str]
 _SIGNS = {"+": "added", "-": "removed", "@": "place"}
 
 ALWAYS_HINT = "y allows it · n or a reason refuses · a always allows such calls"
+EACH_TIME_HINT = "y allows it · n or a reason refuses"
 CHOICE_HINT = "a number chooses; any other text is an answer too"
 
 
-def preview_rows(text: str, width: int, mark: str, *, whole: bool = False) -> list[Row]:
+def preview_rows(text: str, width: int, mark: str, more: str = "↪", *, whole: bool = False) -> list[Row]:
     """The rows of a preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
 
-    ``mark`` begins the row that says how much is missing. A unified difference, which begins with a title and then a
-    place, is told apart by its signs.
+    ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above. A unified
+    difference, which begins with a title and then a place, is told apart by its signs.
     """
     lines = text.split("\n") if text.strip() else []
     is_diff = len(lines) > 1 and lines[1].startswith("@@ -")
     left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
     if left > 1:
-        head = [*_rows(lines[:1], width, False), *_rows(lines[1:HEAD_ROWS], width, is_diff)]
-        tail = _rows(lines[-TAIL_ROWS:], width, is_diff)
+        head = [*_rows(lines[:1], width, more, False), *_rows(lines[1:HEAD_ROWS], width, more, is_diff)]
+        tail = _rows(lines[-TAIL_ROWS:], width, more, is_diff)
         return [
             *(_cut(head, HEAD_ROWS, 0, mark)),
             ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
             *(_cut(tail, 0, TAIL_ROWS, mark)),
         ]
-    rows = [*_rows(lines[:1], width, False), *_rows(lines[1:], width, is_diff)]
+    rows = [*_rows(lines[:1], width, more, False), *_rows(lines[1:], width, more, is_diff)]
     return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
 
 
-def _rows(lines: Sequence[str], width: int, is_diff: bool) -> list[Row]:
+def _rows(lines: Sequence[str], width: int, more: str, is_diff: bool) -> list[Row]:
     rows: list[Row] = []
     for line in lines:
         style = _SIGNS.get(line[:1], "plain") if is_diff else "plain"
-        rows += [(style, f"  {part}") for part in hard_rows(visible(line).expandtabs(TAB), max(width - 2, 10))]
+        # Every new row begins with two spaces, so that no text can pass for one that goes on, or the reverse.
+        first, *others = hard_rows(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
+        rows += [(style, f"  {first}"), *((style, f"{more} {part}") for part in others)]
     return rows
 
 
@@ -88,7 +91,9 @@ def options(question: events.Question) -> list[str]:
 
 def hint(question: events.Question) -> str:
     """How to answer."""
-    return ALWAYS_HINT if question.kind == "approval" else CHOICE_HINT
+    if question.kind == "choice":
+        return CHOICE_HINT
+    return EACH_TIME_HINT if question.text.endswith(ASKED_EACH_TIME) else ALWAYS_HINT
 
 
 def outcome(answer: events.Answer) -> tuple[str, str]:

@@ -7,7 +7,6 @@ is one. The rest is the unfinished row, which is never longer than the terminal 
 from __future__ import annotations
 
 import re
-import unicodedata
 from itertools import pairwise
 
 from chain.plain import clean as clean  # the rooms of the terminal have it from here
@@ -43,9 +42,9 @@ def columns(text: str) -> int:
 def _columns_of(char: str) -> int:
     if char.isascii():
         return 1
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    from wcwidth import wcwidth  # a text in ASCII does without its tables
+
+    return max(wcwidth(char), 0)
 
 
 def fitting(text: str, width: int) -> int:

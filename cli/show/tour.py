@@ -120,5 +120,6 @@ class Tour:
             self._has_ended = True
             rows += AFTERWARDS
             if self._left:
-                rows.append(f"Not tried yet: {', '.join(line for line, _ in self._left.values())}")
+                lines = ", ".join(line for line, _ in self._left.values())
+                rows.append(f"Not tried yet: {lines}. They need a task at work: analyze SKU122, and then one of them.")
         return rows

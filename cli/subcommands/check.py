@@ -260,7 +260,7 @@ def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
     """What fences commands in on this machine, and what they can do all the same."""
     place = "tools.shell.sandbox"
     try:
-        held, open_to = shell_protections(settings)
+        held, open_to, closed_to = shell_protections(settings, Path.cwd())
     except ConfigError as error:
         found.problem(place, str(error))
         return
@@ -268,7 +268,8 @@ def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
         found.notes[place] = ["  the shell is left out here: it needs Linux"]
         return
     fenced = [f"  fenced in: {', '.join(held)}"] if held else []
-    found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to)]
+    closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
+    found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
 def _shown(name: str, value: object) -> str:

@@ -15,14 +15,12 @@ from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
 from cli.arguments import Place
 from cli.ending import even_at_once
-from cli.prompt import at_prompt
+from cli.terminal import startup
+from cli.terminal.invocation import Invocation
 
 if TYPE_CHECKING:
     from chain import Tool, ToolContext
-    from cli.prompt import Looks
-    from cli.screen.protocol import Screen
     from cli.show.events import Renderer
-    from cli.signals import Signals
 
 QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
@@ -30,6 +28,9 @@ LINE = "@iteration 3 todo: add verify SKU data"
 TOOL_S = 2.0
 """At a prompt each tool that reads files takes this much longer, so that one can type while it runs. Six calls and four
 replies then take about 20 seconds."""
+
+ALONE = "this plays by itself; where standard input and output are a terminal, chain demo gives a prompt to type into"
+NOT_READ = "standard input is not read"
 
 Pause: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -67,8 +68,11 @@ date,sku,pieces
 }
 
 
-def by_itself(renderer: Renderer) -> int:
-    """Play the demonstration, all on standard output, and return its exit code."""
+def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
+    """Play the demonstration, all on standard output, and return its exit code.
+
+    ``has_input``: something is piped in, which is left alone, and that is said.
+    """
     import trio
 
     from cli.signals import LEAVING, received
@@ -83,7 +87,8 @@ def by_itself(renderer: Renderer) -> int:
         with received(*LEAVING), _folder() as folder:
             settings = _built_in(model="offline")
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
-                job = Job(QUERY, (parse_moment(LINE, strict=True),))
+                notes = (ALONE, *([NOT_READ] if has_input else []))
+                job = Job(QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
                 return await headless.run(chain, job, renderer, stderr=1)
 
     return trio.run(work)
@@ -98,30 +103,21 @@ def at_terminal(
     of the offline model.
     """
 
-    async def serving(screen: Screen, signals: Signals, looks: Looks) -> int:
+    @contextmanager
+    def prepare() -> Iterator[Invocation]:
         import trio
 
         from chain.toolbox import tool_groups
-        from cli.serving import serve
         from cli.show.tour import Tour
 
         with _folder() as folder:
             settings = _settings_at(folder, rules)
             wait = pause or functools.partial(trio.sleep, TOOL_S)
-            return await serve(
-                screen,
-                signals,
-                settings,
-                place=Place(folder / "products"),
-                state=folder / "state",
-                tools=[_slowed(tool, wait) for tool in tool_groups(settings)["files"]],
-                query=QUERY,
-                color=looks.color,
-                ascii=looks.ascii,
-                tour=Tour(),
-            )
+            tools = [_slowed(tool, wait) for tool in tool_groups(settings)["files"]]
+            place, state = Place(folder / "products"), folder / "state"
+            yield Invocation(settings, place, state, tools, query=QUERY, tour=Tour())
 
-    return at_prompt(serving, history=None, no_color=no_color, ascii=ascii)
+    return startup.run(prepare, history=None, no_color=no_color, ascii=ascii)
 
 
 @contextmanager

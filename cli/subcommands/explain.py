@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chain.app import explain_line
 from chain.wording import counted
-from cli.recipients import split_address
+from cli.input.address import split_address
 from cli.show.text import flat
 
 if TYPE_CHECKING:

@@ -94,8 +94,11 @@ def export(
     """
     session = sessions.find(state, id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
-    wanted = format or (suffix if suffix in sessions.FORMATS else "md")
-    (chosen,) = (each for each in sessions.FORMATS if each == wanted)
+    wanted = format or suffix.casefold() or "md"
+    chosen = next((each for each in sessions.FORMATS if each == wanted), None)
+    if chosen is None:
+        formats = ", ".join(sessions.FORMATS)
+        raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
     pieces = sessions.export(session, chosen, report)
     if output is None:
         return _write_all(pieces, write)

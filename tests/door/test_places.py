@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from support.processes import NOBODY
 
 from chain.errors import UserError
+from chain.records import Session
+from chain.session.journal import DiskFile, Journal
 from cli.door import places
 from cli.door.client import enter
 
@@ -125,6 +130,52 @@ def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
     with pytest.raises(ConnectionRefusedError):
         places.connect(folder / "notes")
     assert (folder / "notes").read_text() == "mine"
+
+
+def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.door.client.ANSWER_S", 600)
+    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+    with ExitStack() as stack:
+        for id in ("a-silent", "z-silent"):
+            stack.enter_context(places.listen(state, {}, id)[0])
+        answering = stack.enter_context(places.listen(state, {}, ID)[0])
+        thread = threading.Thread(target=_say_who, args=(answering, state))
+        thread.start()
+        with enter(state, {}, session="", workspace=state) as visit:
+            assert visit.session == ID
+        thread.join()
+
+
+@pytest.mark.parametrize("session", ["", "2026", ID])
+def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.door.client.ANSWER_S", 0.5)
+    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+    (state / "sessions").mkdir(parents=True)
+    for n, workspace in enumerate([state, state / "other"]):
+        path = state / "sessions" / f"2026-{n}.jsonl"
+        with closing(DiskFile(path, is_new=True)) as file:
+            Journal(file).record(Session(path.stem, "1", "m", str(workspace)))
+    with ExitStack() as stack:
+        for n in range(2):
+            stack.enter_context(places.listen(state, {}, f"2026-{n}")[0])
+        answering = stack.enter_context(places.listen(state, {}, ID)[0])
+        thread = threading.Thread(target=_say_who, args=(answering, state))
+        thread.start()
+        if session == ID:
+            enter(state, {}, session=ID, workspace=state).close()
+        else:
+            several = "3 chains" if session else "2 chains"
+            with pytest.raises(UserError, match=rf"^{several} could be meant; .*2026-0 does not answer.*{ID} in"):
+                enter(state, {}, session=session, workspace=state)
+        thread.join()
+
+
+def _say_who(listening: socket.socket, workspace: Path) -> None:
+    there, _ = listening.accept()
+    with there:
+        there.sendall(json.dumps({"type": "init", "session": ID, "workspace": str(workspace)}).encode() + b"\n")
 
 
 def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

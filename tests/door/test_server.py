@@ -202,6 +202,9 @@ BAD = {
     b'{"type":"line","id":"n"}\n': "its text is missing",
     b'{"type":"hello","answers":"yes"}\n': "its answers must be true or false",
     b'{"type":"drop"}\n': "its id must be a string",
+    b'{"type":"line","id":"n","text":"x","To":"main"}\n': "the key 'To' is unknown; did you mean 'to'?",
+    b'{"type":"hello","answer":true}\n': "the key 'answer' is unknown; did you mean 'answers'?",
+    b'{"type":"watch","id":"n","since":3}\n': "the key 'since' is unknown",
     b'{"type":"line","id":"n","text":"' + b"x" * 3_000_000 + b'"}\n': "too long",
     b"\xff\xfe\n": "it is not a JSON object",
 }
@@ -278,6 +281,7 @@ async def test_a_run_that_the_end_of_the_door_cuts_is_told_to_its_end(tmp_path: 
 async def test_who_is_cut_off_is_told_that_the_chain_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
         with await trio.to_thread.run_sync(Visit, door.path) as visit:
+            await trio.to_thread.run_sync(visit.hear)
             visit.send(type="watch")
             await wait_all_tasks_blocked()
             with monkeypatch.context() as patched:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import trying
+from support.examples import fewer
 from support.work import calls_of
 
 from cli.show.blocks import MAX_CHARS, Blocks, block_parser, is_blank
@@ -147,9 +148,10 @@ LINES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_the_work_grows_as_the_text_does(line: str) -> None:
     block_parser()
-    short = calls_of(lambda: blocks_of(line * 1_000, piece=7))
-    long = calls_of(lambda: blocks_of(line * 4_000, piece=7))
+    short = calls_of(lambda: blocks_of(line * fewer(1_000, divided_by=5), piece=7))
+    long = calls_of(lambda: blocks_of(line * fewer(4_000, divided_by=5), piece=7))
     assert long < 6 * short

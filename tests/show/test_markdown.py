@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
+from support.examples import fewer
 from support.painted import bare, check_row
 from support.work import calls_of
 
@@ -242,8 +243,9 @@ def watched(text: str) -> Callable[[], None]:
     return run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", [*HOSTILE, *LINES, *BLOCKS])
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
-    short, long = ((text * n)[:n] for n in (5_000, 15_000))
+    short, long = ((text * n)[:n] for n in (fewer(5_000, divided_by=5), fewer(15_000, divided_by=5)))
     assert calls_of(watched(long)) < 5 * calls_of(watched(short)) + 10_000

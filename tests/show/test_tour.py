@@ -84,7 +84,8 @@ def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:
 def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
     assert said(queued("L2", kind="todo"), delivered("L2"), DONE, DONE)[1:] == [
         *AFTERWARDS,
-        "Not tried yet: how far are you?, !use the notes first, stop",
+        "Not tried yet: how far are you?, !use the notes first, stop. "
+        "They need a task at work: analyze SKU122, and then one of them.",
     ]
 
 

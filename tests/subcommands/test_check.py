@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from chain.config.load import Settings, load_settings
+from chain.tools import fence
 from cli.subcommands.check import check, check_service
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -243,14 +244,31 @@ async def test_a_service_that_is_not_there_is_the_one_problem(folder: Path) -> N
 def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None:
     shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert ok
-    assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:4] == [
+    assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:5] == [
         "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
         "  not fenced in: a command can use the network",
         "  not fenced in: a command can have your other programs act for it, by their Unix sockets",
-        "  not fenced in: a command can send signals to your other processes",
+        "  not fenced in: a command can send signals to your other processes, and set their limits and priorities",
+        "  not fenced in: a command can use your terminals and other devices, and so read what you type",
     ]
     shown, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
     assert "  not fenced in: a command can use the network" in shown
+
+
+@pytest.mark.skipif(not fence.probe().writes, reason="this machine cannot refuse writes")
+def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    home = {**KEY, "XDG_CONFIG_HOME": str(folder / "config"), "XDG_STATE_HOME": str(folder / "state")}
+    shown, ok = check(read(folder, environ=home))
+    assert ok
+    assert (
+        "  this program needs config/chain, state/chain, which a command cannot change, so it makes, moves and removes "
+        "nothing directly in the workspace, config, state"
+    ) in shown
+    strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
+    shown, ok = check(read(folder, strict, environ=home))
+    assert not ok
+    assert "a command can change this program" in problems(shown)[0]
 
 
 def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path) -> None:

@@ -134,7 +134,9 @@ def test_the_json_has_the_records(kept: Path) -> None:
     [
         ("a.html", [], "<!doctype html>"),
         ("a.json", [], '{"session"'),
-        ("a.txt", [], "# "),
+        ("A.HTML", [], "<!doctype html>"),
+        ("a", [], "# "),
+        ("a.txt", ["--format", "md"], "# "),
         ("b.html", ["--format", "md"], "# "),
     ],
 )
@@ -152,6 +154,13 @@ def test_an_export_makes_a_new_file_of_the_kind_that_its_name_says(
     assert again.returncode == 2
     assert "is there already" in again.stderr
     assert path.read_text(encoding="utf-8") == before
+
+
+def test_a_kind_of_file_that_there_is_not_is_an_error_that_names_the_three(kept: Path, tmp_path: Path) -> None:
+    done = chain(kept, "sessions", "export", ids(kept)[0], "--output", str(tmp_path / "a.foo"))
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in ("foo", "md, json, html", "--format"))
+    assert not (tmp_path / "a.foo").exists()
 
 
 @pytest.mark.parametrize("answer", ["", "n\n", "\n", "yess\n", "no y\n", "y\0\n"])

@@ -20,8 +20,8 @@ from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.answer import Answer, Opening
-from cli.slash import MOST_SHOWN, Commands
+from cli.terminal.answers import Answer, Opening
+from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, Commands
 
 RULES = """
 rules:
@@ -421,7 +421,8 @@ async def test_quit(tmp_path: Path) -> None:
         ("/stat", "there is no /stat; did you mean /status?"),
         ("/sttaus", "there is no /sttaus; did you mean /status?"),
         ("/Q", "there is no /Q; did you mean /queue or /quit?"),
-        ("/exit now", "there is no /exit; did you mean /quit?"),
+        ("/exit now", "/quit has no argument"),
+        ("/Undo all", f"there is no /undo: {INSTEAD['/undo']}"),
         ("/usr/bin", "there is no /usr/bin; /help lists all, and a space before the / makes it text"),
         ("/", "there is no /; /help lists all, and a space before the / makes it text"),
         ("/status now", "/status has no argument"),
@@ -433,6 +434,20 @@ async def test_quit(tmp_path: Path) -> None:
 async def test_a_command_that_is_not_understood_stays_in_the_editor(typed: str, text: str, tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
         assert commands.run(typed) == Answer(text, keeps=True)
+
+
+@pytest.mark.parametrize("typed", OTHER_NAMES)
+async def test_a_name_that_other_programs_have_does_the_same(typed: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert commands.run(typed.upper()) == commands.run(OTHER_NAMES[typed])
+
+
+async def test_what_is_said_of_commands_that_there_are_not_names_some_that_there_are(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        for typed, text in INSTEAD.items():
+            assert commands.run(typed) == Answer(f"there is no {typed}: {text}", keeps=True)
+            assert all(commands.run(name).text[:11] != "there is no" for name in re.findall(r"(?<!\w)/[a-z]+", text))
+            assert len(text) < 100
 
 
 @pytest.mark.parametrize("typed", ["/todo", "/TODO", "/todo  ", "/Todo\n"])

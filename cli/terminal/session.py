@@ -4,7 +4,7 @@ One task shows the chain's events, and waits until they are on the screen before
 that is slow, or that nobody reads, the feed joins events and nothing is held up.
 
 What belongs to the program and not to a session (the editor's text, the exit, what was never sent) is the
-``Program``'s.
+``SessionOwner``'s.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
 from chain.threads import Threads
 from chain.wording import MAIN, counted
-from cli.answer import Answer
-from cli.recipients import Recipients, split_address, take_back
+from cli.input.address import split_address
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
 from cli.show.prompted import PromptRenderer
 from cli.show.toolbar import Toolbar, answers_question
-from cli.slash import TAKEN_BACK, Commands
+from cli.terminal.answers import Answer
+from cli.terminal.recipients import Recipients, take_back
+from cli.terminal.slash import BARE, TAKEN_BACK, Commands
 
 if TYPE_CHECKING:
-    from cli.prompt import Looks
     from cli.show.tour import Tour
+    from cli.terminal.invocation import Looks
 
 _THREADS = Threads("imports")
 
@@ -44,7 +45,7 @@ SHOWING_S = 1.0
 """How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
 
 
-class Program(Protocol):
+class SessionOwner(Protocol):
     """What a session leaves to the program that shows it."""
 
     def give_back(self, text: str) -> None:
@@ -60,7 +61,7 @@ class Program(Protocol):
         ...
 
 
-class ShownSession:
+class TerminalSession:
     """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
 
     def __init__(
@@ -68,7 +69,7 @@ class ShownSession:
         chain: Chain,
         commands: Commands,
         screen: Screen,
-        program: Program,
+        owner: SessionOwner,
         looks: Looks,
         *,
         tour: Tour | None = None,
@@ -76,7 +77,7 @@ class ShownSession:
         self.chain = chain
         self.commands = commands
         self._screen = screen
-        self._program = program
+        self._owner = owner
         self._tour = tour
         self._renderer = PromptRenderer(color=looks.color, ascii=looks.ascii, width=screen.width)
         self._toolbar = Toolbar(
@@ -139,7 +140,7 @@ class ShownSession:
         self.print("\n".join(rows), command=command)
         for accepted in resumed.returned:
             if accepted.origin == "prompt":
-                self._program.give_back(accepted.line.text)
+                self._owner.give_back(accepted.line.text)
 
     def _show_past(self, past: Sequence[events.Event]) -> None:
         rows: list[str] = []
@@ -181,6 +182,8 @@ class ShownSession:
         if not text.strip():
             self.chain.run_waiting()
             return "accepted"
+        if not self.chain.is_running and (command := BARE.get(text.rstrip().casefold())):
+            return "accepted" if self._run_command(command) else "keep"
         to, line = split_address(text)
         if to and urgency == "urgent":
             line = marked_urgent(line)
@@ -241,7 +244,7 @@ class ShownSession:
         rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
         if answer.opening is None:
             self.answer_command(text, answer.text, rows)
-        self._program.carry_out(text, answer)
+        self._owner.carry_out(text, answer)
         return not answer.keeps
 
     def answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
@@ -319,9 +322,9 @@ class ShownSession:
         self._update_queue()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned" and event.origin == "prompt":
-                self._program.give_back(event.text)
+                self._owner.give_back(event.text)
             elif isinstance(event, events.Receipt) and event.state == "unsent":
-                self._program.never_sent(event.text)
+                self._owner.never_sent(event.text)
         if self._toolbar.is_running:
             self._run_began.set()
 

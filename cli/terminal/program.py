@@ -1,6 +1,6 @@
-"""The program at a terminal: keys and signals, the way out, and what is the user's again at the end.
+"""The program at a terminal: its sessions, keys and signals, the way out, and what is the user's again at the end.
 
-What is typed for a session, and what is seen of it, is the ``ShownSession``'s. A line that comes back goes into the
+What is typed for a session, and what is seen of it, is the ``TerminalSession``'s. A line that comes back goes into the
 editor, above what is being typed.
 
 The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
@@ -9,32 +9,35 @@ is closed, and what happened in it by then is shown. What is typed meanwhile sta
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import NoReturn
 
 import trio
 
+from chain.app import open_chain, sessions
 from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
-from cli.answer import Answer
+from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
-from cli.input.moments import ScheduledLine
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import clean, in_rows
-from cli.shown_session import Program, ShownSession
 from cli.signals import LEAVING
+from cli.terminal.answers import Answer
+from cli.terminal.chains import Chains
+from cli.terminal.invocation import Invocation, Looks
+from cli.terminal.session import TerminalSession
+from cli.terminal.slash import Commands
 
-if TYPE_CHECKING:
-    from cli.chains import Chains
-    from cli.show.tour import Tour
-
-Show: TypeAlias = Callable[[Chain, str, Program], ShownSession]
-"""Shows a chain that asks the model of a definition, for a program."""
+OFFLINE = "offline"
+"""The built-in model that needs no key."""
 
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
@@ -42,18 +45,60 @@ DOUBLE_PRESS_S = 2.0
 """Two Ctrl-C within this many seconds exit."""
 
 
-class Interactive:
-    """The listener of a terminal."""
+async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
+    """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
+
+    Without a key for the configured model the one that needs none answers. Some of the ``signals`` may have come before
+    this was called. Raises ``UserError``.
+    """
+    settings, place, state = invocation.settings, invocation.place, invocation.state
+    name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
+    definition = settings.model(name)
+    if definition.lacks_key:
+        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
+        name = OFFLINE
+    opens = partial(
+        open_chain,
+        settings,
+        workspace=place.workspace,
+        state=state,
+        tools=tuple(invocation.tools),
+        interactive=True,
+        traces=invocation.traces,
+    )
+    # A demonstration is nobody's work, and is kept nowhere.
+    door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
+    async with trio.open_nursery() as nursery:
+        chains = Chains(nursery, settings, opens, door)
+        try:
+            chain = await chains.open(name, resume=place.resume)
+        except UserError as error:
+            problem = error  # raised outside the nursery, which would wrap it in a group
+        else:
+            # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
+            gc.freeze()
+            program = Program(chains, chain, name, screen, looks, invocation)
+            try:
+                return await program.run(signals, notes)
+            finally:
+                await program.close()
+                await chains.close()
+    raise problem
+
+
+class Program:
+    """What the screen calls when the user types, and what keeps the session in use."""
 
     def __init__(
-        self, chains: Chains, chain: Chain, model: str, screen: Screen, show: Show, *, tour: Tour | None = None
+        self, chains: Chains, chain: Chain, model: str, screen: Screen, looks: Looks, invocation: Invocation
     ) -> None:
-        """``chain`` is the first one, opened with the model of this name. ``show`` shows a chain."""
+        """``chain`` is the first one, opened with the model of this name."""
         self._chains = chains
         self._screen = screen
-        self._show = show
-        self._tour = tour
-        self._session = show(chain, model, self)
+        self._looks = looks
+        self._invocation = invocation
+        self._tour = invocation.tour
+        self._session = self._show(chain, model)
         self._used = {chain.session_id: chain.journal_path}
         """The sessions that were in use, the last one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
@@ -72,26 +117,17 @@ class Interactive:
         self._came_back: list[str] = []
         """The lines that came back when the editor was gone."""
 
-    async def run(
-        self,
-        signals: AsyncIterator[int],
-        query: str | None,
-        scheduled: Sequence[ScheduledLine] = (),
-        notes: Sequence[str] = (),
-    ) -> int:
-        """Serve the user until they leave; returns the exit code.
-
-        Some of the ``signals`` may have come before this was called.
-        """
+    async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
+        """Serve the user, to whom the ``notes`` are shown first, until they leave; returns the exit code."""
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._session.run)
             await nursery.start(self._sender.run)
             nursery.start_soon(self._watch_signals, signals)
             self._session.notify(notes)
-            if query is not None:
-                self._session.start(query)
-            for line in scheduled:
+            if self._invocation.query is not None:
+                self._session.start(self._invocation.query)
+            for line in self._invocation.scheduled:
                 self._sender.schedule(Outgoing(line.moment, line.text, line.written, to=line.to))
             self._screen.listen(self)
             if self._tour is None:
@@ -100,6 +136,21 @@ class Interactive:
             code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
+
+    def _show(self, chain: Chain, model: str) -> TerminalSession:
+        """Show a chain that was opened with the model of this name."""
+        asked = self._invocation
+        commands = Commands(
+            chain,
+            asked.settings,
+            model=model,
+            has_keys=self._screen.has_keys,
+            summaries=partial(sessions.resumable, asked.state, asked.place.workspace),
+            whole_id=partial(sessions.whole_id, asked.state),
+        )
+        session = TerminalSession(chain, commands, self._screen, self, self._looks, tour=self._tour)
+        session.notify(self._chains.notes(chain))
+        return session
 
     # ------------------------------------------------------------------------------------------ what the user does
 
@@ -214,7 +265,7 @@ class Interactive:
             self._sender.go_on(before.chain)
             return
         before.end()
-        self._session = self._show(chain, model, self)
+        self._session = self._show(chain, model)
         self._used.pop(chain.session_id, None)
         self._used[chain.session_id] = chain.journal_path
         self._tasks.start_soon(self._session.run)

@@ -18,8 +18,6 @@ from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.version import VERSION
 from chain.wording import MAIN
-from cli.answer import Answer, Opening
-from cli.recipients import names_at_work, take_back
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import Kept
@@ -27,6 +25,8 @@ from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
 from cli.show.text import clean, flat
+from cli.terminal.answers import Answer, Opening
+from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
@@ -47,8 +47,55 @@ _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer
 
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
-_OTHER_NAMES = {"/exit": "/quit", "/clear": "/new"}
-"""Names that other programs have for a command, where the nearest name by its letters would be a wrong one."""
+OTHER_NAMES = {
+    "/?": "/help",
+    "/bye": "/quit",
+    "/clear": "/new",
+    "/commands": "/help",
+    "/cost": "/status",
+    "/exit": "/quit",
+    "/models": "/model",
+    "/permissions": "/tools",
+    "/plan": "/todo",
+    "/reset": "/new",
+    "/sessions": "/resume",
+    "/todos": "/todo",
+    "/tokens": "/status",
+    "/usage": "/status",
+}
+"""Names that other programs have for a command: they do the same."""
+
+INSTEAD = {
+    "/add": "name the file in a line, and the model reads it",
+    "/compact": "a conversation cannot be shortened yet; /new begins afresh and keeps the plan",
+    "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
+    "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
+    "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
+    "/history": "Ctrl-R searches what you typed, and /resume lists the earlier sessions",
+    "/init": "in a shell, chain init writes a configuration to change",
+    "/load": "/resume lists the sessions to go on with",
+    "/login": "a key is read from the environment, and in a shell chain help models says which",
+    "/redo": "what was typed is in the history, by the key Up",
+    "/rewind": "nothing is undone; git has the files as they were, and /new begins afresh",
+    "/run": "write what is to be run in a line, and the model asks before it runs it",
+    "/save": "a session is kept while it runs; /debug says where",
+    "/settings": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
+    "/stop": "the line stop ends the run, and Esc interrupts it",
+    "/undo": "nothing is undone; git has the files as they were, and /edit takes a waiting line back",
+    "/version": "/debug shows it",
+}
+"""What does what is meant by a command of other programs that there is not."""
+
+BARE = {
+    "exit": "/quit",
+    "exit()": "/quit",
+    "help": "/help",
+    "quit": "/quit",
+    "quit()": "/quit",
+    ":q": "/quit",
+    "?": "/help",
+}
+"""Words that people type at a prompt where nothing runs, and that are no task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +168,10 @@ class Commands:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
         self._width = max(width, NARROWEST)
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
+        name = OTHER_NAMES.get(name.casefold(), name)
         command = self._commands.get(name.casefold())
+        if command is None and (instead := INSTEAD.get(name.casefold())):
+            return _not_understood(f"there is no {name.casefold()}: {instead}")
         if command is None:
             return _not_understood(self._unknown(name))
         if argument and not command.argument:
@@ -335,8 +385,6 @@ class Commands:
     def _unknown(self, name: str) -> str:
         typed = name.casefold()
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if typed in _OTHER_NAMES:
-            near = [_OTHER_NAMES[typed]]
         near = near or difflib.get_close_matches(typed, self._commands, n=1)
         hint = (
             f"did you mean {' or '.join(near)}?" if near else "/help lists all, and a space before the / makes it text"

@@ -10,9 +10,10 @@ from support.agents import WAIT, Call, Family, family, starts
 from support.sessions import settings
 
 from chain.errors import UserError
-from cli.answer import Answer
-from cli.recipients import Recipients, split_address, take_back
-from cli.slash import TAKEN_BACK, Commands
+from cli.input.address import split_address
+from cli.terminal.answers import Answer
+from cli.terminal.recipients import Recipients, take_back
+from cli.terminal.slash import TAKEN_BACK, Commands
 
 USE = settings(agents=True)
 PAIR = [starts("explore", [WAIT]), starts("plan", [WAIT])]

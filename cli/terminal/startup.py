@@ -1,4 +1,4 @@
-"""A prompt at a terminal: put up before the slow imports, and taken away after any ending.
+"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending.
 
 Imports are late for the same reason as in ``main``.
 """
@@ -8,41 +8,26 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn
 
 from chain.errors import UserError
 from chain.exit_codes import SIGTERM_CODE
 from cli.screen import tty
+from cli.terminal.invocation import Looks, Prepare
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from cli.screen.protocol import Screen
-    from cli.signals import Signals
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """What the terminal can show."""
-
-    color: bool
-    ascii: bool
-
-
-Serving: TypeAlias = "Callable[[Screen, Signals, Looks], Awaitable[int]]"
-
-
-def at_prompt(
-    serving: Serving, *, history: Path | None, typed: bytes = b"", no_color: bool = False, ascii: bool = False
-) -> int:
+def run(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool) -> int:
     """Put up a prompt, serve its user, and return the exit code.
 
-    ``serving`` is called when the prompt is on the screen: nobody waits for what it imports. ``history`` is the file of
-    what was typed, ``None`` for none; ``typed`` are keys that were pressed before. Raises the ``UserError`` that
-    ``serving`` raises.
+    ``prepare`` is called when the prompt is on the screen: nobody waits for what it imports. ``history`` is the file of
+    what was typed, ``None`` for none; ``typed`` are keys that were pressed before. Raises the ``UserError`` of what is
+    prepared and opened.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:
@@ -64,8 +49,11 @@ def at_prompt(
     async def work() -> int:
         with received(*LEAVING, signal.SIGWINCH) as signals:
             async with _screen(history, typed, is_dumb=is_dumb, by_key=by_key, color=looks.color) as screen:
+                from cli.terminal.program import serve
+
                 try:
-                    return await serving(screen, signals, looks)
+                    with prepare() as invocation:
+                        return await serve(screen, signals, looks, invocation)
                 except UserError as error:
                     problem = error  # raised outside the nurseries, which would wrap it in a group
         raise problem

@@ -6,20 +6,18 @@ marker. A line that is taken back has an address where it would go to another ag
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chain.lines.parse import parse_line
 from chain.wording import MAIN
+from cli.input.address import begun_address
 
 if TYPE_CHECKING:
     from chain.chain import AgentView, Chain
 
 LONGEST_PARSED = 200
 """Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
-
-_TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Recipients:
     def of(self, typed: str) -> Recipient:
         """Who a text would go to. While the name is being typed, and no agent has it yet, it counts as no address."""
         standing = self._standing
-        name, text = _split(typed)
+        name, text = begun_address(typed)
         found = next((agent for agent in standing.waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
             target = MAIN if _is_for_main(typed) else standing.target
@@ -77,17 +75,6 @@ class Recipients:
 def names_at_work(chain: Chain) -> list[str]:
     """The agents that a line can be addressed to."""
     return [view.name for view in _at_work(chain)]
-
-
-def split_address(text: str) -> tuple[str, str]:
-    """The agent that a line is addressed to, and the line; an empty name and the whole text for all that is no such."""
-    name, line = _split(text)
-    return (name, line) if line.strip() else ("", text)
-
-
-def is_command(text: str) -> bool:
-    """Whether a text is a command, and no line with an address."""
-    return text.startswith("/") and not split_address(text)[0]
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
@@ -104,9 +91,3 @@ def _is_for_main(typed: str) -> bool:
 
 def _at_work(chain: Chain) -> list[AgentView]:
     return [view for view in chain.agents if view.state == "executing" or view.name == MAIN]
-
-
-def _split(text: str) -> tuple[str, str]:
-    """The name behind ``/to`` and what follows it; both empty for another text."""
-    found = _TO.fullmatch(text)
-    return (found[1], found[2] or "") if found else ("", "")

@@ -24,7 +24,7 @@ from chain.errors import UserError
 from chain.plan import Task
 from chain.session import listing
 from chain.session.journal import Journal
-from cli.chains import Chains
+from cli.terminal.chains import Chains
 
 GUARD_S = 20
 """A journal that is held for longer is waited for in vain."""

@@ -1,0 +1,49 @@
+"""What the command line asks of a terminal session, as one value that goes from ``main`` to the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chain import Tool
+    from chain.config.load import Settings
+    from cli.arguments import Place
+    from cli.input.moments import ScheduledLine
+    from cli.show.tour import Tour
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the terminal can show."""
+
+    color: bool
+    ascii: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a session at a terminal begins with.
+
+    ``state`` is the folder for journals, ``traces`` that for debug traces (``None``: none are written). ``tools`` are
+    added to the configured ones, and are read once, when the prompt is up. ``query`` starts the first run, and the
+    ``scheduled`` lines are sent at their moments. A ``tour`` comments on what happens, in a session that nobody keeps.
+    """
+
+    settings: Settings
+    place: Place
+    state: Path
+    tools: Iterable[Tool] = ()
+    traces: Path | None = None
+    query: str | None = None
+    scheduled: Sequence[ScheduledLine] = ()
+    tour: Tour | None = None
+
+
+Prepare: TypeAlias = "Callable[[], AbstractContextManager[Invocation]]"
+"""Prepares an invocation once the prompt is on the screen, and clears away after the session what that took."""
