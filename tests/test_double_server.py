@@ -660,6 +660,7 @@ async def test_delays_pass_in_trios_time(autojump_clock: trio.testing.MockClock)
 # ---- accounting
 
 
+@pytest.mark.slow
 async def test_two_hundred_iterations_read_what_they_can_from_the_cache() -> None:
     """The way a chain asks: a breakpoint on the last block of the conversation, a tail now and then."""
 

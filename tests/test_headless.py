@@ -724,6 +724,12 @@ MALFORMED = {
     '{"type":"line","text":"x","id":"a\\u001bb"}': "its id cannot be printed, or is too long",
     f'{{"type":"line","text":"x","id":"{"i" * 201}"}}': "its id cannot be printed, or is too long",
     '{"type":"watch"}': "the type 'watch' is unknown",
+    '{"type":"watch","x":1}': "the type 'watch' is unknown",
+    '{"type":"line","text":"x","To":"main"}': "the key 'To' is unknown; did you mean 'to'?",
+    '{"type":"line","text":"x","urgnet":true}': "the key 'urgnet' is unknown; did you mean 'urgent'?",
+    '{"type":"line","text":"x","parent":"main"}': "the key 'parent' is unknown",
+    '{"type":"interrupt","now":true}': "the key 'now' is unknown",
+    '{"type":"answer","id":"Q1","txt":"y"}': "the key 'txt' is unknown; did you mean 'text'?",
 }
 
 
@@ -1226,6 +1232,29 @@ async def test_a_query_from_standard_input_goes_with_the_lines_from_before(tmp_p
 
         assert [e.query for e in stage.session.of(events.RunStarted)] == ["hello"]
         assert "USER INTERRUPTION: use B" in stage.session.sent()
+
+
+@pytest.mark.parametrize("c", ["c", "L"])
+async def test_the_ids_of_lines_count_for_one_process(tmp_path: Path, c: str) -> None:
+    """Those of the lines before are another process's, and keep apart in the journal and in what is told."""
+    before = await killed("use B", id=f"{c}2")
+    async with opened(tmp_path, before=before, input="stream-json", is_checked=False) as stage:
+        stage.send(line("hello", f"{c}1"), line("status", f"{c}2"), line("again", f"{c}1"))
+        assert await stage.end() == 3
+
+        assert [e.query for e in stage.session.of(events.RunStarted)] == ["hello"]
+        final = {(o["id"], o["text"]): o["state"] for o in stage.objects if o["type"] == "receipt"}
+        assert final == {
+            (f"{c}1", "hello"): "delivered",
+            (f"{c}2 (before)", "use B"): "delivered",
+            (f"{c}2", "status"): "delivered",
+            (f"{c}1", "again"): "refused",
+        }
+        told = [id for o in stage.objects if o["type"] == "user_interruption" for id in o["ids"]]
+        assert sorted(told) == [f"{c}2", f"{c}2 (before)"]
+        on_record = {r["id"]: r["text"] for r in stage.session.records if r["type"] == "line"}
+        assert sorted(on_record.values()) == ["Do the task", "hello", "status", "use B"]
+        assert on_record[f"{c}2"] == "use B"
 
 
 @pytest.mark.parametrize("output", ["text", "stream-json"])

@@ -29,10 +29,10 @@ from chain.sessions import FORMATS
 from chain.toolbox import read_allowances, tool_groups
 from cli.arguments import COMMANDS
 from cli.input import moments
-from cli.recipients import split_address
-from cli.slash import Commands
+from cli.input.address import split_address
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
+from cli.terminal.slash import Commands
 
 ALL = "\n".join(text_of(topic) for topic in TOPICS)
 

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.messages": set(),
     "chain.wording": set(),
     "chain.plain": set(),
+    "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
     "chain.search": {"regex"},
     "chain.threads": {"trio"},
@@ -62,17 +63,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
-    "chain.tools.lifeline": set(),
-    "chain.tools.grep": {"chain.tools.lifeline"},  # also runs as a program of its own
+    "chain.tools.lifeline": {"chain.tools.fence"},
     "chain.tools.fence": set(),  # this and the next two are the guard, a program of its own
     "chain.tools.keeper": {"chain.tools.fence"},
     "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
     "chain.tools.output": set(),
-    "chain.tools.paths": {"chain.errors", "chain.tools.grep"},
+    "chain.tools.paths": {"chain.errors"},
     "chain.tools.diff": PURE,
-    "chain.tools.replace": {"chain.tools.grep"},
+    "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
-    "chain.tools.allowances": {"chain.errors", "chain.tools.tool"},
+    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
     "chain.tools.course": {"chain.lines.parse"},
     "chain.tools.ranking": {"chain.tools.grep"},
     "chain.tools.page_text": {"chain.tools.lifeline", "selectolax"},  # runs as a program of its own
@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.agent": AGENT,
     "chain.session": SESSION,
     "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
-    "chain.config": {"chain.config", "chain.errors", "chain.yamlfile"},
+    "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
     "chain.providers": PURE
     | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
@@ -94,13 +94,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
     "chain.sessions": SESSION,
-    "chain.replaying": SESSION | {"chain.app", "chain.chain", "chain.config"},
+    "chain.replay": SESSION | {"chain.replay", "chain.chain"},
+    "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
     "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
 EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
-PURE_INPUT = {f"cli.input.{name}" for name in ("moments", "rows", "splitter")}
+PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json"}
@@ -168,7 +169,7 @@ def test_module_imports_only_what_its_row_allows(name: str) -> None:
 def check_cli(name: str, found: set[str]) -> None:
     outside = (found & GUARDED) - SHOWS_MARKDOWN.get(name, set())
     assert outside <= ({"trio", "prompt_toolkit"} if name in EDITOR else {"trio"})
-    if name.startswith("cli.show.") or name in {"cli.slash", *PURE_INPUT}:
+    if name.startswith("cli.show.") or name in {"cli.terminal.slash", *PURE_INPUT}:
         assert not outside
     private = {m for m in found if m.startswith("chain.") and not any(p in PUBLIC for p in packages_of(m))}
     assert not private, f"{name} reaches into {sorted(private)}"

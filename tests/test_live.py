@@ -194,6 +194,7 @@ NONSENSE: list[Mapping[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_they_pass_with_a_model_that_answers_nonsense(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"key": "live-key", "continuity": False, "repeat": True, "steps": NONSENSE}))

@@ -75,6 +75,9 @@ SPEC = {
         N: a now line during a retry pause
         N: a now line on the last iteration
         N: a now line needs no room
+        N: a now line before the model is asked
+        N stands wherever a now line finds the agent
+        B, after a reply without content
     """,
     "4: tools and model errors": """
         an unknown tool, bad input, a timeout, an exception
@@ -95,6 +98,9 @@ SPEC = {
         pause_turn
         a reply without content
     """,
+    "5: the request tail": """
+        the post-prompt, until a call has answered
+    """,
     "8: who answers": """
         a terminal whose editor is up
         stream-json input that is open
@@ -108,6 +114,9 @@ SPEC = {
         a number, an option, or any other text
         what the configuration answers
         the clocks stand still
+        the clocks of all calls above stand still
+        what is allowed waits for nobody's answer
+        no allowance of edits covers that does not name them
         stops, urgent lines, interrupts and exits withdraw
         approval holds for what was shown
         a call starts when the answer is on disk

@@ -297,11 +297,13 @@ def test_without_a_key_it_says_what_to_do(place: Place, format: str) -> None:
     assert (ran.code, ran.out, ran.err) == (2, "", NO_KEY)
 
 
-def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -> None:
-    ran = place.run("demo")
+@pytest.mark.parametrize("typed", [b"todo: add x\n", None])
+def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, typed: bytes | None) -> None:
+    ran = place.run("demo", stdin=subprocess.DEVNULL if typed is None else typed)
 
     assert (ran.code, ran.err) == (0, "")
     order = [
+        "plays by itself; where standard input and output are a terminal",
         "▶ Analyze product data for SKU123",
         "[1/20]",
         "→ list_files",
@@ -318,6 +320,8 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place) -
     queued = "📤 Interrupting: todo: add verify SKU data ⏳ Will inject at next safe point\n"
     check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
     check_order(ran.out, ["[1/20]", "number of a product", "→ list_files"])
+    assert ("standard input is not read" in ran.out) == (typed is not None)
+    assert "goes on with it" not in ran.out, "nothing of it is kept"
 
 
 def test_init_writes_a_configuration_that_runs(place: Place) -> None:

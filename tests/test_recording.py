@@ -13,6 +13,8 @@ from recording.record import FILE, LINES, QUERY, started, told
 from recording.screens import SCENES
 from support.house import ROOT
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

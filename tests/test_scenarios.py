@@ -35,6 +35,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
+from support.examples import fewer, some
 from support.models import cling, fail_reading, hang, steered, wait, watch
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire_bench import HANDLER, Bench, bench
@@ -796,12 +797,13 @@ async def moments_of(play: Scenario) -> int:
         return len(session.events)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockClock) -> None:
     random.seed(0)  # the jitter of the retries
     play = SCENARIOS[name]
     whens = set()
-    for moment in range(-1, await moments_of(play) + 2):
+    for moment in some(range(-1, await moments_of(play) + 2)):
         for settled in (False, True) if moment > 0 else (False,):
             script = Script(list(play.steps), play.answers)
             async with open_session(Player(script), **opened(play)) as session:
@@ -812,6 +814,7 @@ async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockC
     assert whens == {"before", "during", "after"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_service_takes_every_request_of_it(name: str, mock_clock: MockClock) -> None:
     random.seed(0)
@@ -824,7 +827,7 @@ async def test_the_service_takes_every_request_of_it(name: str, mock_clock: Mock
         assert [c for r in at.double.requests for c in r.complaints] == []
 
 
-WIRE_MOMENTS = 8
+WIRE_MOMENTS = fewer(8, divided_by=4)
 
 
 async def over_the_wire(at: Bench, play: Scenario, moment: int, *, settled: bool) -> None:

@@ -1,6 +1,7 @@
 """What an import costs: a prompt waits for the configuration and for nothing else of the package."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,15 @@ def test_the_package_imports_nothing_of_itself_but_its_version() -> None:
     assert {name for name in found if name.startswith("chain")} == {"chain", "chain.version"}
 
 
+def test_a_module_in_the_current_folder_is_not_taken_for_one_of_the_package_s(tmp_path: Path) -> None:
+    """Commands of the model write there."""
+    (tmp_path / "yaml.py").write_text("open('run', 'w').close()")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cli", "explain", "hello"]
+    subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
+    assert not (tmp_path / "run").exists()
+
+
 LOAD = """
 from pathlib import Path
 from chain import load_settings
@@ -41,7 +51,7 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
     assert "yaml" in found
     assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
     others = {name for name in found if name.startswith("chain") and not name.startswith("chain.config")}
-    assert others == {"chain", "chain.version", "chain.errors", "chain.yamlfile"}
+    assert others == {"chain", "chain.version", "chain.errors", "chain.listed", "chain.yamlfile"}
 
 
 def test_tools_are_defined_without_pydantic() -> None:

@@ -513,7 +513,7 @@ def test_status_plan_and_files_of_the_session(screen: Screen) -> None:
     send(screen, "/todo").until(lambda s: s.everything.count("1. check the licence") == 2)
     send(screen, "stop").until("Nothing is running.")
     send(screen, "/debug")
-    screen.until(lambda s: journal(s).name in s.joined and "state/chain/traces" in s.joined)
+    screen.until(lambda s: s.times(journal(s).name) and s.times("state/chain/traces"))
 
     quit(idle(screen))
     assert states(screen) == {"hello": "delivered", "status": "handled", "todo: add check the licence": "handled"}
@@ -706,7 +706,7 @@ def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> N
     assert screen.wait() not in (0, 130, 143)
     assert screen.left_behind == []
     assert "a mistake of our own" in screen.everything
-    assert f"chain -r {journal(screen).stem} " in screen.joined
+    assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
 def test_text_that_was_being_typed_is_not_lost_at_an_exit(screen: Screen) -> None:
@@ -728,7 +728,7 @@ def test_a_tools_wild_output_is_shown_and_not_obeyed(screen: Screen) -> None:
 
     raw = screen.raw.decode()
     for text in SHOWN_OF_WILD:
-        assert text in screen.joined, text
+        assert screen.times(text), text
     # Nothing of these is the program's own: it has no title, no clipboard, no margins.
     for part in (
         "title-of-a-tool",
@@ -874,7 +874,7 @@ def test_a_configuration_that_cannot_be_used_says_why(start: Start, tmp_path: Pa
 
     assert screen.wait() == 2
     assert "chain: " in screen.everything
-    assert "test.yaml:" in screen.joined
+    assert screen.times("test.yaml:")
     assert screen.left_behind == []
 
 
@@ -935,7 +935,7 @@ def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(screen: Screen) 
 
     assert screen.wait() == 130
     assert screen.left_behind == []
-    assert f"chain -r {journal(screen).stem} " in screen.joined
+    assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
 @pytest.mark.parametrize("locale", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}])

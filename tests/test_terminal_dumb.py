@@ -29,7 +29,7 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == []
     assert b"\x1b" not in screen.raw
-    assert f"chain -r {journal(screen).stem} " in screen.joined
+    assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
 def test_a_run_between_two_prompts(start: Start) -> None:

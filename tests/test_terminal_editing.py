@@ -84,6 +84,19 @@ def test_answers_repeat_the_command(screen: Screen) -> None:
     quit(idle(screen))
 
 
+def test_what_people_type_to_leave_is_a_command_where_nothing_runs_and_text_elsewhere(screen: Screen) -> None:
+    busy(screen, "gate a")
+    send(screen, "quit").until("📤 Interrupting: quit")
+    screen.type(ESC)
+    screen.until("Returned (interrupted): quit").until(
+        lambda s: (s.editor or "").strip() == "quit" and "idle" in s.toolbar
+    )
+    screen.type(CTRL_C)
+    send(screen.until(edits("")), " exit").until("Done: exit")
+    send(idle(screen), "exit()")
+    assert screen.wait() == 0
+
+
 def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
     send(screen, "todo: add check the licence", "todo: complete 7", "todo: done 1").until("[✓] 1. check the licence")
     assert [row for row in screen.rows if row.startswith(("»", "task", "there", "✓", "✗"))] == [

@@ -50,9 +50,9 @@ def sessions(screen: Screen) -> int:
 
 
 @contextmanager
-def standing_disk(screen: Screen) -> Iterator[None]:
-    """Inside the block nothing comes to the disk."""
-    gate = gates(screen.home) / "disk"
+def standing_disk(screen: Screen, at: str = "disk") -> Iterator[None]:
+    """Inside the block nothing comes to the disk, or no write to a journal ends (``at`` is ``write``)."""
+    gate = gates(screen.home) / at
     os.mkfifo(gate)
     try:
         yield
@@ -90,7 +90,7 @@ def test_each_new_conversation_is_a_session_of_its_own(screen: Screen) -> None:
         {"L1": ("todo: clear", "handled"), "L2": ("hello at last", "delivered")},
     ]
     for path in journal_files(screen.home):
-        assert screen.joined.count(f"Session {path.stem}; chain -r {path.stem} goes on with it.") == 1
+        assert screen.times(f"Session {path.stem}; chain -r {path.stem} goes on with it.") == 1
     assert journal_files(screen.home)[-1].stem in "".join(screen.rows[-2:])
     assert [
         len([row for row in screen.rows if row.startswith("chain ") and path.stem in row])
@@ -210,6 +210,28 @@ def test_what_is_typed_while_a_session_is_opened_stays_for_it(slow: Screen) -> N
     assert told(slow)[1]["L1"] == ("early bird", "delivered")
 
 
+def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_nothing(slow: Screen) -> None:
+    busy(slow, "gate a")
+    with standing_disk(slow, "write"):
+        slow.type(ESC)
+        idle(slow.until("Interrupted"))
+        for line in ("hello", "and you"):
+            send(slow, line)
+            slow.type("half")
+            slow.until(edits("half"))
+            slow.type("\x15")
+            slow.until(edits(""))
+        assert "Done" not in slow.everything
+    slow.until("Done: hello")
+    idle(slow)
+    quit(slow)
+    assert dict(told(slow)[0].values()) == {
+        "gate a": "delivered",
+        "hello": "delivered",
+        "and you": "delivered",
+    }
+
+
 @pytest.mark.parametrize("way", ["Ctrl-D", "SIGTERM"])
 def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     with standing_disk(slow):
@@ -223,7 +245,7 @@ def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     assert slow.wait() == (0 if way == "Ctrl-D" else 143)
     assert slow.left_behind == []
     # Of the second it was not known yet that it can be gone on with.
-    assert any(slow.joined.count(f"chain -r {path.stem} ") == 1 for path in journal_files(slow.home))
+    assert any(slow.times(f"chain -r {path.stem} ") == 1 for path in journal_files(slow.home))
     assert way == "Ctrl-D" or "Not sent: half" in slow.everything
 
 
@@ -272,9 +294,9 @@ def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) 
 
     second = idle(start("-r", id[:-3]).until("from before waits"))
     assert "▶ gate a" in second.everything
-    assert "[Interrupted: stopped while running" in second.joined
-    assert "The program ended in the middle of the last run, 1 tool running." in second.joined
-    assert "1 line from before waits (L2): Enter on an empty line sends it" in second.joined
+    assert second.times("[Interrupted: stopped while running")
+    assert second.times("The program ended in the middle of the last run, 1 tool running.")
+    assert second.times("1 line from before waits (L2): Enter on an empty line sends it")
     send(second, "/queue").until("L2")
     second.type("\r")
     second.until("Understood: use B")
@@ -351,7 +373,7 @@ def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
     id = journal_files(first.home)[-1].stem
     second = start("-r", id)
     assert second.wait() == 2
-    assert f"the session {id} is open in another process; chain watch shows it, and chain send" in second.joined
+    assert second.times(f"the session {id} is open in another process; chain watch shows it, and chain send")
     quit(first)
 
 
@@ -366,4 +388,4 @@ def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
 def test_what_cannot_be_resumed_is_said(start: Start, arguments: list[str], says: str) -> None:
     screen = start(*arguments)
     assert screen.wait() == 2
-    assert says in screen.joined
+    assert screen.times(says)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, trying
 from support import settings as chain_settings
+from support.examples import some
 from support.wire import TOOLS, wired
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, bench
 from trio.testing import MockClock
@@ -82,6 +83,7 @@ async def play(bench: Bench, name: str, at: list[tuple[int, str]]) -> Session:
 ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 
 
+@pytest.mark.sampled
 @pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", ALL_LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -90,15 +92,16 @@ async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, moc
     async with bench(mock_clock) as at:
         count = len((await play(at, name, [])).events)
         # At each fifth, for time; the lines begin at different ones. tests/test_scenarios.py goes through them all.
-        for moment in range(ALL_LINES.index(line) % 5, count + 1, 5):
+        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5)):
             await play(at, name, [(moment, line)])
         assert [c for r in at.double.requests for c in r.complaints] == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_tail_as_a_system_message(name: str, mock_clock: MockClock) -> None:
     async with bench(mock_clock, system_messages=True) as at:
-        for moment in range(0, 24, 2):
+        for moment in some(range(0, 24, 2)):
             await play(at, name, [(moment, "use the other file"), (moment, "todo: add x"), (moment + 5, "why?")])
         roles = {m["role"] for r in at.double.requests for m in r.messages}
         assert roles == {"user", "assistant", "system"} or name == "an answer without tools"
@@ -165,6 +168,7 @@ def long_script(body: Mapping[str, Any], n: int) -> Step:
     return thinking("Hm.", calls(*[("look", {"at": f"{n}.{i}"}) for i in range(count)], say=f"Looking, {n}."))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system_messages", [False, True])
 async def test_two_hundred_iterations_with_interruptions_read_what_repeats(
     system_messages: bool, mock_clock: MockClock

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROWS = (
     "CPU per iteration, whole stack, 8 iterations",
     "the same, 12 iterations",
@@ -32,6 +34,8 @@ ROWS = (
     "the same, the pieces of a reply that streams",
     "CPU in a second of an idle prompt, at worst",
 )
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_table_has_all_its_rows() -> None:

@@ -82,6 +82,8 @@ class AgentWalk:
         self._was_cut = self._is_refusing = False
         self._has_now = False
         """Whether a now line came since the reply, which cuts its tools; it may have been dropped in the same step."""
+        self._is_empty = False
+        """Whether a reply came since the last message: until another comes, one that has no content to append."""
         self._may_have_tail = False
         self._plan_changed = self._plan_is_news = False
         self._plan_is_due = self._is_first_try = False
@@ -230,6 +232,7 @@ class AgentWalk:
             self._reply(message)
         self._check_results(message)
         self._last_message = record["end"]
+        self._is_empty = False
         self.history.append(message)
         self._ids.append(ids)
 
@@ -249,7 +252,7 @@ class AgentWalk:
                 assert lines == waiting
             case "B":
                 assert before is not None
-                assert before["role"] == "assistant"
+                assert before["role"] == "assistant" or self._is_empty
                 assert "tool_use" not in kinds
                 assert lines == waiting
             case "C" | "D":
@@ -305,6 +308,10 @@ class AgentWalk:
     def _starts_agents(self, id: str) -> bool:
         call = next(c for c in self.calls if c["id"] == id)
         return call["name"] == "agent_ask" or "task" in call["input"]
+
+    def reply_came(self, record: dict[str, Any]) -> None:
+        """A call has come to its end; one that gave no reply has no reason why that stopped."""
+        self._is_empty = record["stop_reason"] is not None
 
     def withdraw(self, record: dict[str, Any]) -> None:
         keep = len(self.history) - record["messages"]

@@ -47,6 +47,15 @@ def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: St
 WAIT: Call = ["wait", {}]
 
 
+@tool(delegates=True)
+async def both(ctx: ToolContext, task: str) -> str:
+    """Let two agents do the same."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(ctx.delegating.start, "agent", task, ctx.call_id)
+    return "done by both"
+
+
 @dataclass
 class Obedient:
     """Does the steps of the latest task in the conversation, then gives its answer.

@@ -1,21 +1,33 @@
-"""How many examples a property test tries, and on how many cores."""
+"""How much a test tries: a part of it in the short run, all of it in CI, ten times as much in the long one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
 from hypothesis.strategies import SearchStrategy
+
+T = TypeVar("T")
+
+PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
+"""``short`` (an eighth of the examples), ``full``, ``ci`` (as full, the same each time) or ``long`` (ten times)."""
+
+IS_SHORT = PROFILE == "short"
+EXAMPLES = {"short": 13, "full": 100, "ci": 100, "long": 1_000}
+"""Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
 
 
 def sharded(
     max_examples: int, *strategies: SearchStrategy[Any], shards: int = 10
 ) -> Callable[[Callable[..., None]], Callable[[int], None]]:
     """A property test in parts that run on different cores; so many examples in all, as ``trying`` counts them."""
+    shards = 2 if IS_SHORT else shards
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.sampled
         @pytest.mark.parametrize("shard", range(shards))
         def run(shard: int) -> None:
             part = trying(max_examples // shards)(hypothesis.given(*strategies)(test))
@@ -30,6 +42,15 @@ def sharded(
 
 
 def trying(max_examples: int) -> hypothesis.settings:
-    """The settings of a property test with so many examples; the profile ``long`` tries many times as many."""
-    times = hypothesis.settings().max_examples // 100
-    return hypothesis.settings(max_examples=max_examples * times)
+    """The settings of a property test that tries so many examples in a full run."""
+    return hypothesis.settings(max_examples=max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3))
+
+
+def some(cases: Sequence[T], every: int = 5) -> list[T]:
+    """All of the cases, in the short run every fifth and the last; the test is marked ``sampled``."""
+    return list(cases) if not IS_SHORT or len(cases) < every else [*cases[:-1:every], cases[-1]]
+
+
+def fewer(number: int, *, divided_by: int) -> int:
+    """The number, in the short run divided; the test is marked ``sampled``."""
+    return max(number // divided_by, 1) if IS_SHORT else number

@@ -8,14 +8,14 @@ from .gate import TWO_STEPS, Gate
 from .sessions import open_session, wait_quiet
 
 
-async def killed(*lines: str, model: str = TWO_STEPS) -> bytes:
-    """What is left of a session that was killed while a tool ran and these lines waited."""
+async def killed(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
+    """What is left of a session that was killed while a tool ran and these lines waited; ``id`` is of one alone."""
     gate = Gate()
     async with open_session(model, tools=[gate.tool], interactive=True) as session:
         session.chain.submit("Do the task")
         await gate.started.wait()
         for line in lines:
-            session.chain.submit(line)
+            session.chain.submit(line, id=id)
         await wait_all_tasks_blocked()
         data = session.file.data
         gate.open.set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from hypothesis import strategies as st
@@ -192,7 +192,8 @@ async def _shown(ctx: ToolContext, path: str) -> Preview | None:
     if path == "bad":
         raise ToolError("it would fail")
     await pass_time(0.5 if path == "late" else 0)
-    return Preview(f"change {path}", path, path, always="subject" if path == "b" else "tool")
+    always: Literal["tool", "subject"] = "subject" if path == "b" else "tool"
+    return Preview(f"change {path}", path, path, always=always, only_by_name=path if path == "own" else "")
 
 
 @tool(needs_approval=True, preview=_shown)

@@ -141,6 +141,10 @@ class Screen:
         """All rows on one, to find what was wrapped at a space."""
         return " ".join(self.everything.split())
 
+    def times(self, text: str) -> int:
+        """How often a text is shown, wherever it was wrapped: the length of a path decides that, and so the machine."""
+        return "".join(self.everything.split()).count("".join(text.split()))
+
     @property
     def cursor(self) -> tuple[int, int]:
         """Row and column, from 0."""

@@ -60,8 +60,8 @@ class Walk:
         """Of messages with lines, by their ids: the agent, its ``parent_id``, its iteration and how many are left."""
         self.found: list[list[str]] = []
         """The results of each run that are no errors, in the order of the calls."""
-        self._iterating = ""
-        """Whose iteration has just begun."""
+        self._asking = ""
+        """Who asks its model just now."""
         self._asks: dict[str, str] = {}
         """Who asks, by open questions."""
 
@@ -87,6 +87,10 @@ class Walk:
                 if item["line_ids"]:
                     left = agent.limit - agent.iteration
                     self.deliveries[tuple(item["line_ids"])] = (agent.name, agent.parent_id, agent.iteration, left)
+            case "request" if item["phase"] == "sent":
+                self._asking = item["agent"]
+            case "request":
+                self._at_work(item["agent"]).reply_came(item)
             case "withdrawn":
                 self._at_work(item["agent"]).withdraw(item)
             case "tool_started":
@@ -126,7 +130,6 @@ class Walk:
                 assert end <= mark.synced, f"I6: {id} was acknowledged before it was on the disk"
             case events.IterationStarted(agent=name, iteration=iteration):
                 self._at_work(name).iterate(iteration)
-                self._iterating = name
             case events.ToolCall(agent=name, id=id, parent_id=parent_id):
                 assert parent_id == self._at_work(name).parent_id
                 self.agents[name].call(id)
@@ -156,7 +159,7 @@ class Walk:
 
     def _request(self, request: Request, synced: int) -> None:
         """I7: a conversation is one agent's, and an agent has one."""
-        name = self.conversations.setdefault(id(request.memory), self._iterating)
+        name = self.conversations.setdefault(id(request.memory), self._asking)
         agent = self._at_work(name)
         assert agent.memory is request.memory or agent.memory is None, f"{name} has two conversations"
         agent.memory = request.memory
