@@ -14,7 +14,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped

@@ -24,7 +24,7 @@ from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.records import Effect, Record
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
 """Where lines come from that are not of the process's own input: their senders have the receipts."""

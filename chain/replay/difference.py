@@ -10,7 +10,7 @@ from chain import record_json, records
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.records import Record, Unknown
 from chain.replay.tape import Difference
-from chain.wording import counted
+from chain.text.wording import counted
 
 CONTEXT = 2
 """Rows of both sides around those that differ."""

@@ -19,7 +19,7 @@ from chain import record_json, records
 from chain.messages import Usage
 from chain.records import Record, Unknown
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_LOOSE = 100
 """How far is looked past what agents side by side have still to do: they are bounded by the configuration."""

@@ -17,7 +17,7 @@ from chain.events import Point, State, Status
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from chain.lines.receipts import adjustment_view, line_of
 from chain.messages import Usage
 from chain.plan import Task, changed
 from chain.records import Entry, PlanChange
-from chain.wording import MAIN, PROGRAM_ENDED, ROOT
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _ORIGINS = frozenset(get_args(events.Origin))
 

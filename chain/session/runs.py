@@ -31,7 +31,7 @@ from chain.model import Model
 from chain.plan import Task
 from chain.records import PlanChange
 from chain.session.journal import Journal
-from chain.wording import PROGRAM_ENDED
+from chain.text.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""

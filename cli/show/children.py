@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.text import Cleaner, columns, cut, cut_start, flat
 
 STEP = 2

@@ -21,7 +21,7 @@ from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show import lines, questions, signs
 from cli.show.children import Child, Children, indent, short_name
 from cli.show.progress import Progress

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.show.children import MOST_ROWS
 from cli.show.events import Renderer
 from cli.show.lines import as_typed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chain.events import Event
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.show.live import LiveRenderer
 from cli.show.transcripts import Transcripts
 

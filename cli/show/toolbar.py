@@ -16,7 +16,7 @@ from math import ceil
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.lines import is_stop_receipt
 from cli.show.text import columns, flat
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.children import Child, Children
 from cli.show.live import LiveRenderer
 from cli.show.text import flat, seconds

@@ -21,8 +21,8 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.text.wording import MAIN, counted
 from chain.threads import Threads
-from chain.wording import MAIN, counted
 from cli.input.address import split_address
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm

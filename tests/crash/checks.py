@@ -16,7 +16,7 @@ from double.continuity import Said, broken, said
 
 from chain import record_json, records
 from chain.lines.parse import parse_line
-from chain.wording import MAIN, SKIPPED
+from chain.text.wording import MAIN, SKIPPED
 
 from .asked import HEADERS
 

@@ -12,7 +12,7 @@ from chain.events import AdjustmentView, Event, TaskView
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
-from chain.wording import STOPPED_BY_RULE
+from chain.text.wording import STOPPED_BY_RULE
 from cli.show.events import Renderer
 from cli.show.lines import MAX_ROWS
 from cli.show.live import LiveRenderer

@@ -10,8 +10,8 @@ from support import trying
 from support.eventful import FIRST, eventful
 
 from chain import events
-from chain.session.export.story import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
-from chain.session.export.teller import tell
+from chain.export.outline import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
+from chain.export.outline_builder import tell
 from chain.session.reading import Reading
 from chain.session.retelling import retell
 
