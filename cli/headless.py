@@ -23,7 +23,7 @@ from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
 from cli.input.stdin import Lines
 from cli.output import Format, Output
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import flat
 from cli.signals import LEAVING, received
 
