@@ -14,8 +14,7 @@ from chain.errors import JournalError, PlanError
 from chain.events import Author, TaskState, TaskView
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
 from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
-
-MARKS: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+from chain.text.phrases import BOXES, how_far
 
 MAX_TASKS = 200
 """Tasks in a plan: it is sent to the model whole, and a list that nobody can read helps nobody."""
@@ -144,11 +143,10 @@ class Plan:
         if not self._tasks:
             return "The plan is empty."
         rows = [
-            f"{MARKS[t.state]} {n}. {t.text}" + (f" ({t.reason})" if t.reason else "")
+            f"{BOXES[t.state]} {n}. {t.text}" + (f" ({t.reason})" if t.reason else "")
             for n, t in enumerate(self._tasks, 1)
         ]
-        of = {state: sum(t.state == state for t in self._tasks) for state in MARKS}
-        return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
+        return "\n".join([*rows, how_far([task.state for task in self._tasks])])
 
     def _change(self, change: PlanChange) -> None:
         before = self._tasks, self.revision, self.last_by

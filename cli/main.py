@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
+from chain.text.plain import sanitize
 from cli import arguments, options
 from cli.ending import even_at_once
 from cli.screen import tty
-from cli.show.text import clean
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 from cli.writing import write_all
@@ -345,7 +345,7 @@ def _fail(message: str) -> int:
 
 def _write(fd: int, text: str) -> str:
     """Write a text without its control characters, as it may be of an untrusted file; returns why that failed."""
-    return _write_painted(fd, clean(text))
+    return _write_painted(fd, sanitize(text))
 
 
 def _write_painted(fd: int, text: str) -> str:

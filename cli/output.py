@@ -18,11 +18,12 @@ import trio
 from chain import events
 from chain.chain import Chain
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.text.plain import sanitize
 from chain.threads import Threads
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
-from cli.show.text import clean, columns, unpainted
+from cli.show.text import columns, unpainted
 from cli.writing import write_all
 
 _THREADS = Threads("output")
@@ -108,7 +109,7 @@ class Output:
         await self._done.wait()
         settled = self._chain.settled()
         if problem:
-            await self._write(self._stderr, f"chain: {clean(problem)}\n")
+            await self._write(self._stderr, f"chain: {sanitize(problem)}\n")
         was_interrupted = exit_code in (INTERRUPTED_CODE, SIGTERM_CODE)
         status: events.Status = "error" if problem else "interrupted" if was_interrupted else "done"
         last = self._last or events.Result(status=status, result=problem)
@@ -138,7 +139,7 @@ class Output:
             return
         if self._format == "text" and any(event is answer for answer in self._answers):
             assert isinstance(event, events.Notice)
-            yield self._stdout, f"{clean(event.message)}\n"
+            yield self._stdout, f"{sanitize(event.message)}\n"
             return
         if isinstance(event, events.Result) and self._format == "text":
             yield from self._ending(event)
@@ -149,7 +150,7 @@ class Output:
         """The answer, between what is left to show of the run and its closing row."""
         before, after = self._renderer.ending(event)
         yield from self._progress(before)
-        text = clean(event.result).strip()
+        text = sanitize(event.result).strip()
         if text and event.status != "error" and not self._renderer.shows_answers:
             # Whoever reads standard output wants an answer, and an interrupted run has none.
             yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"

@@ -11,8 +11,9 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from chain.text.plain import sanitize
 from cli.screen import tty
-from cli.show.text import clean, columns
+from cli.show.text import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +36,7 @@ def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
         # As the terminal wraps it.
-        needed += 1 + max(0, columns(clean(row)) - 1) // max(1, size.columns)
+        needed += 1 + max(0, columns(sanitize(row)) - 1) // max(1, size.columns)
     all_rows = chain(first, rows)
     if needed < size.lines or not command:
         return all_rows

@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
-from chain.text.plain import clean
+from chain.text.plain import sanitize
 from chain.threads import Threads
 from cli.acp.agent import Agent
 from cli.acp.host import GRACE_S
@@ -53,7 +53,7 @@ class _Process:
     def _notify(self, note: str) -> None:
         """Tell people something. What nobody reads is left out: it must not grow, and holds nobody up."""
         if len(self._notes) < ROOM:
-            self._notes.put(f"chain: {clean(note)}\n".encode(errors="replace"))
+            self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 
     async def _write_rows(self) -> None:
         try:

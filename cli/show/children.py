@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from chain import events
 from chain.events import Event
+from chain.text import phrases
 from chain.text.wording import MAIN, counted
 from cli.show.text import Cleaner, columns, cut, cut_start, flat
 
@@ -89,7 +90,7 @@ class Child:
 
     def summary(self, ended: events.AgentEnded) -> str:
         """What it did, when it has ended."""
-        parts = [] if ended.status == "done" else [ended.status.replace("_", " ")]
+        parts = [] if ended.status == "done" else [phrases.outcome(ended.status)]
         parts += [counted(self.iteration, "iteration"), counted(self.tool_calls, "tool call")]
         return ", ".join([*parts, counted(self.tokens, "token")])
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from chain import events
 from chain.events import Event
+from chain.text.phrases import beyond_replies
 from cli.show.context import Context
 from cli.show.markdown import MarkdownFlow, PlainFlow
 from cli.show.place import Place, rows_of
@@ -119,10 +120,8 @@ class StreamedReplies:
         rows = self._end_flow()
         if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
             return rows
-        text = event.result.strip()
         # Replies were shown as they came; only what a stop adds to one is left to show.
-        shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
-        return [*rows, *in_rows(text.removeprefix(shown).strip(), place.room)]
+        return [*rows, *in_rows(beyond_replies(event), place.room)]
 
     def aside(self, rows: Sequence[str]) -> list[str]:
         """These rows, or none of them yet if they have to wait for the end of a block."""

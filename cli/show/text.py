@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from chain.text.plain import clean as clean  # the rooms of the terminal have it from here
+from chain.text.plain import sanitize
 
 TAB = 4
 
@@ -31,7 +31,7 @@ def unpainted(row: str) -> str:
 
 def flat(text: str) -> str:
     """The text on one row."""
-    return " ".join(clean(text).split())
+    return " ".join(sanitize(text).split())
 
 
 def columns(text: str) -> int:
@@ -95,14 +95,8 @@ def cut_start(text: str, width: int, mark: str) -> str:
     return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
 
 
-def seconds(seconds: float) -> str:
-    """A time as people write it."""
-    seconds = max(seconds, 0.0)
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
 class Cleaner:
-    """``clean`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
+    """``sanitize`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
 
     def __init__(self) -> None:
         self._raw = ""
@@ -113,12 +107,12 @@ class Cleaner:
         begun = _BEGUN.search(text)
         cut = begun.start() if begun is not None else len(text)
         self._raw = text[cut:]
-        return clean(text[:cut])
+        return sanitize(text[:cut])
 
     def end(self) -> str:
         """The clean text of what was kept back."""
         text, self._raw = self._raw, ""
-        return clean(text)
+        return sanitize(text)
 
 
 class Flow:

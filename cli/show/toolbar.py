@@ -16,9 +16,9 @@ from math import ceil
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
+from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
 from cli.show.text import columns, flat
-from cli.show.user_lines import is_stop_receipt
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
@@ -168,7 +168,8 @@ class Toolbar:
             return f"{self._signs.stop}Stopping"
         agent, name, since = tool
         whose = f" of {self._name(agent)}" if agent != MAIN else ""
-        return f"{self._signs.stop}Stopping after {name}{whose} ({_seconds(now - since)}); {self._killing_key} kills it"
+        took = duration(now - since, whole=True)
+        return f"{self._signs.stop}Stopping after {name}{whose} ({took}); {self._killing_key} kills it"
 
     def row(
         self,
@@ -247,15 +248,15 @@ class Toolbar:
             return self.stopping(now), f"{self._signs.stop}Stopping"
         if self._asked is not None:
             waits = f"{self._whose(self._asked.agent)}{self._asked.id} waits"
-            return f"{waits} {_seconds(now - self._asked.time)}", waits
+            return f"{waits} {duration(now - self._asked.time, whole=True)}", waits
         if (tool := self._tool()) is not None:
             agent, name, since = tool
-            return f"{self._whose(agent)}{name} {_seconds(now - since)}", f"{self._whose(agent)}{name}"
+            return f"{self._whose(agent)}{name} {duration(now - since, whole=True)}", f"{self._whose(agent)}{name}"
         step = self._step
         if step.until is not None and now < step.until:
-            return f"retry in {_seconds(ceil(step.until - now))}", "retry"
+            return f"retry in {duration(ceil(step.until - now), whole=True)}", "retry"
         name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
-        return f"{name} {_seconds(now - since)}", name
+        return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
         """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
@@ -330,9 +331,3 @@ class Toolbar:
 
 def _plan(closed: int, tasks: int) -> str:
     return f"plan {closed}/{tasks}" if tasks else ""
-
-
-def _seconds(seconds: float) -> str:
-    """Whole seconds, since the row is drawn at most once a second."""
-    whole = max(int(seconds), 0)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

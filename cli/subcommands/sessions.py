@@ -11,11 +11,12 @@ from pathlib import Path
 
 from chain.app import sessions
 from chain.errors import UserError
+from chain.text.plain import sanitize
 from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import rows as table
 from cli.show.signs import written
-from cli.show.text import clean, flat
+from cli.show.text import flat
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -138,7 +139,7 @@ def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
         raise UserError(f"the session {session.id} is open in another process; end that first")
     query = flat(session.query)
     query = query if len(query) <= MAX_QUERY else f"{query[:MAX_QUERY].rstrip()}..."
-    ask(clean(f"Delete session {session.id} ({query or 'no query'})? [y/N] "))
+    ask(sanitize(f"Delete session {session.id} ({query or 'no query'})? [y/N] "))
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
         ask("\n")  # nobody has ended the row

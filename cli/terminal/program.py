@@ -23,12 +23,13 @@ from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
+from chain.text.plain import sanitize
 from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Outgoing, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.text import clean, in_rows
+from cli.show.text import in_rows
 from cli.signals import LEAVING
 from cli.terminal.answers import Answer
 from cli.terminal.chains import Chains
@@ -258,7 +259,7 @@ class Program:
             try:
                 chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume)
             except UserError as error:
-                before.answer_command(command, clean(str(error)))
+                before.answer_command(command, sanitize(str(error)))
             else:
                 await self._chains.close(before.chain)
         if chain is None:
@@ -324,7 +325,7 @@ class Program:
         left = [("Came back:", text) for text in self._came_back]
         left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
         rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
-        self._screen.show([clean(row) for row in (*rows, *self._farewell)])
+        self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property
     def _farewell(self) -> tuple[str, ...]:

@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING
 
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
+from chain.text.phrases import cost as cost_of
+from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
-from cli.show.session_list import Kept
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import clean, flat
+from cli.show.text import flat
 from cli.terminal.answers import Answer, Opening
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
+    from chain.app import sessions
     from chain.chain import AgentView
     from chain.config.settings import ModelSettings
 
@@ -127,7 +129,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
-        summaries: Callable[[], Sequence[Kept]] = tuple,
+        summaries: Callable[[], Sequence[sessions.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
     ) -> None:
         self._chain = chain
@@ -182,7 +184,7 @@ class Commands:
             answer = command.run(argument)
         except (UserError, JournalError) as error:
             answer = Answer(str(error))
-        return replace(answer, text=clean(answer.text))
+        return replace(answer, text=sanitize(answer.text))
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
@@ -221,7 +223,7 @@ class Commands:
             f"{used.input_tokens:,} input, {used.output_tokens:,} output, "
             f"{used.cache_read_tokens:,} cache read, {used.cache_write_tokens:,} cache write"
         )
-        cost = () if used.cost_usd is None else (("cost", f"${used.cost_usd:.4f} (runs that ended)"),)
+        cost = () if used.cost_usd is None else (("cost", f"{cost_of(used.cost_usd)} (runs that ended)"),)
         rows = (
             ("model", self._chain.model_name),
             ("session", self._chain.session_id),
@@ -355,7 +357,7 @@ class Commands:
         plain = partial(written, ascii=True)  # as all answers to commands are
         return session_rows(self._sessions(), self._width, plain, here=here, home="", now=time.time())
 
-    def _sessions(self) -> list[Kept]:
+    def _sessions(self) -> list[sessions.Summary]:
         """The other sessions of this workspace that changed last, the last one first."""
         here = str(self._chain.workspace)
         found = [each for each in self._summaries() if each.workspace == here and each.id != self._chain.session_id]
