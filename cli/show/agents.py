@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
-from cli.show.children import STEP
+from cli.show.children import STEP, in_order
 from cli.show.text import columns, cut, flat
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
 
     Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
     """
-    working = _in_order([agent for agent in agents if not _can_be_asked(agent)])
+    named = {agent.name: agent for agent in agents if not _can_be_asked(agent)}
+    order = in_order({agent.name: agent.parent for agent in named.values()})
+    working = [(depth, named[name]) for depth, name in order]
     names = [" " * min(STEP * depth, width // 4) + flat(agent.name) for depth, agent in working]
     room = max(map(columns, names), default=0)
     facts = [_facts(agent, now) for _, agent in working]
@@ -38,21 +40,6 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
 def _can_be_asked(agent: AgentView) -> bool:
     # The main agent's run may be over as well, but lines go to it without being asked for.
     return agent.state == "finished" and agent.name != MAIN
-
-
-def _in_order(agents: Sequence[AgentView]) -> list[tuple[int, AgentView]]:
-    """Each agent after its parent, with its depth. One whose parent is not among them stands at the edge."""
-    known = {agent.name for agent in agents}
-    below: dict[str, list[AgentView]] = {}
-    for agent in agents:
-        below.setdefault(agent.parent if agent.parent in known else "", []).append(agent)
-    found: list[tuple[int, AgentView]] = []
-    left = [(0, agent) for agent in reversed(below.pop("", []))]
-    while left:
-        depth, agent = left.pop()
-        found.append((depth, agent))
-        left += [(depth + 1, child) for child in reversed(below.pop(agent.name, []))]
-    return found
 
 
 def _facts(agent: AgentView, now: float) -> str:

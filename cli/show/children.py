@@ -5,7 +5,7 @@ An event costs the same however many came before it: of what a child writes only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chain import events
@@ -150,28 +150,29 @@ class Children:
             # Only upwards: strange events could make a circle.
             child = parent if parent is not None and parent.depth < child.depth else None
 
-    def in_order(self) -> list[Child]:
-        """Those at work, each before those that it started."""
-        below: dict[str, list[Child]] = {}
-        for child in self._active.values():
-            parent = self._active.get(child.parent)
-            is_below = parent is not None and parent.depth < child.depth
-            below.setdefault(child.parent if is_below else "", []).append(child)
-        found: list[Child] = []
-        left = below.get("", [])[::-1]
-        while left:
-            found.append(left.pop())
-            left += below.get(found[-1].name, [])[::-1]
-        return found
-
     def rows(self, width: int, sign: Sign) -> list[str]:
         """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
-        working = self.in_order()
+        parents = {name: next((one.name for one in list(self.with_parents(name))[1:]), "") for name in self._active}
+        working = [self._active[name] for _, name in in_order(parents)]
         shown = working if len(working) <= MOST_ROWS else working[: MOST_ROWS - 1]
         rows = [_row(child, width, sign) for child in shown]
         if left := len(working) - len(shown):
             rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
         return rows
+
+
+def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Names, each after its parent, with its depth. One whose parent is not among them stands at the edge."""
+    below: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        below.setdefault(parent if parent in parents else "", []).append(name)
+    found: list[tuple[int, str]] = []
+    left = [(0, name) for name in reversed(below.get("", []))]
+    while left:
+        depth, name = left.pop()
+        found.append((depth, name))
+        left += [(depth + 1, child) for child in reversed(below.get(name, []))]
+    return found
 
 
 def indent(depth: int, width: int) -> str:
