@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
@@ -84,11 +84,18 @@ class Teller:
                 self._end_messages(event.agent)
                 return []
             case events.Retry(reason=reason, delay_s=delay):
-                return self._retry(event, reason, delay)
-            case events.RunStarted() | events.UserInterruption():
-                return self._lines_in(event)
-            case events.Question() | events.ToolCall() | events.ToolProgress() | events.ToolResult():
-                return self._call(event)
+                note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
+                return [self._whole("agent_thought_chunk", note, event)]
+            case events.RunStarted(query=text) | events.UserInterruption(message=text):
+                return self._lines_in(text, event)
+            case events.Question():
+                return [self._announce(event)]
+            case events.ToolCall():
+                return [self._start(event)]
+            case events.ToolProgress():
+                return self._report(event)
+            case events.ToolResult():
+                return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
                 return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
@@ -101,10 +108,7 @@ class Teller:
 
     def say(self, text: str) -> Update:
         """Text that answers a prompt which needs no model."""
-        self._end_messages(MAIN)
-        update = self._chunk("agent_message_chunk", text, events.TextDelta(text=text))
-        self._end_messages(MAIN)
-        return update
+        return self._whole("agent_message_chunk", text, events.TextDelta(text=text))
 
     # -------------------------------------------------------------------------------------------------- messages
 
@@ -121,29 +125,26 @@ class Teller:
         if agent == MAIN:
             self._shown.clear()
 
-    def _retry(self, event: events.Event, reason: str, delay: float) -> Sequence[Update]:
+    def _whole(self, voice: Voice, text: str, event: events.Event) -> Update:
+        """A message that has no more chunks."""
         self._end_messages(event.agent)
-        note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
-        update = self._chunk("agent_thought_chunk", note, event)
+        update = self._chunk(voice, text, event)
         self._end_messages(event.agent)
-        return [update]
+        return update
 
-    def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
+    def _lines_in(self, text: str, event: events.Event) -> Sequence[Update]:
         """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
         self._end_messages(event.agent)
-        is_start = isinstance(event, events.RunStarted)
-        text = event.query if isinstance(event, events.RunStarted) else event.message
         if isinstance(event, events.RunStarted) and event.id in self._own:
             self._own.discard(event.id)
             return []
         if not text:
             return []
-        update = dict(self._chunk("user_message_chunk", text, event))
-        if not is_start:
-            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-            update["_meta"] = {"chain": {**self._of(event.agent), **told}}
-        self._end_messages(event.agent)
-        return [update]
+        update = self._whole("user_message_chunk", text, event)
+        if isinstance(event, events.RunStarted):
+            return [update]
+        told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+        return [{**update, "_meta": {"chain": {**self._of(event.agent), **told}}}]
 
     def _result(self, event: events.Result, *, tells_errors: bool) -> Sequence[Update]:
         shown = "".join(self._shown).strip()
@@ -156,21 +157,6 @@ class Teller:
         return [self.say(rest)] if rest else []
 
     # ----------------------------------------------------------------------------------------------------- calls
-
-    def _call(
-        self, event: events.Question | events.ToolCall | events.ToolProgress | events.ToolResult
-    ) -> Sequence[Update]:
-        match event:
-            case events.Question():
-                return [self._announce(event)]
-            case events.ToolCall():
-                return [self._start(event)]
-            case events.ToolProgress():
-                return self._report(event)
-            case events.ToolResult():
-                return [self._end(event)]
-            case _:
-                assert_never(event)
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

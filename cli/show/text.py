@@ -85,7 +85,9 @@ def cut(text: str, width: int, mark: str) -> str:
     """At most ``width`` columns of a text, with the mark at the end if it was cut."""
     if columns(text) <= width:
         return text
-    return text[: fitting(text, width - len(mark))].rstrip() + mark
+    mark = mark[: max(width, 0)]
+    kept = text[: fitting(text, width - len(mark))]
+    return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
 
 
 def cut_start(text: str, width: int, mark: str) -> str:

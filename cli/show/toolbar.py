@@ -18,7 +18,7 @@ from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
-from cli.show.text import columns, flat
+from cli.show.text import columns, cut, flat
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
@@ -78,7 +78,7 @@ class Toolbar:
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
         self._tokens = 0
-        self._plan = _plan(*plan)
+        self._plan = plan
         self._is_running = False
         self._is_stopping = False
         self._iteration = ""
@@ -110,7 +110,7 @@ class Toolbar:
                 self._tokens += event.input_tokens + event.output_tokens + cached
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
-                self._plan = _plan(closed, len(event.tasks))
+                self._plan = closed, len(event.tasks)
             case events.Question():
                 self._asked = event
             case events.Answer():
@@ -211,7 +211,7 @@ class Toolbar:
             room = width - columns(left) - columns(right)
             if right and room >= (GAP if left else 0):
                 return f"{left}{' ' * room}{right}"
-        return self._cut(right, width)
+        return cut(right, width, self._signs.cut)
 
     def _queue(self, waiting: int, ahead: int | None) -> str:
         """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
@@ -224,23 +224,16 @@ class Toolbar:
         tokens = counted(self._tokens, "token") if self._tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
+        closed, tasks = self._plan
+        plan = f"plan {closed}/{tasks}" if tasks else ""
         if not self._is_running:
-            yield "idle", queue, self._plan, tokens
-            yield "idle", queue, self._plan
-            yield "idle", queue
-            yield ("idle",)
-            yield ()
+            yield from (("idle", queue, plan, tokens)[:count] for count in range(4, -1, -1))
             return
         step, short = self._step_in_hand(now)
         agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
-        yield self._iteration, step, agents, queue, self._plan, tokens
-        yield self._iteration, step, agents, queue, self._plan
-        yield self._iteration, step, agents, queue
-        yield self._iteration, step, queue
-        yield self._iteration, short, queue
-        yield self._iteration, short
-        yield (self._iteration,)
-        yield ()
+        where = self._iteration
+        yield from ((where, step, agents, queue, plan, tokens)[:count] for count in (6, 5, 4))
+        yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
         """The step in hand with its seconds, and without them."""
@@ -313,21 +306,4 @@ class Toolbar:
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
         if self._ascii:
             shown = shown.encode("ascii", "replace").decode()
-        return self._cut(shown, LONGEST_NAME)
-
-    def _cut(self, text: str, width: int) -> str:
-        """At most ``width`` columns of a text, with the mark at the end if it was cut."""
-        if columns(text) <= width:
-            return text
-        mark = self._signs.cut[: max(width, 0)]
-        room, kept = width - len(mark), ""
-        for char in text:
-            room -= columns(char)
-            if room < 0:
-                break
-            kept += char
-        return kept.rstrip() + mark
-
-
-def _plan(closed: int, tasks: int) -> str:
-    return f"plan {closed}/{tasks}" if tasks else ""
+        return cut(shown, LONGEST_NAME, self._signs.cut)

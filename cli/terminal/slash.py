@@ -20,7 +20,7 @@ from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
-from cli.show.agents import tree_rows
+from cli.show.children import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written

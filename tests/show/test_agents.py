@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import check_row
 
-from cli.show.agents import tree_rows
+from cli.show.children import tree_rows
 
 NOW = 1_000.0
 
