@@ -5,7 +5,7 @@ An event costs the same however many came before it: of what a child writes only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
+from cli.show.signs import Sign
 from cli.show.text import Cleaner, columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ LONGEST_NAME, SHORTEST_NAME = 24, 8
 """Columns of a name: a third of a row, within these."""
 LEAST_TASK = 8
 """Columns of a task that is cut; with fewer it says nothing."""
-
-Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
 
 
 @dataclass(slots=True)

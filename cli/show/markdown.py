@@ -62,11 +62,6 @@ class MarkdownFlow:
         """How many of the rows that ``add`` returned last belong to whole blocks; ``None`` if it completed none."""
 
     @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._shown.has_rows
-
-    @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
         return self._blocks.is_open
@@ -174,11 +169,6 @@ class PlainFlow:
         self._blocks = Blocks()
         self._has_begun_line = False
         """Whether rows of the unfinished line were returned already."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._flow.has_rows
 
     @property
     def is_open(self) -> bool:

@@ -90,6 +90,12 @@ def cut(text: str, width: int, mark: str) -> str:
     return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, on one row. Only its beginning is processed, since it may be long."""
+    row = flat(text[: 2 * most])
+    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
+
+
 def cut_start(text: str, width: int, mark: str) -> str:
     """The last ``width`` columns of a text, with the mark before them if it was cut."""
     if columns(text) <= width:
@@ -131,11 +137,6 @@ class Flow:
     def tail(self) -> str:
         """The unfinished row."""
         return self._row.rstrip()
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._has_begun
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""

@@ -10,8 +10,8 @@ from them, and characters without a column, as terminals do not agree on their w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from chain import events
 from chain.events import Event
@@ -34,8 +34,7 @@ def answers_question(text: str) -> bool:
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
 
 
-@dataclass(frozen=True, slots=True)
-class _Signs:
+class _Signs(NamedTuple):
     dot: str
     cut: str
     to: str
@@ -45,19 +44,11 @@ class _Signs:
     enter: str
 
 
-_UNICODE = _Signs(dot=" · ", cut="…", to="→ ", wait="⏳ ", urgent="⚡ ", stop="⏹ ", enter="⏎ ")
-_ASCII = _Signs(dot=" - ", cut="...", to="-> ", wait="", urgent="! ", stop="", enter="Enter ")
+_UNICODE = _Signs(" · ", "…", "→ ", "⏳ ", "⚡ ", "⏹ ", "⏎ ")
+_ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    agent: str
-    name: str
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """What the model is doing, and since when; ``until`` is the end of a wait."""
 
     name: str
@@ -83,7 +74,7 @@ class Toolbar:
         self._is_stopping = False
         self._iteration = ""
         self._step = _Step("starting", 0.0)
-        self._tools: dict[tuple[str, str], _Tool] = {}
+        self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
         """The tool call, as in ``_tools``, that each child works for."""
         self._asked: events.Question | None = None
@@ -92,10 +83,6 @@ class Toolbar:
     def question(self) -> str | None:
         """The id of the question that is open."""
         return None if self._asked is None else self._asked.id
-
-    def stopping_of(self, agent: str, now: float) -> str:
-        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
-        return self.stopping(now) if agent == MAIN else f"{self._signs.stop}Stopping {self._name(agent)}"
 
     @property
     def is_running(self) -> bool:
@@ -117,7 +104,7 @@ class Toolbar:
                 if event.id == self.question:
                     self._asked = None
             case events.ToolCall():
-                self._tools[event.agent, event.id] = _Tool(event.agent, event.name, event.time)
+                self._tools[event.agent, event.id] = event
             case events.ToolResult():
                 self._tools.pop((event.agent, event.id), None)
                 if event.agent == MAIN and not self._tools:
@@ -129,13 +116,8 @@ class Toolbar:
                 self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.name}
                 if self._asked is not None and self._asked.agent == event.name:
                     self._asked = None
-            case _ if event.agent == MAIN:
-                self._update_from_main(event)
-            case _:
+            case _ if event.agent != MAIN:
                 pass  # a child's steps are not shown, only its tools
-
-    def _update_from_main(self, event: Event) -> None:
-        match event:
             case events.Init() | events.Result():
                 self._is_running = self._is_stopping = False
                 self._iteration = ""
@@ -161,11 +143,11 @@ class Toolbar:
             case _:
                 pass
 
-    def stopping(self, now: float) -> str:
-        """What a requested stop waits for."""
+    def stopping(self, now: float, of: str = MAIN) -> str:
+        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
         tool = self._tool()
-        if tool is None:
-            return f"{self._signs.stop}Stopping"
+        if of != MAIN or tool is None:
+            return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
         agent, name, since = tool
         whose = f" of {self._name(agent)}" if agent != MAIN else ""
         took = duration(now - since, whole=True)
@@ -237,18 +219,17 @@ class Toolbar:
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
         """The step in hand with its seconds, and without them."""
+        step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
         if self._asked is not None:
-            waits = f"{self._whose(self._asked.agent)}{self._asked.id} waits"
-            return f"{waits} {duration(now - self._asked.time, whole=True)}", waits
-        if (tool := self._tool()) is not None:
-            agent, name, since = tool
-            return f"{self._whose(agent)}{name} {duration(now - since, whole=True)}", f"{self._whose(agent)}{name}"
-        step = self._step
-        if step.until is not None and now < step.until:
+            name, since = f"{self._whose(self._asked.agent)}{self._asked.id} waits", self._asked.time
+        elif tool is not None:
+            name, since = f"{self._whose(tool[0])}{tool[1]}", tool[2]
+        elif step.until is not None and now < step.until:
             return f"retry in {duration(ceil(step.until - now), whole=True)}", "retry"
-        name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
+        else:
+            name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
@@ -263,7 +244,7 @@ class Toolbar:
         last = tools[-1]
         others = sum(tool.agent == last.agent for tool in tools) - 1
         name = self._name(last.name) or "a tool"
-        return last.agent, f"{name} +{others}" if others else name, last.since
+        return last.agent, f"{name} +{others}" if others else name, last.time
 
     def _whose(self, agent: str) -> str:
         """What stands before something that is not the main agent's."""

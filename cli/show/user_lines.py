@@ -7,12 +7,11 @@ shortened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from chain import events
 from chain.text import phrases
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted
+from cli.show.signs import Sign
 from cli.show.spans import Span
 from cli.show.text import flat
 
@@ -31,9 +30,6 @@ _GUIDANCE = {
 
 NO_BREAK = "\xa0"
 """Stands between a sign and its text, which stay on one row."""
-
-Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
 
 
 def query(text: str) -> str:

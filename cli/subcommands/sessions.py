@@ -16,7 +16,7 @@ from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import rows as table
 from cli.show.signs import written
-from cli.show.text import flat
+from cli.show.text import shortened
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -137,9 +137,8 @@ def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
     session = sessions.find(state, id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    query = flat(session.query)
-    query = query if len(query) <= MAX_QUERY else f"{query[:MAX_QUERY].rstrip()}..."
-    ask(sanitize(f"Delete session {session.id} ({query or 'no query'})? [y/N] "))
+    query = shortened(session.query, MAX_QUERY) or "no query"
+    ask(sanitize(f"Delete session {session.id} ({query})? [y/N] "))
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
         ask("\n")  # nobody has ended the row

@@ -228,7 +228,7 @@ class TerminalSession:
             case "stopping":
                 agent = self.chain.target(to=to) if to else MAIN
                 with self._lock:
-                    stopping = self._toolbar.stopping_of(agent, time.time())
+                    stopping = self._toolbar.stopping(time.time(), agent)
                 self.print(stopping)
             case "handled":
                 self._answered.add(answer.id)

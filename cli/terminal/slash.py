@@ -25,7 +25,7 @@ from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import flat
+from cli.show.text import flat, shortened
 from cli.terminal.answers import Answer, Opening
 from cli.terminal.recipients import names_at_work, take_back
 
@@ -238,7 +238,7 @@ class Commands:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + target, _shortened(line.text)))
+            rows.append((accepted.id, kind + target, shortened(line.text, MOST_SHOWN)))
         return Answer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> Answer:
@@ -276,7 +276,7 @@ class Commands:
                     change = "clear"
                 case _:
                     continue
-            rows.append(f"[+] {_shortened(change)} (waiting, {accepted.id})")
+            rows.append(f"[+] {shortened(change, MOST_SHOWN)} (waiting, {accepted.id})")
         return rows
 
     def _to(self, argument: str) -> Answer:
@@ -428,9 +428,3 @@ def _first_sentence(text: str) -> str:
     paragraph = text.strip().partition("\n\n")[0]
     found = _SENTENCE.match(paragraph)
     return flat(found[0] if found else paragraph)
-
-
-def _shortened(text: str) -> str:
-    """A text on one row, cut. Only its beginning is processed, since it may be long."""
-    row = flat(text[: 2 * MOST_SHOWN])
-    return row if len(row) <= MOST_SHOWN and len(text) <= 2 * MOST_SHOWN else f"{row[:MOST_SHOWN].rstrip()}..."
