@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from chain import events
 from chain.events import Event
@@ -99,70 +99,35 @@ class Child:
         return ", ".join([*parts, counted(self.tokens, "token")])
 
 
-class Children:
-    """Who is at work below the main agent, as the events tell."""
+Working: TypeAlias = dict[str, Child]
+"""The agents at work below the main one, by their names."""
 
-    def __init__(self) -> None:
-        self._active: dict[str, Child] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._active
+def depth_of(working: Working, name: str) -> int:
+    """How far below the main agent one stands; one that is not at work is taken for its child."""
+    child = working.get(name)
+    return int(name != MAIN) if child is None else child.depth
 
-    def depth(self, name: str) -> int:
-        """How far below the main agent one stands that is at work; one that is not is taken for its child."""
-        if name == MAIN:
-            return 0
-        child = self._active.get(name)
-        return 1 if child is None else child.depth
 
-    def start(self, event: events.AgentStarted) -> Child:
-        """An agent begins, or begins again."""
-        parent = self._active.get(event.agent)
-        # It comes last of those at work, also where one of its name was not told to have ended.
-        self._active.pop(event.name, None)
-        depth = 1 if parent is None else parent.depth + 1
-        child = Child(event.name, event.agent, event.task, depth, event.time)
-        self._active[event.name] = child
-        return child
+def with_parents(working: Working, name: str) -> Iterator[Child]:
+    """One at work, the one that started it, and so on; without the main agent."""
+    child = working.get(name)
+    while child is not None:
+        yield child
+        parent = working.get(child.parent)
+        # Only upwards: strange events could make a circle.
+        child = parent if parent is not None and parent.depth < child.depth else None
 
-    def end(self, event: events.AgentEnded) -> Child:
-        """An agent has ended; what it did."""
-        child = self._active.pop(event.name, None)
-        return Child(event.name, event.agent, event.task, 1, event.time) if child is None else child
 
-    def clear(self) -> None:
-        """No agent is at work below the main one."""
-        self._active.clear()
-
-    def update(self, event: Event) -> None:
-        """Update the agent whose event this is."""
-        child = self._active.get(event.agent)
-        if child is None:
-            return
-        child.update(event)
-        if isinstance(event, events.UsageReport):
-            cached = event.cache_read_tokens + event.cache_write_tokens
-            for one in self.with_parents(event.agent):
-                one.tokens += event.input_tokens + event.output_tokens + cached
-
-    def with_parents(self, name: str) -> Iterator[Child]:
-        """One at work, the one that started it, and so on; without the main agent."""
-        child = self._active.get(name)
-        while child is not None:
-            yield child
-            parent = self._active.get(child.parent)
-            # Only upwards: strange events could make a circle.
-            child = parent if parent is not None and parent.depth < child.depth else None
-
-    def rows(self, width: int, sign: Sign) -> list[str]:
-        """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
-        parents = {name: next((one.name for one in list(self.with_parents(name))[1:]), "") for name in self._active}
-        working = [self._active[name] for _, name in in_order(parents)]
-        shown = working if len(working) <= MOST_ROWS else working[: MOST_ROWS - 1]
-        rows = [_row(child, width, sign) for child in shown]
-        if left := len(working) - len(shown):
-            rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
-        return rows
+def child_rows(working: Working, width: int, sign: Sign) -> list[str]:
+    """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
+    parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
+    ordered = [working[name] for _, name in in_order(parents)]
+    shown = ordered if len(ordered) <= MOST_ROWS else ordered[: MOST_ROWS - 1]
+    rows = [_row(child, width, sign) for child in shown]
+    if left := len(ordered) - len(shown):
+        rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
+    return rows
 
 
 def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:

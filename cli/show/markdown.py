@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from cli.show.blocks import Blocks, Fence, fence_of, is_blank
+from cli.show.blocks import Blocks, CodeFence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
 from cli.show.markdown_layout import code_rows, is_apart, page
 from cli.show.spans import Look
@@ -251,7 +251,7 @@ class _Code:
 
     kind = "code"
 
-    def __init__(self, fence: Fence, look: Look) -> None:
+    def __init__(self, fence: CodeFence, look: Look) -> None:
         self.count = 0
         """Lines of the block whose rows were returned, the opening line included."""
         self._fence = fence

@@ -38,7 +38,7 @@ def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Page:
+class LaidOut:
     """The rows of some blocks, and the kinds of the first and the last block of them; none for no rows."""
 
     rows: list[str]
@@ -63,11 +63,11 @@ class _Indent:
         return prefix
 
 
-def page(source: str, width: int, look: Look) -> Page:
+def page(source: str, width: int, look: Look) -> LaidOut:
     """The rows of a Markdown text, each at most ``width`` columns."""
     layout = _Layout(source, width, look)
     layout.add(text_parser().parse(source))
-    return Page(layout.rows, layout.first, layout.before or layout.first)
+    return LaidOut(layout.rows, layout.first, layout.before or layout.first)
 
 
 def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:

@@ -17,7 +17,7 @@ INDENT = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """A place on a screen ``width`` columns wide.
 
     ``wraps``: a text that is shown whole is cut into rows; else the terminal wraps it, which would put the rows of a
@@ -36,11 +36,11 @@ class Place:
         """The columns beside the indentation."""
         return self.width - len(self.indent)
 
-    def below(self, depth: int, agent: str) -> Place:
+    def below(self, depth: int, agent: str) -> RowPlace:
         """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
         who = f"{self.name(agent)}: " if agent else ""
         before = indent(depth, self.width)
-        return Place(self.width, self.color, self.ascii, self.wraps, before, who)
+        return RowPlace(self.width, self.color, self.ascii, self.wraps, before, who)
 
     def name(self, agent: str) -> str:
         """An agent's name, cut."""

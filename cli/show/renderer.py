@@ -16,10 +16,10 @@ from chain.events import Event
 from chain.text.phrases import beyond_replies
 from chain.text.wording import counted
 from cli.show import questions
-from cli.show.children import MOST_ROWS, indent
+from cli.show.children import MOST_ROWS, child_rows, depth_of, indent
 from cli.show.context import Context, Contexts
 from cli.show.markdown import MarkdownFlow, PlainFlow
-from cli.show.place import Place, rows_of
+from cli.show.place import RowPlace, rows_of
 from cli.show.rows import preview, rows
 from cli.show.table import table
 from cli.show.text import Flow, flat, in_rows
@@ -72,7 +72,7 @@ class Renderer:
         self.shows_answers = streams
         """Whether the answers are among the rows, so that nobody else has to print them."""
         self._collapses = collapses
-        self.place = Place(max(width, NARROWEST), color, ascii, wraps=streams)
+        self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = _StreamedReplies() if streams else _HeldReplies()
         self._thought: Flow | None = None
@@ -117,7 +117,7 @@ class Renderer:
             unfinished = self._thought.tail
         if unfinished:
             return unfinished
-        working = self._contexts.children.rows(place.width, place.sign) if self._collapses else []
+        working = child_rows(self._contexts.working, place.width, place.sign) if self._collapses else []
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
         latest = [place.one_row(f"  {row}") for row in next(filter(None, said), [])]
         return "\n".join([*(place.paint("dim", row) for row in working), *latest[: MOST_ROWS - len(working)]])
@@ -135,7 +135,7 @@ class Renderer:
     def hint(self, event: events.Question) -> list[str]:
         """How to answer a question that is open."""
         place = self.place
-        before = indent(self._contexts.children.depth(event.agent), place.width)
+        before = indent(depth_of(self._contexts.working, event.agent), place.width)
         found = in_rows(questions.hint(event).replace("·", place.sign("·")), place.width - len(before) - 2)
         return [f"{before}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
 
@@ -182,7 +182,7 @@ class Renderer:
             found = [] if isinstance(event, events.Retry) else self._dim(ended)
         return found + self._replies.release(event, self.place, context)
 
-    def _rows(self, event: Event, place: Place, context: Context) -> list[str]:
+    def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
         key, is_own = (context.agent, getattr(event, "id", "")), not context.depth
         match event:
             case events.ThinkingDelta():
@@ -216,7 +216,7 @@ class Renderer:
         return [self.place.paint("dim", row) for row in rows if row]
 
 
-def _progress_rows(rows: Sequence[str], place: Place) -> list[str]:
+def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in rows]
 
 
@@ -233,19 +233,19 @@ class _HeldReplies:
     def __init__(self) -> None:
         self._held: str | None = None
 
-    def add(self, text: str, place: Place) -> list[str]:
+    def add(self, text: str, place: RowPlace) -> list[str]:
         return []
 
-    def end(self, reply: events.Reply, place: Place) -> list[str]:
+    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
         return rows_of(reply.text)
 
-    def cut_off(self, place: Place) -> list[str]:
+    def cut_off(self, place: RowPlace) -> list[str]:
         return []
 
-    def release(self, event: Event, place: Place, context: Context) -> list[str]:
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
         if self._held is None:
             return []
         match event:
@@ -287,7 +287,7 @@ class _StreamedReplies:
     def holds_rows(self) -> bool:
         return bool(self._aside)
 
-    def add(self, text: str, place: Place) -> list[str]:
+    def add(self, text: str, place: RowPlace) -> list[str]:
         if self._flow is None:
             self._flow = _new_flow(place)
         rows = self._flow.add(text)
@@ -295,18 +295,18 @@ class _StreamedReplies:
             rows[self._flow.whole : self._flow.whole] = self._take_aside()
         return rows
 
-    def end(self, reply: events.Reply, place: Place) -> list[str]:
+    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
         if self._flow is not None:
             return self._end_flow()
         flow = _new_flow(place)
         return [*flow.add(reply.text), *flow.end()]
 
-    def cut_off(self, place: Place) -> list[str]:
+    def cut_off(self, place: RowPlace) -> list[str]:
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), *note]
 
-    def release(self, event: Event, place: Place, context: Context) -> list[str]:
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         rows = self._end_flow()
@@ -336,7 +336,7 @@ class _StreamedReplies:
         return rows
 
 
-def _new_flow(place: Place) -> MarkdownFlow | PlainFlow:
+def _new_flow(place: RowPlace) -> MarkdownFlow | PlainFlow:
     return MarkdownFlow(place.width, ascii=place.ascii) if place.color else PlainFlow(place.width)
 
 

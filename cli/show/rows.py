@@ -17,13 +17,13 @@ from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
 from cli.show import questions, user_lines
 from cli.show.context import Context
-from cli.show.place import INDENT, Place, hanging, rows_of
+from cli.show.place import INDENT, RowPlace, hanging, rows_of
 from cli.show.text import flat, in_rows
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 
-def rows(event: Event, place: Place, context: Context) -> list[str]:
+def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
     """The rows of an event, without the indentation of their place; none for text that streams."""
     match event:
         case events.Init():
@@ -90,14 +90,14 @@ def rows(event: Event, place: Place, context: Context) -> list[str]:
             assert_never(event)
 
 
-def preview(text: str, place: Place, *, whole: bool = False) -> list[str]:
+def preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
     found = questions.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
     return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
 
 
-def _input(input: Mapping[str, Any], place: Place) -> str:
+def _input(input: Mapping[str, Any], place: RowPlace) -> str:
     """The arguments of a call, each cut, since one may be a whole file."""
     limit = place.room // 2
     shown = []
@@ -107,14 +107,14 @@ def _input(input: Mapping[str, Any], place: Place) -> str:
     return ", ".join(shown)
 
 
-def _tool_result(event: events.ToolResult, place: Place) -> str:
+def _tool_result(event: events.ToolResult, place: RowPlace) -> str:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     text = f"{event.name}{took}" + (f": {first}" if first else "")
     return place.line("✗", text, "red") if event.is_error else place.line("✓", text, "green")
 
 
-def _plan(event: events.PlanChanged, place: Place) -> list[str]:
+def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
     if not event.tasks:
         return [place.paint("bold", "Plan: empty")]
     counts = phrases.how_far([task.state for task in event.tasks])
@@ -126,7 +126,7 @@ def _plan(event: events.PlanChanged, place: Place) -> list[str]:
     return shown
 
 
-def _result(event: events.Result, place: Place, context: Context) -> list[str]:
+def _result(event: events.Result, place: RowPlace, context: Context) -> list[str]:
     parts = [
         phrases.outcome(event.status),
         counted(event.iterations, "iteration"),
