@@ -30,7 +30,7 @@ from chain.export.outline import (
     SessionRun,
     ThoughtItem,
 )
-from chain.export.timeline import Bar, Lane, Pin, Timeline, draw, is_stop
+from chain.export.timeline import Bar, Lane, Pin, Timeline, draw
 from chain.text import phrases
 from chain.text.wording import counted
 from chain.version import VERSION
@@ -226,7 +226,7 @@ def _pin(pin: Pin) -> str:
             kind, sign, words = "asks", "?", event.text
             title = f"Question {event.id}: {phrases.answer_line(what.answer)}"
         case AgentRun():
-            kind, sign, anchor = "ends", "■" if is_stop(what.status) else "!", f"{anchor}-end"
+            kind, sign, anchor = "ends", "■" if phrases.was_stopped(what.status) else "!", f"{anchor}-end"
             title = f"{what.agent}: {phrases.outcome(what.status)}"
         case _:
             assert_never(what)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from chain.events import Status
 from chain.export.outline import AgentRun, CallItem, Delivered, Iteration, Outline, QuestionItem, SessionRun
 
 LONGEST_SILENCE = 0.15
@@ -228,8 +227,3 @@ def _on_levels(pinned: Iterable[tuple[float, Pinned]]) -> Iterator[Pin]:
             level = min(range(LEVELS), key=ends.__getitem__)
         ends[level] = left + PIN_ROOM
         yield Pin(left, level, what)
-
-
-def is_stop(status: Status | None) -> bool:
-    """Whether the user ended a work that ended so."""
-    return status is not None and (status.startswith("cancelled") or status == "interrupted")

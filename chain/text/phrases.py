@@ -71,6 +71,11 @@ def outcome(status: Status | None) -> str:
     return "did not end" if status is None else status.replace("_", " ")
 
 
+def was_stopped(status: Status | None) -> bool:
+    """Whether the user ended a run that ended so."""
+    return status is not None and (status.startswith("cancelled") or status == "interrupted")
+
+
 def delivered(event: events.UserInterruption, urgency: str, waited_s: float) -> str:
     """Where lines of the user entered the conversation, and how long they had waited."""
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"

@@ -144,6 +144,6 @@ def _outcome(status: events.Status) -> tuple[str, str]:
     """The sign and the style of an end."""
     if status == "done":
         return "✓", "green"
-    if status.startswith("cancelled") or status == "interrupted":
+    if phrases.was_stopped(status):
         return "⏹", "yellow"
     return "✗", "red"

@@ -75,11 +75,6 @@ def wrap_hard(line: Line, width: int) -> list[Line]:
     return _slices(line, list(pairwise([*row_starts(text, width), len(text)])))
 
 
-def code_parts(line: Line, width: int, look: Look) -> list[Line]:
-    """The rows of a line of code."""
-    return wrap_hard(line, width) if look.cuts_code else [line]
-
-
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
     """The rows of several lines."""
     return [row for line in lines for row in wrap(line, width)]

@@ -31,11 +31,10 @@ from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import in_rows
 from cli.signals import LEAVING
-from cli.terminal.answers import Answer
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.session import TerminalSession
-from cli.terminal.slash import Commands
+from cli.terminal.slash import Answer, Commands
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""

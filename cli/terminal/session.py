@@ -29,9 +29,8 @@ from cli.show.markdown import warm
 from cli.show.renderer import Renderer
 from cli.show.toolbar import Toolbar, answers_question
 from cli.show.transcripts import Transcripts
-from cli.terminal.answers import Answer
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import BARE, TAKEN_BACK, Commands
+from cli.terminal.slash import BARE, TAKEN_BACK, Answer, Commands
 
 if TYPE_CHECKING:
     from cli.show.tour import Tour

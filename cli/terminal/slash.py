@@ -26,11 +26,10 @@ from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
 from cli.show.text import flat, shortened
-from cli.terminal.answers import Answer, Opening
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
-    from chain import Chain, Settings, Tool
+    from chain import Chain, Settings, Task, Tool
     from chain.app import sessions
     from chain.chain import AgentView
     from chain.config.settings import ModelSettings
@@ -98,6 +97,33 @@ BARE = {
     "?": "/help",
 }
 """Words that people type at a prompt where nothing runs, and that are no task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The session to go on with: the one with the id ``resume``, or a new one with this plan."""
+
+    plan: tuple[Task, ...] = ()
+    resume: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a command.
+
+    ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
+    understood, so what was typed stays in the editor. ``quit``: the program ends. ``preview`` is what a call would do,
+    and ``agent`` an agent whose work is to be shown whole. With an ``opening`` the text is for the moment when that
+    session is open.
+    """
+
+    text: str = ""
+    preview: str = ""
+    agent: str = ""
+    edit: str | None = None
+    keeps: bool = False
+    quit: bool = False
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.terminal.answers import Answer, Opening
-from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, Commands
+from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, Answer, Commands, Opening
 
 RULES = """
 rules:

@@ -11,9 +11,8 @@ from support.sessions import settings
 
 from chain.errors import UserError
 from cli.input.address import split_address
-from cli.terminal.answers import Answer
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import TAKEN_BACK, Commands
+from cli.terminal.slash import TAKEN_BACK, Answer, Commands
 
 USE = settings(agents=True)
 PAIR = [starts("explore", [WAIT]), starts("plan", [WAIT])]
