@@ -30,6 +30,9 @@ class Context:
     is_repeated: bool = False
 
 
+_OF_MAIN = Context()
+
+
 class Contexts:
     """Follows the events of a session, and gives each its context in the main agent's view."""
 
@@ -46,7 +49,7 @@ class Contexts:
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
             working[event.agent].update(event)
-        own = Context(depth, "" if event.agent == MAIN else event.agent)
+        own = _OF_MAIN if event.agent == MAIN else Context(depth, event.agent)
         match event:
             case events.Init():
                 # Another session, which counts its lines and its agents from one again.

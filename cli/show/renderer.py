@@ -87,8 +87,10 @@ class Renderer:
     def lines_of(self, event: Event, context: Context) -> list[str]:
         """The same for an event whose context is known otherwise."""
         if context.depth:
+            if self._is_left_out(event):
+                return []
             place = self.place.below(context.depth, context.agent)
-            found = [] if self._is_left_out(event) else self._rows(event, place, context)
+            found = self._rows(event, place, context)
             return self._replies.aside([f"{place.indent}{row}" if row else row for row in found])
         found = [*self._released(event, context), *self._rows(event, self.place, context)]
         return found if isinstance(event, events.TextDelta | events.Reply) else self._replies.aside(found)
@@ -183,7 +185,7 @@ class Renderer:
         return found + self._replies.release(event, self.place, context)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        key, is_own = (context.agent, getattr(event, "id", "")), not context.depth
+        is_own = not context.depth
         match event:
             case events.ThinkingDelta():
                 if self._thought is None:
@@ -198,9 +200,11 @@ class Renderer:
             case events.ToolProgress():
                 # What writes over its own row, as progress bars do, has said something each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
-                return _progress_rows(self._progress.setdefault(key, _Progress()).add(said), place)
+                return _progress_rows(
+                    self._progress.setdefault((context.agent, event.id), _Progress()).add(said), place
+                )
             case events.ToolResult():
-                progress = self._progress.pop(key, None)
+                progress = self._progress.pop((context.agent, event.id), None)
                 left = [] if progress is None else _progress_rows(progress.end(place.sign("…")), place)
                 return [*left, *rows(event, place, context)]
             case events.AgentEnded():
