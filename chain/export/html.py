@@ -251,7 +251,7 @@ class _Record:
 
     def run(self, run: SessionRun) -> Iterator[str]:
         """A run from its query to its result."""
-        main = run.main
+        main, answer = run.main, run.main.answer
         facts = [counted(main.iterations, "iteration"), phrases.duration(main.ended - main.time)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
@@ -262,7 +262,7 @@ class _Record:
             words = shown(main.task.strip())
             yield f'<div class="query"><p class="by">The user</p><p class="words">{words}</p></div>\n'
         for step in main.steps:
-            yield from self._step(step, 0, main.answer)
+            yield from self._step(step, 0, answer)
         status = "good" if run.status == "done" else "bad"
         yield f'<div class="ending" id="{main.anchor}-end"><p><strong class="{status}">'
         yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
@@ -336,7 +336,7 @@ class _Record:
 
     def _agent(self, agent: AgentRun, depth: int) -> Iterator[str]:
         facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.ended - agent.time)}"
-        good = "good" if agent.status == "done" else "bad"
+        good, answer = "good" if agent.status == "done" else "bad", agent.answer
         yield (
             f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'
             f"<summary><strong>{escaped(agent.agent)}</strong> {shown(agent.task)} "
@@ -344,7 +344,7 @@ class _Record:
             f" · {facts}</small></summary>\n"
         )
         for step in agent.steps:
-            yield from self._step(step, depth + 1, agent.answer)
+            yield from self._step(step, depth + 1, answer)
         yield "</details>\n"
 
 

@@ -48,13 +48,11 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     if (guidance := event.adjustment) is not None:
         kind = flat(_GUIDANCE.get(guidance.type, guidance.type))
         spans += [("cyan", f"{sign('↪')}{NO_BREAK}{kind}: {flat(guidance.value)}"), ("", " ")]
-    if event.urgency == "now":
-        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}Injecting now")]
-    if event.urgency == "urgent":
-        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}Will inject ASAP (may skip tools)")]
-    if event.kind == "follow-up":
-        return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will start when this run has ended")]
-    return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will inject at next safe point")]
+    waits = {"now": "Injecting now", "urgent": "Will inject ASAP (may skip tools)"}.get(event.urgency, "")
+    if waits:
+        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}{waits}")]
+    when = "start when this run has ended" if event.kind == "follow-up" else "inject at next safe point"
+    return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will {when}")]
 
 
 def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
