@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 
 from chain.agent.spec import AgentSpec, PromptSource
 from chain.config.load import Settings
-from chain.config.settings import KindSettings, ModelSettings
+from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
 from chain.prompts import handler_of
+from chain.provider import ModelSettings
 from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool

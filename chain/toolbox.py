@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.config.values import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.processes import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
+from chain.values import MissingVariable
 
 if TYPE_CHECKING:
     from chain.tools.shell import ShellRules
@@ -66,7 +66,7 @@ def _own_files(settings: Settings) -> Iterator[Path]:
             found += [chosen.system_prompt, chosen.interruption_prompt]
     for name in settings.model_names:
         with suppress(ConfigError):
-            found.append(settings.model(name).script)
+            found += settings.model(name).files.values()
     for name in settings.kind_names:
         with suppress(ConfigError):
             found.append(settings.kind(name).prompt)

@@ -84,21 +84,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.agent": AGENT,
     "chain.session": SESSION,
     "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
-    "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
+    "chain.values": {"chain.errors", "chain.yamlfile"},
+    "chain.provider": {"chain.errors", "chain.model", "chain.values", "chain.yamlfile"},  # providers are found by name
+    "chain.config": {
+        "chain.config",
+        "chain.errors",
+        "chain.listed",
+        "chain.provider",
+        "chain.values",
+        "chain.yamlfile",
+    },
     "chain.providers": PURE
-    | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers", "chain.search", "chain.threads", "chain.values"}
+    | {"chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
-    | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers.anthropic", "chain.threads"}
+    | {"anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
     "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.toolbox": TOOLS | {"chain.config"},
+    "chain.toolbox": TOOLS | {"chain.config", "chain.values"},
     "chain.sessions": SESSION,
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.provider", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 

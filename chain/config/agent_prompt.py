@@ -8,7 +8,7 @@ from pathlib import Path
 from chain import yamlfile
 from chain.config import system_prompt
 from chain.config.trust import HANDLER, as_written
-from chain.config.values import Values
+from chain.values import Values
 
 
 @dataclass(frozen=True, slots=True)

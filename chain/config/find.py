@@ -15,8 +15,9 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config.kinds import BOUNDS, is_kind
-from chain.config.values import CHAIN_KEYS, PROVIDERS
+from chain.config.settings import CHAIN_KEYS
 from chain.errors import ConfigError
+from chain.provider import NAMES
 from chain.yamlfile import Node
 
 TOP_KEYS = ("models", "chains", "inbox", "tools", "agents")
@@ -115,7 +116,7 @@ def _holds_chains(node: Node) -> bool:
 def _has_our_definitions(root: Node) -> bool:
     definitions = root.entries("models", "definitions").values()
     providers = [provider.value for each in definitions if (provider := each.entries().get("provider")) is not None]
-    return any(provider in PROVIDERS for provider in providers)
+    return any(provider in NAMES for provider in providers)
 
 
 def _has_our_shape(key: str, node: Node) -> bool:

@@ -54,8 +54,8 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
     definition = settings.model(name)
-    if definition.lacks_key:
-        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
+    if definition.missing_key:
+        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.missing_key} for {name}")
         name = OFFLINE
     opens = partial(
         open_chain,

@@ -31,7 +31,6 @@ from cli.terminal.recipients import names_at_work, take_back
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
     from chain.chain import AgentView
-    from chain.config.settings import ModelSettings
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -333,7 +332,7 @@ class Commands:
         self._chain.use_model(build_model(definition, interactive=True), max_attempts=definition.max_attempts)
         self._model = name
         when = "from the next run on" if self._chain.is_running else "from now on"
-        return Answer(f"{name} ({_service(definition)}) answers {when}.")
+        return Answer(f"{name} ({definition.label}) answers {when}.")
 
     def _new(self, _: str) -> Answer:
         self._require_idle()
@@ -409,17 +408,12 @@ class Commands:
             except UserError as error:
                 rows.append((" ", name, str(error)))
             else:
-                rows.append(("*" if name == self.model else " ", name, _service(definition)))
+                rows.append(("*" if name == self.model else " ", name, definition.label))
         return table(rows, self._width, indent="")
 
 
 def _not_understood(text: str) -> Answer:
     return Answer(text, keeps=True)
-
-
-def _service(definition: ModelSettings) -> str:
-    """The model that a definition names."""
-    return definition.model if definition.script is None else f"rules in {definition.script.name}"
 
 
 def _first_sentence(text: str) -> str:

@@ -29,7 +29,8 @@ import trio
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Message
 from chain.model import Delta, Reply, Request
-from chain.providers.anthropic.encoding import Encoder, Parameters, set_parameters
+from chain.provider import Verdict
+from chain.providers.anthropic.encoding import Encoder, set_parameters
 from chain.providers.anthropic.failures import (
     BadStatus,
     Failures,
@@ -39,7 +40,7 @@ from chain.providers.anthropic.failures import (
     never_connected,
     retry_after,
 )
-from chain.providers.anthropic.service import CONNECT_S, Price, Service
+from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, ServiceError
 from chain.threads import Threads
 
@@ -87,14 +88,6 @@ class Client:
             content=body,
             extensions={"timeout": self.timeout},
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
-
-    is_good: bool | None
-    message: str
 
 
 class AnthropicModel:

@@ -9,40 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
-from chain.config.settings import (
-    IDLE_TIMEOUT_S,
-    KEY_VARIABLE,
-    MAX_ATTEMPTS,
-    MAX_TOKENS,
-    TIMEOUT_S,
-    Budget,
-    ChainSettings,
-    ModelSettings,
-    Price,
-    Provider,
-    Sandbox,
-    ShellSettings,
-)
 from chain.errors import ConfigError
 from chain.yamlfile import MAX_INTEGER, Node
 
 MIN_TIMEOUT_S = 0.01
 """A time limit of 0 would end everything before it began, where "no limit" was meant."""
-CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""Times the price of input, as Anthropic charges, where a price names only input and output."""
-
-KEY_REFERENCE = f"${{{KEY_VARIABLE}}}"
-
-PROVIDERS: tuple[Provider, ...] = get_args(Provider)
-_SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
-_NOT_KEYS = ("name", "key_variable", "within", "named_at")
-_DEFINITION_KEYS = tuple(f.name for f in fields(ModelSettings) if f.name not in _NOT_KEYS)
-CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -87,63 +63,6 @@ class Values:
 
     environ: Mapping[str, str]
 
-    def model(self, name: str, definition: Node) -> ModelSettings:
-        """A model's definition."""
-        keys = {key: node for key, node in definition.mapping(_DEFINITION_KEYS).items() if node.value is not None}
-        if "provider" not in keys:
-            raise definition.error(f"needs a provider: {' or '.join(PROVIDERS)}")
-        provider = next((p for p in PROVIDERS if p == self.text(keys["provider"])), None)
-        if provider is None:
-            raise keys["provider"].error(f"must be one of {', '.join(PROVIDERS)}")
-        needed = "model" if provider == "anthropic" else "script"
-        if needed not in keys:
-            raise definition.error(f"needs a {needed}, as its provider is {provider}")
-        base_url = self._url(keys.get("base_url"))
-        key = keys.get("api_key")
-        if key is None and base_url is None:
-            key = replace(definition, value=KEY_REFERENCE, key=f"{definition.key}.api_key")
-        return ModelSettings(
-            name=name,
-            provider=provider,
-            model=self.text(keys.get("model")) or name,
-            script=self.path(keys.get("script")),
-            named_at=(keys["script"].file, keys["script"].line) if "script" in keys else None,
-            api_key=self._key(key, needed=base_url is not None),
-            key_variable=next(iter(variables(key)), KEY_VARIABLE),
-            base_url=base_url,
-            max_tokens=self.integer(keys.get("max_tokens"), MAX_TOKENS),
-            effort=self.text(keys.get("effort")) or None,
-            temperature=self._number(keys["temperature"]) if "temperature" in keys else None,
-            thinking=self._json(keys.get("thinking")) or None,
-            stop_sequences=self.names(keys.get("stop_sequences")),
-            timeout_s=self.seconds(keys.get("timeout_s"), TIMEOUT_S),
-            idle_timeout_s=self.seconds(keys.get("idle_timeout_s"), IDLE_TIMEOUT_S),
-            max_attempts=self.integer(keys.get("max_attempts"), MAX_ATTEMPTS),
-            system_messages="system_messages" in keys and self._converted(keys["system_messages"]).boolean(),
-            extra_body=self._json(keys.get("extra_body")),
-            extra_headers=self._headers(keys.get("extra_headers")),
-            price=self._price(keys["price"]) if "price" in keys else None,
-        )
-
-    def chain(self, name: str, node: Node, default_model: str) -> ChainSettings:
-        """A chain, all keys of which are there but perhaps ``model``."""
-        keys = node.mapping(CHAIN_KEYS)
-        limits = keys["budget"].mapping([f.name for f in fields(Budget)])
-        budget = {key: limit for key, limit in limits.items() if limit.value is not None}
-        return ChainSettings(
-            name=name,
-            model=self.text(keys.get("model")) or default_model,
-            system_prompt=self.path(keys["system_prompt"]),
-            interruption_prompt=self.path(keys["interruption_prompt"]),
-            tools=self.names(keys["tools"]),
-            max_iterations=self.integer(keys["max_iterations"]),
-            timeout_s=self.seconds(keys["timeout_s"]),
-            budget=Budget(
-                max_tokens=self.integer(budget["max_tokens"]) if "max_tokens" in budget else None,
-                max_cost_usd=self._number(budget["max_cost_usd"]) if "max_cost_usd" in budget else None,
-            ),
-        )
-
     def text(self, node: Node | None) -> str:
         """A text, empty for none."""
         return "" if node is None or node.value is None else self._fill(node).strip()
@@ -154,7 +73,7 @@ class Values:
 
     def seconds(self, node: Node | None, default: float = 0) -> float:
         """A time limit."""
-        return default if node is None else self._number(node, minimum=MIN_TIMEOUT_S)
+        return default if node is None else self.number(node, minimum=MIN_TIMEOUT_S)
 
     def names(self, node: Node | None) -> tuple[str, ...]:
         """A list of texts that are not blank."""
@@ -170,23 +89,6 @@ class Values:
         if node is not None and "\0" in text:
             raise node.error("is not a path")
         return None if node is None else located(text, node.file, self.environ)
-
-    def shell(self, node: Node) -> ShellSettings:
-        """How the shell's commands are fenced in."""
-        keys = node.mapping([f.name for f in fields(ShellSettings)])
-        # YAML reads a bare `off` as false, and `on` as true.
-        is_word = isinstance(keys["sandbox"].value, bool)
-        chosen = {True: "on", False: "off"}[keys["sandbox"].value] if is_word else self.text(keys["sandbox"])
-        sandbox = next((s for s in _SANDBOXES if s == chosen), None)
-        if sandbox is None:
-            raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")
-        writable = [self.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
-        return ShellSettings(
-            sandbox=sandbox,
-            network=self._converted(keys["network"]).boolean(),
-            env=self.names(keys["env"]),
-            writable=tuple(path for path in writable if path is not None),
-        )
 
     def _fill(self, node: Node) -> str:
         def value(found: re.Match[str]) -> str:
@@ -220,10 +122,16 @@ class Values:
                 return replace(node, value=number) if abs(number) <= MAX_INTEGER else node
         return node
 
-    def _number(self, node: Node, minimum: float = 0) -> float:
+    def number(self, node: Node, minimum: float = 0) -> float:
+        """A number of at least so much."""
         return self._converted(node).number(minimum=minimum)
 
-    def _url(self, node: Node | None) -> str | None:
+    def boolean(self, node: Node) -> bool:
+        """A truth value."""
+        return self._converted(node).boolean()
+
+    def url(self, node: Node | None) -> str | None:
+        """An address of the web, ``None`` for none and for a blank one."""
         text = self.text(node)
         if node is None or not text:
             return None
@@ -236,7 +144,8 @@ class Values:
             raise node.error("must be an address that begins with http:// or https://")
         return text
 
-    def _key(self, node: Node | None, *, needed: bool) -> str | None:
+    def secret(self, node: Node | None, *, needed: bool) -> str | None:
+        """A key; ``None`` for none, a blank one, and for a variable that is not set, unless it is ``needed``."""
         if node is None:
             return None
         if not isinstance(node.value, str):
@@ -244,8 +153,6 @@ class Values:
         try:
             key = self.text(node)
         except MissingVariable:
-            # With an address of its own, a definition that names a key means it. Else the lack is reported when the
-            # model is asked for, in words of its own.
             if needed:
                 raise
             return None
@@ -253,7 +160,8 @@ class Values:
             raise node.error("holds what cannot be in a key")
         return key or None
 
-    def _headers(self, node: Node | None) -> dict[str, str]:
+    def headers(self, node: Node | None) -> dict[str, str]:
+        """Headers of HTTP."""
         if node is None:
             return {}
         if not isinstance(node.value, dict):
@@ -269,20 +177,13 @@ class Values:
                 raise value.error("holds what cannot be in a header")
         return headers
 
-    def _json(self, node: Node | None) -> dict[str, Any]:
+    def json(self, node: Node | None) -> dict[str, Any]:
+        """An object of JSON with the variables in it filled in, empty for none."""
         return {} if node is None else {key: self._plain(value) for key, value in node.mapping().items()}
 
     def _plain(self, node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
         if isinstance(node.value, dict):
-            return self._json(node)
+            return self.json(node)
         if isinstance(node.value, list):
             return [self._plain(item) for item in node.value]
         return self._fill(node) if isinstance(node.value, str) else node.value
-
-    def _price(self, node: Node) -> Price:
-        keys = node.mapping([f.name for f in fields(Price)])
-        if not {"input", "output"} <= keys.keys():
-            raise node.error("needs input and output, in US dollars per million tokens")
-        price = {key: self._number(value) for key, value in keys.items()}
-        shares = {"cache_read": price["input"] * CACHE_READ_PRICE, "cache_write": price["input"] * CACHE_WRITE_PRICE}
-        return Price(**{**shares, **price})
