@@ -20,7 +20,7 @@ from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
 
 if TYPE_CHECKING:
-    from chain.tools.shell import ShellRules
+    from chain.tools.sandbox import ShellRules
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -31,7 +31,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
     from chain.tools import agents, ask, edit, files, plan
-    from chain.tools.research import ResearchRules, research_tools
+    from chain.tools.research import research_tools
     from chain.tools.shell import shell_tools
 
     return {
@@ -41,7 +41,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(ResearchRules(settings.research_hosts)),
+        "research": research_tools(settings.research_hosts),
     }
 
 
@@ -123,7 +123,7 @@ def named_tools(
 
 def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
     """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
-    from chain.tools.shell import ShellRules
+    from chain.tools.sandbox import ShellRules
 
     shell = settings.shell
     own = (*settings.own_folders, *([] if state is None else [state]))
@@ -135,22 +135,19 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
 
     Raises ``ConfigError`` where no command would run.
     """
-    from chain.tools import fence, shell
+    from chain.tools.sandbox import Sandbox
 
     rules = shell_rules(settings)
-    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
+    found = rules.probed()
     try:
-        places = shell.open_places(rules, found, workspace)
+        places = rules.places(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
     with nullcontext() if places is None else closing(places):
-        if lacks := shell.missing(rules, found, places):
-            raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
-        return (
-            shell.protections(rules, found, places),
-            shell.gaps(rules, found, places),
-            shell.closed(workspace, places),
-        )
+        box = Sandbox(rules, found, places)
+        if box.missing:
+            raise settings.error("tools.shell.sandbox", box.missing.removeprefix("tools.shell.sandbox is "))
+        return box.held, box.gaps, box.closed(workspace)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:

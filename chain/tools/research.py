@@ -74,15 +74,8 @@ def _is_number(host: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class ResearchRules:
-    """What the configuration says: the hosts that need no approval, each with those below it."""
-
-    hosts: tuple[str, ...] = ()
-
-
-def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
-    """The tool ``research``. What it needs for addresses is imported when it first visits one."""
+def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
+    """The tool ``research``. The ``hosts``, each with those below it, need no approval."""
     web = Web()
 
     # Without a time of its own, since each source has one.
@@ -100,7 +93,7 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise ToolError(f"sources must name 1 to {MAX_SOURCES} paths or addresses; it names {len(sources)}.")
-        return await _Research(ctx, rules, web, topic, sources).run()
+        return await _Research(ctx, hosts, web, topic, sources).run()
 
     return (research,)
 
@@ -108,10 +101,10 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
 class _Research:
     """One call."""
 
-    def __init__(self, ctx: ToolContext, rules: ResearchRules, web: Web, topic: str, sources: list[str]) -> None:
+    def __init__(self, ctx: ToolContext, hosts: tuple[str, ...], web: Web, topic: str, sources: list[str]) -> None:
         self._ctx = ctx
         self._web = web
-        self._permits = Permits(ctx.asking, rules.hosts)
+        self._permits = Permits(ctx.asking, hosts)
         self._course = courses.begin(topic, sources)
         self._by_user: set[str] = set()
         self._reports: list[Report] = []

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
@@ -86,8 +86,14 @@ class Teller:
                 return self._retry(event, reason, delay)
             case events.RunStarted() | events.UserInterruption():
                 return self._lines_in(event)
-            case events.Question() | events.ToolCall() | events.ToolProgress() | events.ToolResult():
-                return self._call(event)
+            case events.Question():
+                return [self._announce(event)]
+            case events.ToolCall():
+                return [self._start(event)]
+            case events.ToolProgress():
+                return self._report(event)
+            case events.ToolResult():
+                return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
                 return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
@@ -155,21 +161,6 @@ class Teller:
         return [self.say(rest)] if rest else []
 
     # ----------------------------------------------------------------------------------------------------- calls
-
-    def _call(
-        self, event: events.Question | events.ToolCall | events.ToolProgress | events.ToolResult
-    ) -> Sequence[Update]:
-        match event:
-            case events.Question():
-                return [self._announce(event)]
-            case events.ToolCall():
-                return [self._start(event)]
-            case events.ToolProgress():
-                return self._report(event)
-            case events.ToolResult():
-                return [self._end(event)]
-            case _:
-                assert_never(event)
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

@@ -25,7 +25,8 @@ from chain.tools.allowances import for_always, parse
 from chain.tools.fence import Protections
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
-from chain.tools.shell import COMMANDS, ShellRules, environment, gaps, protections, shell_tools
+from chain.tools.sandbox import Sandbox, ShellRules
+from chain.tools.shell import COMMANDS, shell_tools
 from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
@@ -286,8 +287,8 @@ async def test_which_protections_hold_on_which_machine(
     shell_.rules, shell_.found = ShellRules(sandbox, network), found
     if held is not None:
         assert (await shell_.preview("ls")).protections == held
-        assert protections(shell_.rules, found) == held
-        assert len(gaps(shell_.rules, found)) == (4 if "network" in held else 5) - len(held)
+        assert Sandbox(shell_.rules, found).held == held
+        assert len(Sandbox(shell_.rules, found).gaps) == (4 if "network" in held else 5) - len(held)
         return
     for act in (shell_.preview, shell_.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.* to auto") as caught:
@@ -365,7 +366,7 @@ async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: 
     shell_.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
     (tmp_path / "more").mkdir()
     held = (await shell_.preview("ls")).protections
-    assert held == (protections(shell_.rules, fence.probe()) if sandbox == "auto" else ())
+    assert held == (Sandbox(shell_.rules, fence.probe()).held if sandbox == "auto" else ())
     await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
     assert (shell_.workspace / "inside").exists()
     assert (tmp_path / "more/new").exists()
@@ -454,7 +455,7 @@ def test_no_secret_and_nothing_of_the_chain_is_in_the_environment() -> None:
         "OTHER_URL": "postgres://me:14@host/db",
     }
     named = frozenset({"GITHUB_TOKEN", "CHAIN_KEY", "NPM", "OTHER_URL"})
-    kept = environment(environ, ShellRules(env=named, secrets=frozenset({"MY_PLACE", "NPM"})))
+    kept = ShellRules(env=named, secrets=frozenset({"MY_PLACE", "NPM"})).environment(environ)
     assert sorted(kept) == ["GITHUB_TOKEN", "HOME", "KEYMAP", "NPM", "OTHER", "OTHER_URL"]
 
 
