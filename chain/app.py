@@ -22,6 +22,7 @@ from chain.config.settings import ModelSettings
 from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
+from chain.journal.file import Journal
 from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
@@ -29,7 +30,6 @@ from chain.model import Model
 from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
-from chain.session.journal import Journal
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder

@@ -20,6 +20,7 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
+from chain.journal.file import Journal
 from chain.lines.inbox import find, queued_event
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
@@ -27,7 +28,6 @@ from chain.messages import Usage
 from chain.model import Model
 from chain.session.feed import Audience, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
-from chain.session.journal import Journal
 from chain.session.resume import Resumed
 from chain.session.runs import Session, views_of
 from chain.session.standing import Standing

@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 
 from chain.errors import JournalError, PlanError
 from chain.events import Author, TaskState, TaskView
+from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
-from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 
 MARKS: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 

@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias, assert_never, get_args
 
 from chain.errors import SessionError
 from chain.events import Event
+from chain.journal.reading import Reading
 from chain.session import listing
 from chain.session.listing import Summary as Summary
-from chain.session.reading import Reading
 from chain.session.retelling import retell
 
 Format: TypeAlias = Literal["md", "json", "html"]

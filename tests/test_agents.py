@@ -20,14 +20,14 @@ from chain.agent.questions import Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.interruption.file import PromptFile
+from chain.journal.file import Journal
+from chain.journal.json import from_json
+from chain.journal.records import Entry, Message
 from chain.lines.inbox import Inbox
 from chain.lines.parse import parse_line
 from chain.lines.receipts import Accepted, Ledger
 from chain.plan import Plan
 from chain.providers.scripted.model import ScriptedModel
-from chain.record_json import from_json
-from chain.records import Entry, Message
-from chain.session.journal import Journal
 from chain.tools import plan as plan_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext, tool

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
@@ -28,6 +28,7 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tree import AgentTree, AgentView, Node
 from chain.errors import JournalError, ToolError, UserError
 from chain.events import Status
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.wording import counted

@@ -22,11 +22,12 @@ from types import TracebackType
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.clock import Clock, all_held
 from chain.agent.journal import FlushedJournal
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
+from chain.journal import records
 from chain.lines.parse import MAX_LINE
 from chain.lines.receipts import Emit
 from chain.messages import ToolCall

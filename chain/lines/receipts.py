@@ -19,11 +19,12 @@ from typing import Protocol, TypeAlias, get_args
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
+from chain.journal import records
+from chain.journal.records import Effect, Record
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.records import Effect, Record
 from chain.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})

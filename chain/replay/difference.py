@@ -6,9 +6,10 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from chain import record_json, records
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.records import Record, Unknown
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from chain.records import Record, Unknown
 from chain.replay.tape import Difference
 from chain.wording import counted
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from chain import record_json, records
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.records import Record, Unknown
 from chain.messages import Usage
-from chain.records import Record, Unknown
 from chain.replay.script import Script
 from chain.wording import MAIN
 

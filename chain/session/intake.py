@@ -19,9 +19,9 @@ from chain.agent.tree import AgentTree, Node
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import InterruptionPrompt, by_rule
+from chain.journal.records import Effect
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
-from chain.records import Effect
 from chain.session.runs import Session
 from chain.wording import STOPPED_BY_RULE
 

@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from chain import record_json, records
 from chain.errors import SessionError
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.lock import has_writer, lock
 from chain.messages import Usage
-from chain.session.lock import has_writer, lock
 
 SUFFIX = ".jsonl"
 

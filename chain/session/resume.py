@@ -19,15 +19,16 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chain import events, records
+from chain import events
 from chain.agent.children import Children
 from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
+from chain.journal import records
+from chain.journal.file import Journal
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
-from chain.records import Entry
-from chain.session.journal import Journal
-from chain.session.reading import Reading
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.retelling import Retelling
 from chain.session.runs import Session

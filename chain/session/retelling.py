@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from chain import events, messages, records
+from chain import events, messages
 from chain.events import Event
 from chain.exit_codes import EXIT_CODES
+from chain.journal import records
+from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of
 from chain.messages import Usage
 from chain.plan import Task, changed
-from chain.records import Entry, PlanChange
 from chain.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _ORIGINS = frozenset(get_args(events.Origin))

@@ -19,8 +19,8 @@ from support.gate import TWO_STEPS, Gate
 from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
+from chain.journal import file as journal
 from chain.providers.scripted.model import ScriptedModel
-from chain.session import journal
 
 RUNS = 150
 """Runs of one stretch."""

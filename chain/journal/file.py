@@ -33,10 +33,10 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from chain import record_json
 from chain.errors import JournalError
-from chain.records import Entry, Record, Unknown
-from chain.session.lock import lock
+from chain.journal import json as record_json
+from chain.journal.lock import lock
+from chain.journal.records import Entry, Record, Unknown
 from chain.threads import QUICK_S, Threads, quickly
 
 _THREADS = Threads("journals")

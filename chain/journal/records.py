@@ -1,4 +1,4 @@
-"""The records of a session's journal, as a union of frozen types. Their JSON is in ``record_json``."""
+"""The records of a session's journal, as a union of frozen types. Their JSON is in ``json``."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 from chain import messages
 from chain.fields import read_fields
-from chain.messages import JsonObject
-from chain.records import (
+from chain.journal.records import (
     BRIEF,
     Entry,
     PlanChange,
@@ -29,6 +28,7 @@ from chain.records import (
     TaskClosed,
     Unknown,
 )
+from chain.messages import JsonObject
 
 MAX_TIME = 1e12
 """Seconds since the epoch: thirty thousand years, and far from where a float ends."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from chain import record_json
-from chain.records import Entry
+from chain.journal import json as record_json
+from chain.journal.records import Entry
 
 MAX_FAULTS = 5
 """Faults that are told one by one. A file with more of them is broken as a whole, which these say as well."""
