@@ -22,7 +22,7 @@ from chain.config.settings import ModelSettings
 from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger

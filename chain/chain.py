@@ -20,7 +20,7 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.lines.inbox import find, queued_event
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled

@@ -16,7 +16,7 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.replay import difference
 from chain.replay.actors import Actors, RecordedModel
 from chain.replay.player import Player

@@ -20,7 +20,7 @@ from chain.agent.questions import Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.interruption.file import PromptFile
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.journal.json import from_json
 from chain.journal.records import Entry, Message
 from chain.lines.inbox import Inbox

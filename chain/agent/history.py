@@ -12,7 +12,8 @@ from chain.agent.conversation import Conversation
 from chain.agent.spec import AgentSpec
 from chain.events import Point
 from chain.journal import records
-from chain.lines.receipts import Accepted, Journal
+from chain.journal.journal import Journal
+from chain.lines.receipts import Accepted
 from chain.messages import Message
 
 

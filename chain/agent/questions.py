@@ -24,10 +24,10 @@ import trio
 
 from chain import events
 from chain.agent.clock import Clock, all_held
-from chain.agent.journal import FlushedJournal
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
 from chain.journal import records
+from chain.journal.journal import Journal
 from chain.lines.parse import MAX_LINE
 from chain.lines.receipts import Emit
 from chain.messages import ToolCall
@@ -135,7 +135,7 @@ class Answerer:
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(self, journal: FlushedJournal, emit: Emit, allowed: Iterable[Allowance] = ()) -> None:
+    def __init__(self, journal: Journal, emit: Emit, allowed: Iterable[Allowance] = ()) -> None:
         self._journal = journal
         self._emit = emit
         self._allowed = list(allowed)

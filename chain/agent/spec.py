@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from chain.agent.conversation import CallIds
-from chain.agent.journal import FlushedJournal
 from chain.agent.questions import Questions
 from chain.errors import ConfigError
 from chain.interruption.prompt import InterruptionPrompt
+from chain.journal.journal import Journal
 from chain.lines.receipts import Emit, Ledger
 from chain.messages import Usage
 from chain.model import Model
@@ -87,7 +87,7 @@ class Shared:
     is put in there.
     """
 
-    journal: FlushedJournal
+    journal: Journal
     ledger: Ledger
     emit: Emit
     plan: Plan

@@ -1,49 +1,31 @@
-"""The journal of a session: one append-only file of JSON lines, written as things happen.
+"""The file under a journal: appended to and synced, and all of it written or nothing.
 
-Two promises are kept here. A record is in the file, whole, before ``record`` returns: a process that is killed loses
-nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line that the user saw
-acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
-up meanwhile share the next wait, so a pasted burst costs one.
-
-The first promise has a limit, since a network file system may hang in a write, and a thread can be left waiting where
-the loop cannot: after ``QUICK_S`` ``record`` returns, and the record is *late*. Slow writes use this time up together,
-and it comes back as time passes without a wait, so that a step with many records is not held up for each of them. A
-late record and all that come meanwhile are written in their order. No model call and no tool begins before they are
-(``flush``, ``written``), and no line that came meanwhile is acknowledged. If a late record cannot be written, it is too
-late to refuse it, so that is final, as a failed sync is.
-
-Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
-queued, so nobody hears of a delivery before the line itself.
+A network file system may hang in a write, and a thread can be left waiting where the loop cannot: after ``QUICK_S``
+``append`` returns, and what it was to write is *late*. Slow writes use this time up together, and it comes back as time
+passes without a wait, so that a step with many of them is not held up for each. What is late and all that comes
+meanwhile is written in its order. If it cannot be written, it is too late to refuse it, so that is final, as a failed
+sync is.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import trio
 
-from chain.errors import JournalError
-from chain.journal import json as record_json
 from chain.journal.lock import lock
-from chain.journal.records import Entry, Record, Unknown
 from chain.threads import QUICK_S, Threads, quickly
 
 _THREADS = Threads("journals")
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-Action: TypeAlias = Callable[[], None]
 
 
 class JournalFile(Protocol):
@@ -231,152 +213,6 @@ def _sync_all(group: Iterable[_Wanted]) -> None:
                 raise OSError(errno.ENOENT, "the file was removed")
         except OSError as error:
             each.error = error
-
-
-class Journal:
-    """Writes records, and acknowledges them once they are on the disk."""
-
-    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None, seq: int = 0) -> None:
-        """``seq`` is that of the last record that is there already."""
-        self.id = id
-        self.path = path
-        self._file = file
-        self._seq = seq
-        self._watcher: Callable[[Entry], None] | None = None
-        self._queue: deque[tuple[Action, bool]] = deque()
-        self._queued = 0
-        self._done = 0
-        self._wanted = trio.Event()
-        self._is_over = False
-        self._waiters = trio.lowlevel.ParkingLot()
-        self._late = self._late_synced = 0
-        """How many records were late, and how many of these are on the disk by now."""
-        self._failure: str | None = None
-        self._at_failure: list[Callable[[JournalError], None]] = []
-
-    @property
-    def seq(self) -> int:
-        """That of the last record."""
-        return self._seq
-
-    @property
-    def failure(self) -> str | None:
-        """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
-        return self._failure
-
-    def record(self, record: Record | Unknown) -> None:
-        """Append one record. Raises ``JournalError``, and the file is then as it was."""
-        if self._failure is not None:
-            raise JournalError(self._failure)
-        self._seq += 1
-        entry = Entry(self._seq, time.time(), record)
-        raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
-        # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
-        data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
-        try:
-            is_late = self._file.append(data)
-        except OSError as error:
-            self._seq -= 1
-            raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
-        if is_late:
-            self._late += 1
-            self._wanted.set()
-        if self._watcher is not None:
-            self._watcher(entry)
-
-    @contextmanager
-    def watched(self, watcher: Callable[[Entry], None]) -> Iterator[None]:
-        """Inside the block, call ``watcher`` with each record that is written."""
-        self._watcher = watcher
-        try:
-            yield
-        finally:
-            self._watcher = None
-
-    def acknowledge(self, action: Action) -> None:
-        """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""
-        if self._failure is None:
-            self._enqueue(action, needs_sync=True)
-
-    def in_order(self, action: Action) -> None:
-        """Call ``action`` after the acknowledgements that wait; at once when none does."""
-        self._enqueue(action, needs_sync=False)
-        self._release(synced=0)
-
-    def when_failed(self, action: Callable[[JournalError], None]) -> None:
-        """Call ``action`` when the disk fails for good."""
-        self._at_failure.append(action)
-
-    async def flush(self) -> None:
-        """Wait until everything queued so far has been called, and late records are on the disk.
-
-        Raises ``JournalError`` when the disk failed.
-        """
-        target, late = self._queued, self._late
-        while (self._done < target or self._late_synced < late) and self._failure is None:
-            await self._waiters.park()
-        if self._failure is not None:
-            raise JournalError(self._failure)
-
-    async def written(self) -> None:
-        """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
-        if self._late > self._late_synced:
-            await self.flush()
-
-    async def run(self) -> None:
-        """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
-        is_last = False
-        while self._failure is None and not is_last:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            is_last = self._is_over  # if the end comes during the sync, another one follows
-            await self.sync()
-
-    def end(self) -> None:
-        """Let ``run`` return, after a last sync."""
-        self._is_over = True
-        self._wanted.set()
-
-    async def sync(self) -> None:
-        """Sync once, for all that was recorded before the call; never again after a failure."""
-        if self._failure is not None:
-            return
-        covered, late = self._queued, self._late
-        try:
-            await self._file.sync()
-        except OSError as error:
-            self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
-        else:
-            self._late_synced = late
-            self._release(synced=covered)
-
-    def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
-        self._queue.append((action, needs_sync))
-        self._queued += 1
-        if needs_sync:
-            self._wanted.set()
-
-    def _release(self, *, synced: int) -> None:
-        """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
-        while self._queue and (self._done < synced or not self._queue[0][1]):
-            action, _ = self._queue.popleft()
-            self._done += 1
-            action()
-        self._waiters.unpark_all()
-
-    def _fail(self, why: str) -> None:
-        """Drop the acknowledgements, which would be lies now, and let the rest go on in its order."""
-        self._failure = why
-        others = [entry for entry in self._queue if not entry[1]]
-        self._done += len(self._queue) - len(others)
-        self._queue = deque(others)
-        for action in self._at_failure:
-            action(JournalError(why))
-        self._release(synced=0)
-
-    @property
-    def _name(self) -> str:
-        return str(self.path) if self.path else "its journal"
 
 
 _sync = getattr(os, "fdatasync", os.fsync)

@@ -22,8 +22,9 @@ import trio
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import Origin
+from chain.journal.journal import Journal
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjustment_view
+from chain.lines.receipts import Accepted, Emit, Ledger, Refused, adjustment_view
 from chain.wording import FULL
 
 

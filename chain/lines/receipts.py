@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import trio
 
@@ -23,7 +23,8 @@ from chain import events
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.journal import records
-from chain.journal.records import Effect, Record
+from chain.journal.journal import Journal
+from chain.journal.records import Effect
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.wording import FULL
 
@@ -43,22 +44,6 @@ _NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
     "delivered": frozenset({"returned"}),
 }
-
-
-class Journal(Protocol):
-    """What the ledger needs of a journal."""
-
-    def record(self, record: Record) -> None:
-        """Append one record. Raises ``JournalError``."""
-        ...
-
-    def acknowledge(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once the records are on the disk."""
-        ...
-
-    def in_order(self, action: Callable[[], None]) -> None:
-        """Call ``action`` after the acknowledgements that wait."""
-        ...
 
 
 Emit: TypeAlias = Callable[[events.Event], None]

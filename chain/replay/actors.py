@@ -18,7 +18,7 @@ import trio
 from chain.agent.tree import AgentTree, Node
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
 from chain.model import Delta, Model, Reply, Request
 from chain.replay.script import SOME_TEXT, Script

@@ -26,7 +26,7 @@ from chain.agent.tree import AgentTree
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage

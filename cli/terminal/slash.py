@@ -20,7 +20,6 @@ from chain.version import VERSION
 from chain.wording import MAIN
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
-from cli.show.session_list import Kept
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
@@ -30,6 +29,7 @@ from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Tool
+    from chain.app import sessions as kept
     from chain.chain import AgentView
     from chain.config.settings import ModelSettings
 
@@ -127,7 +127,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
-        summaries: Callable[[], Sequence[Kept]] = tuple,
+        summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
     ) -> None:
         self._chain = chain
@@ -355,7 +355,7 @@ class Commands:
         plain = partial(written, ascii=True)  # as all answers to commands are
         return session_rows(self._sessions(), self._width, plain, here=here, home="", now=time.time())
 
-    def _sessions(self) -> list[Kept]:
+    def _sessions(self) -> list[kept.Summary]:
         """The other sessions of this workspace that changed last, the last one first."""
         here = str(self._chain.workspace)
         found = [each for each in self._summaries() if each.workspace == here and each.id != self._chain.session_id]

@@ -13,7 +13,8 @@ import pytest
 from support.processes import NOBODY
 
 from chain.errors import UserError
-from chain.journal.file import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 from chain.journal.records import Session
 from cli.door import places
 from cli.door.client import enter

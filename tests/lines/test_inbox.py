@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import State
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line

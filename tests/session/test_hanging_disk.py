@@ -26,7 +26,8 @@ from chain.chain import Chain
 from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import file as journal_module
-from chain.journal.file import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.providers.scripted.model import ScriptedModel
 from chain.tools.tool import ToolContext, tool

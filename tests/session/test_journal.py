@@ -25,7 +25,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
 from chain.journal import file as session
-from chain.journal.file import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.session import listing
 from chain.session.store import new_journal, sessions_folder
@@ -567,7 +568,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from chain.journal.records import Unknown
-from chain.journal.file import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 path = Path(sys.argv[1])
 journal = Journal(DiskFile(path, is_new=not path.exists()))
 for n in range(100):

@@ -13,7 +13,7 @@ from support import MemoryFile, OneConversation, Recorder, Session, check_invari
 
 from chain import events
 from chain.app import open_chain
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
 from chain.providers.scripted.model import ScriptedModel

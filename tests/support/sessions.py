@@ -19,7 +19,7 @@ from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel

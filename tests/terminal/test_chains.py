@@ -21,7 +21,7 @@ from trio.testing import MockClock
 from chain.app import open_chain
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
-from chain.journal.file import Journal
+from chain.journal.journal import Journal
 from chain.plan import Task
 from chain.session import listing
 from cli.terminal.chains import Chains
