@@ -30,6 +30,7 @@ from chain.model import Model
 from chain.plan import Plan, Task
 from chain.prompts import prompt_file, system_prompt
 from chain.session.feed import Audience
+from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
@@ -106,7 +107,7 @@ async def open_chain(
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
-        inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
+        inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
@@ -117,15 +118,19 @@ async def open_chain(
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
+        projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
+            projection.go_live(ledger.ids, lambda: shared.trace_path)
+            audience.listen(projection.on_event)
+            journal.tells(projection.of, audience.emit)
             record_opening(journal, session, shared, repaired=journal.seq - (0 if read is None else read.seq))
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
             await _bring_to_disk(journal)
-        chain = Chain(session, shared, journal, audience, resumed)
+        chain = Chain(session, shared, journal, audience, projection, resumed)
 
         def interrupt() -> None:
             chain.stop_accepting()

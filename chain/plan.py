@@ -47,6 +47,11 @@ def changed(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
             return tuple(Task(view.text, view.state, view.reason) for view in views)
 
 
+def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
+    """The tasks of a plan as events show them."""
+    return tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
+
+
 class Watcher(Protocol):
     """Who hears of the changes of a plan."""
 
@@ -80,7 +85,7 @@ class Plan:
 
     def carry_over(self, tasks: Iterable[Task], by: Author) -> None:
         """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
-        views = tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
+        views = views_of(tasks)
         if views:
             self._change(PlanRestored(views, by))
 

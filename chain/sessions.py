@@ -11,7 +11,7 @@ from chain.events import Event
 from chain.journal.reading import Reading
 from chain.session import listing
 from chain.session.listing import Summary as Summary
-from chain.session.retelling import retell
+from chain.session.projection import retell
 
 Format: TypeAlias = Literal["md", "json", "html"]
 

@@ -172,7 +172,7 @@ class Children:
 
     def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
-        inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+        inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _Agent(spec.name, kind, inbox, Executor(spec, shared, conversation, inbox))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:

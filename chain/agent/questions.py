@@ -27,9 +27,8 @@ from chain.agent.clock import Clock, all_held
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
 from chain.journal import records
-from chain.journal.journal import Journal
+from chain.journal.journal import Emit, Journal
 from chain.lines.parse import MAX_LINE
-from chain.lines.receipts import Emit
 from chain.messages import ToolCall
 from chain.tools import allowances
 from chain.tools.allowances import Allowance

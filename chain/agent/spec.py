@@ -11,8 +11,8 @@ from chain.agent.conversation import CallIds
 from chain.agent.questions import Questions
 from chain.errors import ConfigError
 from chain.interruption.prompt import InterruptionPrompt
-from chain.journal.journal import Journal
-from chain.lines.receipts import Emit, Ledger
+from chain.journal.journal import Emit, Journal
+from chain.lines.receipts import Ledger
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Plan

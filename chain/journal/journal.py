@@ -10,6 +10,13 @@ tool begins before late records are written (``flush``, ``written``), and no lin
 
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
+
+What a record makes known to people are events. They are made here, by the ``project`` that a session gives its journal;
+whoever commits the record says when they are emitted::
+
+    journal.record(...).emit()                     at once
+    journal.acknowledge(journal.record(...).emit)  once the record is on the disk
+    journal.in_order(journal.record(...).emit)     after the acknowledgements that wait
 """
 
 from __future__ import annotations
@@ -17,14 +24,15 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import trio
 
 from chain.errors import JournalError
+from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
 from chain.journal.records import Entry, Record, Unknown
@@ -32,6 +40,22 @@ from chain.journal.records import Entry, Record, Unknown
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 Action: TypeAlias = Callable[[], None]
+Emit: TypeAlias = Callable[[Event], None]
+Project: TypeAlias = Callable[[Entry], Sequence[Event]]
+"""The events that the next record makes known. It is called with each of them, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The events of a record, to be emitted by whoever committed it, when it is time."""
+
+    events: Sequence[Event]
+    _emit: Emit
+
+    def emit(self) -> None:
+        """Emit them."""
+        for event in self.events:
+            self._emit(event)
 
 
 class Journal:
@@ -43,7 +67,8 @@ class Journal:
         self.path = path
         self._file = file
         self._seq = seq
-        self._watcher: Callable[[Entry], None] | None = None
+        self._project: Project = lambda entry: ()
+        self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
         self._done = 0
@@ -65,34 +90,38 @@ class Journal:
         """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
         return self._failure
 
-    def record(self, record: Record | Unknown) -> None:
-        """Append one record. Raises ``JournalError``, and the file is then as it was."""
+    def tells(self, project: Project, emit: Emit) -> None:
+        """From now on ``project`` makes the events of records, which ``emit`` emits."""
+        self._project, self._emit = project, emit
+
+    def record(self, record: Record | Unknown) -> Projected:
+        """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        self._seq += 1
-        entry = Entry(self._seq, time.time(), record)
+        entry = Entry(self._seq + 1, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
             is_late = self._file.append(data)
         except OSError as error:
-            self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+        self._seq = entry.seq
         if is_late:
             self._late += 1
             self._wanted.set()
-        if self._watcher is not None:
-            self._watcher(entry)
+        return Projected(self._project(entry), self._emit)
 
-    @contextmanager
-    def watched(self, watcher: Callable[[Entry], None]) -> Iterator[None]:
-        """Inside the block, call ``watcher`` with each record that is written."""
-        self._watcher = watcher
+    def record_if_possible(self, record: Record) -> Projected:
+        """Append a record of what has happened, also where the disk is full; returns its events in any case."""
         try:
-            yield
-        finally:
-            self._watcher = None
+            return self.record(record)
+        except JournalError:
+            return self.unrecorded(record)
+
+    def unrecorded(self, record: Record) -> Projected:
+        """The events of what is not recorded: it cannot be, or another record is to hold it."""
+        return Projected(self._project(Entry(self._seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""

@@ -39,7 +39,7 @@ class Line:
     """A line was accepted. A second record of the same id: the line now waits for another agent.
 
     ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made it urgent, a
-    now line or a stop.
+    now line or a stop. ``waiting`` counts it and those that wait before it.
     """
 
     type: ClassVar[str] = "line"
@@ -52,6 +52,7 @@ class Line:
     effect: Effect = field(default="waits", metadata=BRIEF)
     iteration: int = field(default=0, metadata=BRIEF)
     by_rule: bool = field(default=False, metadata=BRIEF)
+    waiting: int = field(default=0, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Message:
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
     ``skipped`` names the tools that an urgent line kept from starting. ``iteration`` is the run's; it may have begun
-    without a record of its own. Earlier journals have it in the receipts alone.
+    without a record of its own. ``waited_s`` is how long the first of the lines waited.
     """
 
     type: ClassVar[str] = "message"
@@ -96,6 +97,7 @@ class Message:
     remaining: int = field(default=0, metadata=BRIEF)
     skipped: tuple[str, ...] = field(default=(), metadata=BRIEF)
     iteration: int = field(default=0, metadata=BRIEF)
+    waited_s: float = field(default=0.0, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)

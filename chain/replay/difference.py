@@ -76,7 +76,7 @@ def _request_parts(recorded: records.RequestSent, today: records.RequestSent) ->
     return " and ".join(found) or "another form"
 
 
-_NOT_COMPARED = frozenset({"usage", "seconds", "waited_s"})
+_NOT_COMPARED = frozenset({"usage", "seconds", "waited_s", "waiting"})
 
 _NAMES: dict[str, str] = {
     "line": "a line",

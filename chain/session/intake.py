@@ -184,7 +184,7 @@ class Intake:
 
     def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(
+        return self._ledger.accept(
             sent.line,
             node.name,
             id=sent.id,
@@ -193,8 +193,6 @@ class Intake:
             iteration=node.iteration,
             by_rule=by_rule,
         )
-        self._shared.journal.acknowledge(lambda: None)
-        return accepted
 
     def _prompt(self, node: Node) -> InterruptionPrompt:
         return current_prompt(node.spec, self._shared.emit, node.iteration)

@@ -31,7 +31,7 @@ from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Task
+from chain.plan import Task, views_of
 from chain.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
@@ -283,8 +283,3 @@ async def close_models(models: Iterable[Model]) -> None:
     for model in models:
         with trio.move_on_after(CLOSE_S, shield=True):
             await model.aclose()
-
-
-def views_of(tasks: Sequence[Task]) -> tuple[events.TaskView, ...]:
-    """The tasks of a plan as events show them."""
-    return tuple(events.TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))

@@ -90,7 +90,7 @@ async def open_once(workspace: Path, state: Path) -> tuple[float, int]:
 
 def read(path: Path) -> tuple[float, int]:
     from chain.journal.reading import Reading
-    from chain.session.retelling import retell
+    from chain.session.projection import retell
 
     before, began = held(), time.perf_counter()
     with path.open("rb") as rows:

@@ -13,7 +13,7 @@ from chain import events
 from chain.journal.reading import Reading
 from chain.session.export.story import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
 from chain.session.export.teller import tell
-from chain.session.retelling import retell
+from chain.session.projection import retell
 
 
 def outline(story: Story) -> list[str]:
