@@ -35,12 +35,12 @@ from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
+from chain.text.wording import MAIN, ROOT
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
-from chain.wording import MAIN, ROOT
 
 REALLY_RUN = frozenset({"todo", "ask", "agents"})
 """The groups of tools that have no effects outside of a session, so that a replay runs them."""

@@ -32,9 +32,9 @@ from chain.session.projection import Projection
 from chain.session.resume import Resumed
 from chain.session.runs import Session
 from chain.session.standing import Standing
+from chain.text.wording import counted
 from chain.tools.tool import delegates
 from chain.version import VERSION
-from chain.wording import counted
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 

@@ -12,7 +12,7 @@ from chain.errors import ConfigError, PlanError
 from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, InterruptionPrompt, Situation, by_rule, compose
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.plan import Plan
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 if TYPE_CHECKING:
     from chain.interruption.file import PromptFile

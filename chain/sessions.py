@@ -82,7 +82,7 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
-            from chain.session.export.document import document
+            from chain.export.json import document
 
             try:
                 with session.path.open("rb") as rows:
@@ -96,13 +96,13 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
             except OSError as error:
                 raise _unreadable(session.path, error) from None
         case "md":
-            from chain.session.export.markdown import markdown
-            from chain.session.export.teller import tell
+            from chain.export.markdown import markdown
+            from chain.export.outline_builder import tell
 
             yield from markdown(tell(told_again(session, report)))
         case "html":
-            from chain.session.export.page import page
-            from chain.session.export.teller import tell
+            from chain.export.html import page
+            from chain.export.outline_builder import tell
 
             yield from page(tell(told_again(session, report)))
         case _:

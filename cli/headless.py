@@ -14,7 +14,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
@@ -23,7 +23,7 @@ from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
 from cli.input.stdin import Lines
 from cli.output import Format, Output
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import flat
 from cli.signals import LEAVING, received
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from chain import Tool
     from cli.door.client import Visit
-    from cli.show.events import Renderer
+    from cli.show.renderer import Renderer
 
 
 ROWS_AT_ONCE = 200
@@ -300,12 +300,10 @@ def _traces(state: Path, *, by_default: bool) -> Path | None:
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
     """The renderer for a descriptor; with ``streams`` it shows the answers too, as they come."""
-    from cli.show.events import Renderer
-    from cli.show.live import StreamingRenderer
+    from cli.show.renderer import Renderer
 
-    make = StreamingRenderer if streams else Renderer
     color, ascii, width = _looks(args, fd)
-    return make(color=color, ascii=ascii, width=width)
+    return Renderer(color=color, ascii=ascii, width=width, streams=streams)
 
 
 def _looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:

@@ -21,7 +21,7 @@ from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.threads import Threads
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import clean, columns, unpainted
 from cli.writing import write_all
 

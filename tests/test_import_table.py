@@ -23,7 +23,7 @@ GUARDED = {
 }
 
 # What may be imported by everything that is pure.
-PURE = {"chain.errors", "chain.messages", "chain.wording"}
+PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
 JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
 LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
@@ -31,7 +31,7 @@ TOOLS = PURE | {
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
-    "chain.search",
+    "chain.text.search",
     "chain.threads",
     "chain.tools",
     "trio",
@@ -44,11 +44,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
-    "chain.wording": set(),
-    "chain.plain": set(),
+    "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
-    "chain.search": {"regex"},
+    "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
     "chain.events": PURE,
     "chain.fields": {"chain.messages"},
@@ -63,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
-    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
+    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.text.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
     "chain.tools.lifeline": {"chain.tools.fence"},
@@ -84,10 +83,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
-    "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
+    "chain.export": SESSION | {"chain.export", "chain.text.plain", "chain.version", "markdown_it"},
     "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
     "chain.providers": PURE
-    | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
+    | {"chain.model", "chain.providers", "chain.text.search", "chain.threads", "chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
@@ -96,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
-    "chain.sessions": SESSION,
+    "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
     "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
@@ -110,13 +109,13 @@ PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "
 PUBLIC |= {"chain.event_json"}
 PUBLIC |= {
     "chain.lines.parse",
-    "chain.plain",
+    "chain.text.plain",
     "chain.prompts",
     "chain.replaying",
     "chain.threads",
     "chain.toolbox",
     "chain.version",
-    "chain.wording",
+    "chain.text.wording",
 }
 """What a front end may import: it speaks to a `Chain` and reads events."""
 

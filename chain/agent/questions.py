@@ -30,11 +30,11 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
+from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance
 from chain.tools.lookalikes import spelled_out
 from chain.tools.tool import Preview, Verdict
-from chain.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 

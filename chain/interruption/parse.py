@@ -40,12 +40,12 @@ from chain.interruption.prompt import (
     Rule,
 )
 from chain.messages import Overrides
-from chain.search import BadPattern, Expressions
-from chain.wording import RESUME
+from chain.text.search import BadPattern, Expressions
+from chain.text.wording import RESUME
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
-    from chain.search import Pattern
+    from chain.text.search import Pattern
     from chain.yamlfile import Node
 
 

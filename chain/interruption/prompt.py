@@ -12,13 +12,13 @@ from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chain.messages import Overrides
-from chain.search import SearchBudget, TooSlow
-from chain.wording import RESUME
+from chain.text.search import SearchBudget, TooSlow
+from chain.text.wording import RESUME
 
 if TYPE_CHECKING:
     from chain.errors import ConfigError
     from chain.lines.parse import Kind, Line
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 MAX_SEARCHED = 2_000
 """Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""

@@ -32,7 +32,7 @@ from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Task, views_of
-from chain.wording import PROGRAM_ENDED
+from chain.text.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""

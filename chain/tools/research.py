@@ -16,6 +16,7 @@ from pathlib import Path
 import trio
 
 from chain.errors import ToolError
+from chain.text.wording import counted
 from chain.threads import Threads
 from chain.tools import course as courses
 from chain.tools import ranking
@@ -29,7 +30,6 @@ from chain.tools.ranking import Finding, Judge, Row
 from chain.tools.report import MAX_RESULT, Opening, Report, on_one_row, rendered
 from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
-from chain.wording import counted
 
 MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""

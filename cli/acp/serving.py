@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
-from chain.plain import clean
+from chain.text.plain import clean
 from chain.threads import Threads
 from cli.acp.agent import Agent
 from cli.acp.host import GRACE_S

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 from chain import events
 from chain.event_json import to_json
-from chain.wording import MAIN, ROOT
+from chain.text.wording import MAIN, ROOT
 from cli.acp.content import text_block
 from cli.acp.tool_calls import (
     Content,

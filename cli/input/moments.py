@@ -27,8 +27,9 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from chain import events, wording
+from chain import events
 from chain.errors import UserError
+from chain.text.wording import MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
     Each agent numbers its iterations from 1, so they count for the lines that are addressed to it alone. Without an
     address the main agent is meant.
     """
-    whose = to or wording.MAIN
+    whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name

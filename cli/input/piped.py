@@ -14,8 +14,8 @@ import trio
 
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
+from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.threads import Threads
-from chain.wording import STDIN_BEGIN, STDIN_END
 from cli.input.splitter import TEXT_BYTES
 from cli.input.stdin import read_chunk
 

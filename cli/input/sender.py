@@ -22,7 +22,7 @@ from chain import events
 from chain.chain import Answerer, Chain, Submitted
 from chain.events import Origin
 from chain.lines.parse import MAX_LINE, Urgency
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.input.moments import (
     MOMENT_EVENTS,
     After,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from chain.plain import clean as clean  # the rooms of the terminal have it from here
+from chain.text.plain import clean as clean  # the rooms of the terminal have it from here
 
 TAB = 4
 

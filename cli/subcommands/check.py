@@ -13,6 +13,7 @@ from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
 from chain.prompts import handler_of, prompt_file, system_prompt
+from chain.text.wording import counted
 from chain.toolbox import (
     check_kind_name,
     configured_tools,
@@ -22,7 +23,6 @@ from chain.toolbox import (
     shell_protections,
     tool_groups,
 )
-from chain.wording import counted
 from cli.show.text import flat
 
 if TYPE_CHECKING:

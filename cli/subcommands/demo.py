@@ -20,7 +20,7 @@ from cli.terminal.invocation import Invocation
 
 if TYPE_CHECKING:
     from chain import Tool, ToolContext
-    from cli.show.events import Renderer
+    from cli.show.renderer import Renderer
 
 QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chain.app import explain_line
-from chain.wording import counted
+from chain.text.wording import counted
 from cli.input.address import split_address
 from cli.show.text import flat
 

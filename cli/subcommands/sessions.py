@@ -12,7 +12,7 @@ from pathlib import Path
 from chain.app import sessions
 from chain.errors import UserError
 from cli.nearest import nearest_command
-from cli.show.live import LiveRenderer
+from cli.show.renderer import Renderer
 from cli.show.session_list import rows as table
 from cli.show.signs import written
 from cli.show.text import clean, flat
@@ -73,7 +73,7 @@ def shown(
 
     Raises ``SessionError``.
     """
-    renderer = LiveRenderer(color=color, ascii=ascii, width=width)
+    renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.told_again(sessions.find(state, id), report):
         yield from renderer.lines(event)
     # What a crash cut short.

@@ -10,7 +10,7 @@ from typing import Any
 
 from chain import event_json, events
 from cli.door.client import Visit
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import clean
 
 

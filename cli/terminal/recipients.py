@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chain.lines.parse import parse_line
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.input.address import begun_address
 
 if TYPE_CHECKING:

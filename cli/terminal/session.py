@@ -21,13 +21,14 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.text.wording import MAIN, counted
 from chain.threads import Threads
-from chain.wording import MAIN, counted
 from cli.input.address import split_address
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
-from cli.show.prompted import PromptRenderer
+from cli.show.renderer import Renderer
 from cli.show.toolbar import Toolbar, answers_question
+from cli.show.transcripts import Transcripts
 from cli.terminal.answers import Answer
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import BARE, TAKEN_BACK, Commands
@@ -79,7 +80,11 @@ class TerminalSession:
         self._screen = screen
         self._owner = owner
         self._tour = tour
-        self._renderer = PromptRenderer(color=looks.color, ascii=looks.ascii, width=screen.width)
+        self._looks = looks
+        self._renderer = Renderer(
+            color=looks.color, ascii=looks.ascii, width=screen.width, streams=True, collapses=True
+        )
+        self._transcripts = Transcripts()
         self._toolbar = Toolbar(
             ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys, plan=chain.plan.counts
         )
@@ -148,6 +153,7 @@ class TerminalSession:
             for event in past:
                 if not isinstance(event, events.Init):
                     self._toolbar.update(event)
+                    self._transcripts.update(event)
                     rows += self._renderer.lines(event)
         self._screen.show(rows, self._renderer.tail)
         self._update_queue()
@@ -241,7 +247,10 @@ class TerminalSession:
         if self.chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         self._update_queue()
-        rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
+        rows = self._renderer.preview(answer.preview)
+        if answer.agent not in ("", MAIN):
+            looks = self._looks
+            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
         if answer.opening is None:
             self.answer_command(text, answer.text, rows)
         self._owner.carry_out(text, answer)
@@ -312,6 +321,7 @@ class TerminalSession:
             if isinstance(event, events.Receipt) and event.id in self._answered:
                 self._answered.remove(event.id)
                 continue
+            self._transcripts.update(event)
             rows += self._renderer.lines(event)
             if isinstance(event, events.Question) and event.id not in settled:
                 rows += self._renderer.hint(event)

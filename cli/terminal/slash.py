@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
+from chain.text.wording import MAIN
 from chain.version import VERSION
-from chain.wording import MAIN
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chain import events
-from chain.wording import INTERRUPTED
+from chain.text.wording import INTERRUPTED
 from cli.acp.updates import MAX_PROGRESS, Teller
 
 

@@ -13,7 +13,7 @@ from support.sessions import settings
 
 from chain import events
 from chain.config.load import Settings
-from chain.wording import NOBODY_CHOOSES
+from chain.text.wording import NOBODY_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Outgoing, Sender
 

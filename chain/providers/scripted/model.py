@@ -24,7 +24,7 @@ from chain.providers.scripted import reader
 from chain.providers.scripted.answer import Answer, Part, assemble, render
 from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
 from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent
-from chain.search import SearchBudget, TooSlow
+from chain.text.search import SearchBudget, TooSlow
 
 
 class ScriptedModel:

@@ -28,10 +28,10 @@ from chain.providers.scripted.rules import (
     When,
     groups,
 )
-from chain.search import BadPattern, Expressions
+from chain.text.search import BadPattern, Expressions
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 _SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|indent|s|\d{1,3}))?(?::-([^}]*))?\})?")
 

@@ -98,7 +98,7 @@ from chain import yamlfile
 from chain.messages import StopReason
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
 GoingOn: TypeAlias = Literal["no", "continue", "work"]

@@ -13,11 +13,11 @@ from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Too
 from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule, Source
-from chain.search import SearchBudget
-from chain.wording import STDIN_BEGIN, STDIN_END
+from chain.text.search import SearchBudget
+from chain.text.wording import STDIN_BEGIN, STDIN_END
 
 if TYPE_CHECKING:
-    from chain.search import Match, Pattern
+    from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
 """Seconds of processor time that all searches for a reply share; the shipped rules need some milliseconds. Nothing else

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from chain import events
 from chain.events import Status
+from chain.export.outline import Call, Landed
 from chain.lines.parse import is_stop
-from chain.plain import clean
-from chain.session.export.story import Call, Landed
-from chain.wording import MAIN, STOPPED_BY_RULE, counted
+from chain.text.plain import clean
+from chain.text.wording import MAIN, STOPPED_BY_RULE, counted
 
 MAX_INPUT = 160
 """Characters of a call's input beside its name."""

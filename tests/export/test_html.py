@@ -16,11 +16,11 @@ from support.eventful import FIRST, eventful, with_text
 from support.house import ROOT
 
 from chain import events
-from chain.session.export.markup import prose
-from chain.session.export.page import page
-from chain.session.export.teller import tell
+from chain.export.escaping import prose
+from chain.export.html import page
+from chain.export.outline_builder import tell
 
-SCRIPT = (ROOT / "chain/session/export/page.js").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "chain/export/page.js").read_text(encoding="utf-8")
 
 TAGS = """
 html head meta title link style body a header p h1 h2 h3 h4 h5 h6 dl div dt dd time section ul ol li i span main details
@@ -166,7 +166,7 @@ def luminance(color: str) -> float:
 
 def test_every_text_has_enough_contrast() -> None:
     """4.5 to 1, as the guidelines for accessibility of the W3C want it."""
-    style = (ROOT / "chain/session/export/page.css").read_text(encoding="utf-8")
+    style = (ROOT / "chain/export/page.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in style.split(":root {")[1:3])
     for colors in (light, dark):
         for text, papers in ON.items():

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from chain import events
-from chain.plain import clean
-from chain.session.export import said
-from chain.session.export.markup import MAX_MARKDOWN, is_only_text
-from chain.session.export.story import (
+from chain.export import phrases
+from chain.export.escaping import MAX_MARKDOWN, is_only_text
+from chain.export.outline import (
     Asked,
     Call,
     Item,
@@ -29,7 +28,8 @@ from chain.session.export.story import (
     Work,
     repeats,
 )
-from chain.wording import counted
+from chain.text.plain import clean
+from chain.text.wording import counted
 
 MAX_TITLE = 120
 
@@ -70,26 +70,26 @@ def _facts(story: Story) -> Iterator[str]:
         yield f"- Workspace: {inline(init.workspace)}"
         yield f"- Model: {inline(init.model)}"
     if story.times:
-        yield f"- Began: {said.when(story.times[0])}"
+        yield f"- Began: {phrases.when(story.times[0])}"
     yield f"- Runs: {len(story.runs):,}"
     yield f"- Tokens: {story.tokens:,}"
     if story.cost_usd is not None:
-        yield f"- Cost: {said.cost(story.cost_usd)}"
+        yield f"- Cost: {phrases.cost(story.cost_usd)}"
     yield ""
 
 
 def _run(run: Run) -> Iterator[str]:
     status = None if run.result is None else run.result.status
-    facts = [said.outcome(status), counted(run.work.iterations, "iteration")]
-    yield f"## Run {run.number} ({', '.join([*facts, said.duration(run.work.ended - run.time)])})"
+    facts = [phrases.outcome(status), counted(run.work.iterations, "iteration")]
+    yield f"## Run {run.number} ({', '.join([*facts, phrases.duration(run.work.ended - run.time)])})"
     yield ""
     if run.query.strip():
         yield from quoted("The user", run.query)
     yield from _steps(run.work, "###")
-    text = "" if run.result is None else said.result_text(run.result)
+    text = "" if run.result is None else phrases.result_text(run.result)
     words = [item.text.strip() for _, item in run.work.items() if isinstance(item, Said)]
     if text and text not in words[-1:]:
-        yield from quoted(f"Result ({said.outcome(status)})", text)
+        yield from quoted(f"Result ({phrases.outcome(status)})", text)
 
 
 def _steps(work: Work, heading: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _steps(work: Work, heading: str) -> Iterator[str]:
 
 def _step(step: Step, heading: str) -> Iterator[str]:
     if step.number:
-        yield f"{heading} Iteration {step.number} ({said.duration(step.ended - step.time)})"
+        yield f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})"
         yield ""
     yield from _items(step.items)
 
@@ -114,13 +114,13 @@ def _items(items: Iterable[Item]) -> Iterator[str]:
             case Landed():
                 skipped = item.event.tools_skipped
                 more = f"; skipped: {', '.join(skipped)}" if skipped else ""
-                yield from quoted(f"🔔 {said.landed(item)}{more}", item.event.message)
+                yield from quoted(f"🔔 {phrases.landed(item)}{more}", item.event.message)
             case Asked():
                 yield from _asked(item)
             case Planned():
                 yield from _plan(item.event)
             case Told():
-                kind, text = said.told(item.event)
+                kind, text = phrases.told(item.event)
                 yield from _sentence(f"{_SIGNS[kind]} ", text)
             case Call():
                 yield from _call(item)
@@ -131,10 +131,10 @@ def _items(items: Iterable[Item]) -> Iterator[str]:
 
 
 def _call(call: Call) -> Iterator[str]:
-    yield f"**Tool {inline(call.name)}** ({said.state(call)})"
+    yield f"**Tool {inline(call.name)}** ({phrases.state(call)})"
     yield ""
     if call.input:
-        yield from fenced(said.whole_input(call.input), "json")
+        yield from fenced(phrases.whole_input(call.input), "json")
     for work in call.works:
         yield from _work(work)
     if call.result is not None and call.result.text.strip() and not repeats(call):
@@ -145,7 +145,7 @@ def _call(call: Call) -> Iterator[str]:
 
 def _work(work: Work) -> Iterator[str]:
     """What a child did, in a quote of its own."""
-    yield f"**Agent {inline(work.agent)}** ({said.outcome(work.status)}, {counted(work.iterations, 'iteration')})"
+    yield f"**Agent {inline(work.agent)}** ({phrases.outcome(work.status)}, {counted(work.iterations, 'iteration')})"
     yield ""
     yield from _nested(quoted("Its task", work.task))
     yield from _nested(_steps(work, "####"))
@@ -161,7 +161,7 @@ def _asked(item: Asked) -> Iterator[str]:
         yield f"{number}. {inline(option)}"
     if event.options:
         yield ""
-    yield from _sentence("", said.answered(item.answer))
+    yield from _sentence("", phrases.answered(item.answer))
 
 
 def _plan(event: events.PlanChanged) -> Iterator[str]:

@@ -10,9 +10,9 @@ from support import trying
 from support.eventful import FIRST, eventful
 
 from chain import events
+from chain.export.outline import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
+from chain.export.outline_builder import tell
 from chain.journal.reading import Reading
-from chain.session.export.story import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
-from chain.session.export.teller import tell
 from chain.session.projection import retell
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from chain import events
 from chain.lines.parse import is_stop
-from chain.wording import MAIN, STDIN_BEGIN, STDIN_END, STOPPED_BY_RULE, counted
+from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, STOPPED_BY_RULE, counted
 from cli.show.spans import Span
 from cli.show.text import clean, flat, seconds
 

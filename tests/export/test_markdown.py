@@ -12,8 +12,8 @@ from support import trying
 from support.eventful import eventful, with_text
 
 from chain import events
-from chain.session.export.markdown import fenced, inline, markdown, quoted
-from chain.session.export.teller import tell
+from chain.export.markdown import fenced, inline, markdown, quoted
+from chain.export.outline_builder import tell
 
 # Without the definitions of links, which a quote may hold as well.
 PARSER = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference")

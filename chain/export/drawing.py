@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chain.session.export import said
-from chain.session.export.markup import escaped
-from chain.session.export.story import Asked, Call, Landed, Step, Story
-from chain.session.export.timeline import Bar, Lane, Pin, Timeline, draw, is_stop
-from chain.wording import counted
+from chain.export import phrases
+from chain.export.escaping import escaped
+from chain.export.outline import Asked, Call, Landed, Step, Story
+from chain.export.timeline import Bar, Lane, Pin, Timeline, draw, is_stop
+from chain.text.wording import counted
 
 MAX_WORDS = 400
 """Characters of what a pin says; its place in the story has all."""
@@ -48,7 +48,7 @@ def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
         for silence in drawn.silences:
             yield (
                 f'<span class="silence" style="left:{silence.left:.2f}%;width:{silence.width:.2f}%" '
-                f'title="{said.duration(silence.seconds)} without a word"></span>\n'
+                f'title="{phrases.duration(silence.seconds)} without a word"></span>\n'
             )
     for bar in lane.bars:
         yield _link("bar", bar, _iterations(bar, lane.agent))
@@ -70,7 +70,7 @@ def _link(kind: str, bar: Bar, about: str) -> str:
 
 def _iterations(bar: Bar, agent: str) -> str:
     steps = [part for part in bar.parts if isinstance(part, Step)]
-    took = said.duration(sum(step.ended - step.time for step in steps))
+    took = phrases.duration(sum(step.ended - step.time for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
@@ -79,7 +79,7 @@ def _iterations(bar: Bar, agent: str) -> str:
 def _calls(mark: Bar) -> str:
     calls = [part for part in mark.parts if isinstance(part, Call)]
     if len(calls) == 1:
-        return f"{calls[0].name}: {said.state(calls[0])}"
+        return f"{calls[0].name}: {phrases.state(calls[0])}"
     names = list(dict.fromkeys(call.name for call in calls))
     more = ", …" if len(names) > MOST_NAMES else ""
     return f"{len(calls)} calls: {', '.join(names[:MOST_NAMES])}{more}"
@@ -97,14 +97,14 @@ def _pin(pin: Pin) -> str:
     sign: str
     match what:
         case Landed():
-            kind, sign, title, words = "", what.event.point, said.landed(what), what.event.message
+            kind, sign, title, words = "", what.event.point, phrases.landed(what), what.event.message
             sign = "•" if sign == "start" else sign
         case Asked():
-            title = f"Question {what.event.id}: {said.answered(what.answer)}"
+            title = f"Question {what.event.id}: {phrases.answered(what.answer)}"
             kind, sign, words = "asks", "?", what.event.text
         case _:
             kind, sign = "ends", "■" if is_stop(what.status) else "!"
-            title, words = f"{what.agent}: {said.outcome(what.status)}", ""
+            title, words = f"{what.agent}: {phrases.outcome(what.status)}", ""
     words = words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
     late = " late" if pin.left > 50 else ""
     anchor = what.anchor if kind != "ends" else f"{what.anchor}-end"
@@ -116,7 +116,7 @@ def _pin(pin: Pin) -> str:
 
 
 def _axis(story: Story, drawn: Timeline) -> Iterator[str]:
-    first, last = said.clock(story.times[0]), said.clock(story.times[-1])
+    first, last = phrases.clock(story.times[0]), phrases.clock(story.times[-1])
     if drawn.is_timed:
         yield f'<div class="axis"><div><span>{first}</span><span>{last}</span></div></div>\n'
         if drawn.silences:

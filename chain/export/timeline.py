@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from chain.events import Status
-from chain.session.export.story import Asked, Call, Landed, Run, Step, Story, Work
+from chain.export.outline import Asked, Call, Landed, Run, Step, Story, Work
 
 LONGEST_SILENCE = 0.15
 """Of the width, for a silence: a longer one is drawn as that."""

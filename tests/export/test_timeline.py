@@ -9,8 +9,8 @@ from support import trying
 from support.eventful import eventful
 
 from chain import events
-from chain.session.export.teller import tell
-from chain.session.export.timeline import LONGEST_SILENCE, MOST_LANES, Axis, draw, longest_drawn
+from chain.export.outline_builder import tell
+from chain.export.timeline import LONGEST_SILENCE, MOST_LANES, Axis, draw, longest_drawn
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from chain import events
-from chain.session.export import said
-from chain.session.export.markup import escaped, is_diff, painted, prose, shown
-from chain.session.export.story import (
+from chain.export import phrases
+from chain.export.escaping import escaped, is_diff, painted, prose, shown
+from chain.export.outline import (
     Asked,
     Call,
     Item,
@@ -23,7 +23,7 @@ from chain.session.export.story import (
     Work,
     repeats,
 )
-from chain.wording import counted
+from chain.text.wording import counted
 
 FEW_ROWS = 10
 """Rows of a result that are shown unfolded."""
@@ -43,11 +43,11 @@ class Body:
 
     def run(self, run: Run) -> Iterator[str]:
         """A run from its query to its result."""
-        facts = [counted(run.work.iterations, "iteration"), said.duration(run.work.ended - run.time)]
+        facts = [counted(run.work.iterations, "iteration"), phrases.duration(run.work.ended - run.time)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
             f'<section class="run">\n<h2 id="{run.work.anchor}"><a href="#{run.work.anchor}">Run {run.number}</a> '
-            f"<small>{said.when(run.time)} · {' · '.join(facts)}</small></h2>\n"
+            f"<small>{phrases.when(run.time)} · {' · '.join(facts)}</small></h2>\n"
         )
         if run.query.strip():
             words = shown(run.query.strip())
@@ -67,7 +67,7 @@ class Body:
         yield (
             f'<section class="step" id="{step.anchor}">\n<h{level}>'
             f'<a href="#{step.anchor}">Iteration {step.number}</a> '
-            f"<small>{said.duration(step.ended - step.time)}{tokens}</small></h{level}>\n"
+            f"<small>{phrases.duration(step.ended - step.time)}{tokens}</small></h{level}>\n"
         )
         yield from self.items(step.items, depth, answer)
         yield "</section>\n"
@@ -88,7 +88,7 @@ class Body:
                 case Planned():
                     yield from _planned(item, is_whole=item is self.last_plan)
                 case Told():
-                    kind, text = said.told(item.event)
+                    kind, text = phrases.told(item.event)
                     yield f'<p class="told {kind}" id="{item.anchor}"><span class="words">{shown(text)}</span></p>\n'
                 case Call():
                     yield from self._call(item, depth)
@@ -100,14 +100,14 @@ class Body:
     def _call(self, call: Call, depth: int) -> Iterator[str]:
         is_bad = call.input is not None and (call.result is None or call.result.is_error)
         kind = " unstarted" if call.input is None else " failed" if is_bad else ""
-        short = said.short_input(call.input or {})
+        short = phrases.short_input(call.input or {})
         yield (
             f'<div class="tool{kind}" id="{call.anchor}">\n<p class="mono">'
             f'<span class="name">{escaped(call.name)}</span> <span class="input">{escaped(short)}</span> '
-            f'<span class="state">{said.state(call)}</span></p>\n'
+            f'<span class="state">{phrases.state(call)}</span></p>\n'
         )
         if short.endswith("…") and call.input is not None:
-            whole = shown(said.whole_input(call.input))
+            whole = shown(phrases.whole_input(call.input))
             body = f'<pre class="text" tabindex="0">{whole}</pre>'
             yield f'<details class="more"><summary>input</summary>{body}</details>\n'
         for work in call.works:
@@ -117,13 +117,13 @@ class Body:
         yield "</div>\n"
 
     def _work(self, work: Work, depth: int) -> Iterator[str]:
-        facts = f"{counted(work.iterations, 'iteration')} · {said.duration(work.ended - work.time)}"
+        facts = f"{counted(work.iterations, 'iteration')} · {phrases.duration(work.ended - work.time)}"
         good = "good" if work.status == "done" else "bad"
         yield (
             f'<details class="work" id="{work.anchor}"{" open" if self.is_unfolded else ""}>\n'
             f"<summary><strong>{escaped(work.agent)}</strong> {shown(work.task)} "
-            f'<small id="{work.anchor}-end"><span class="{good}">{escaped(said.outcome(work.status))}</span> · {facts}'
-            "</small></summary>\n"
+            f'<small id="{work.anchor}-end"><span class="{good}">{escaped(phrases.outcome(work.status))}</span>'
+            f" · {facts}</small></summary>\n"
         )
         answer = work.answer
         for step in work.steps:
@@ -144,7 +144,7 @@ def _landed(item: Landed) -> str:
     event = item.event
     skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
     return (
-        f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(said.landed(item))}'
+        f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(phrases.landed(item))}'
         f'<span>{skipped}</span></p><p class="words">{shown(event.message)}</p></div>\n'
     )
 
@@ -161,7 +161,7 @@ def _asked(item: Asked) -> Iterator[str]:
         yield f'<p class="aside">Fenced in: {escaped(", ".join(event.protections))}</p>'
     answer = item.answer
     good = "good" if answer is not None and answer.decision in ("allowed", "answered") else "bad"
-    yield f'<p class="answer words"><strong class="{good}">{shown(said.answered(answer))}</strong></p></div>\n'
+    yield f'<p class="answer words"><strong class="{good}">{shown(phrases.answered(answer))}</strong></p></div>\n'
 
 
 def _planned(item: Planned, *, is_whole: bool) -> Iterator[str]:
@@ -193,8 +193,8 @@ def _ending(run: Run) -> Iterator[str]:
     status = None if result is None else result.status
     good = "good" if status == "done" else "bad"
     yield f'<div class="ending" id="{run.work.anchor}-end"><p><strong class="{good}">'
-    yield f"{escaped(said.outcome(status).capitalize())}</strong></p>"
-    text = "" if result is None else said.result_text(result)
+    yield f"{escaped(phrases.outcome(status).capitalize())}</strong></p>"
+    text = "" if result is None else phrases.result_text(result)
     if text and text not in _last_words(run):
         yield f'<p class="words">{shown(text)}</p>'
     yield "</div>\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from chain import events
 from chain.events import Event
-from chain.session.export.story import (
+from chain.export.outline import (
     Asked,
     Call,
     Item,
@@ -20,7 +20,7 @@ from chain.session.export.story import (
     Told,
     Work,
 )
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
 """Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""

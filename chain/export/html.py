@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 
 from chain import events
-from chain.session.export import said
-from chain.session.export.body import Body
-from chain.session.export.drawing import timeline
-from chain.session.export.markup import escaped
-from chain.session.export.story import Landed, Planned, Run, Story
+from chain.export import phrases
+from chain.export.body import Body
+from chain.export.drawing import timeline
+from chain.export.escaping import escaped
+from chain.export.outline import Landed, Planned, Run, Story
+from chain.text.wording import counted
 from chain.version import VERSION
-from chain.wording import counted
 
 FEW_ITERATIONS = 80
 """Up to so many in a session the work of children is unfolded."""
@@ -80,8 +80,8 @@ def _facts(story: Story) -> Iterator[tuple[str, str]]:
     init = story.init
     if began := story.times[0] if story.times else init.time if init else None:
         lasted = sum((run.work.ended - run.time for run in story.runs), 0.0)
-        yield "Began", f'<time datetime="{said.iso(began)}">{said.when(began)}</time>'
-        yield "At work for", said.duration(lasted)
+        yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
+        yield "At work for", phrases.duration(lasted)
     if init is not None:
         yield "Workspace", f"<span class=mono>{escaped(init.workspace)}</span>"
         yield "Model", escaped(init.model)
@@ -95,7 +95,7 @@ def _facts(story: Story) -> Iterator[tuple[str, str]]:
         yield "Other agents", f"{len(children):,}"
     yield "Tokens", f"{story.tokens:,}"
     if story.cost_usd is not None:
-        yield "Cost", said.cost(story.cost_usd)
+        yield "Cost", phrases.cost(story.cost_usd)
 
 
 def _endings(story: Story) -> str:
@@ -104,7 +104,7 @@ def _endings(story: Story) -> str:
     if not bad:
         return ""
     if len(story.runs) == 1:
-        return f' <span class="aside">({escaped(said.outcome(_status(story.runs[0])))})</span>'
+        return f' <span class="aside">({escaped(phrases.outcome(_status(story.runs[0])))})</span>'
     return f' <span class="aside">({counted(bad, "run")} not done)</span>'
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.search import MAX_EXPANDED, BadPattern, Expressions, SearchBudget, TooSlow, expanded_size
+from chain.text.search import MAX_EXPANDED, BadPattern, Expressions, SearchBudget, TooSlow, expanded_size
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 SLOW = ["^(a|aa)+$", "(a|a)*$", "(?:a|aa)+$"]
 BAIT = "a" * 60 + "!"

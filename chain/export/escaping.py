@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from chain.plain import clean
+from chain.text.plain import clean
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
