@@ -36,7 +36,7 @@ from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
-from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
+from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
@@ -76,7 +76,7 @@ async def open_chain(
     is raised in the block leaves it as it is.
     """
     guard = Guard()
-    groups = tool_groups(settings, guard, state)
+    today = groups = tool_groups(settings, guard, state)
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
@@ -91,7 +91,7 @@ async def open_chain(
     if actors is not None:
         rules = actors.rules(rules)
     kinds = Kinds(settings, spec, groups, tools, open_model)
-    allowed = read_allowances(settings, spec.registry, groups)
+    allowed = read_allowances(settings, spec.registry, today)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
@@ -109,7 +109,7 @@ async def open_chain(
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
-        questions = Questions(journal, audience.emit, allowed)
+        questions = Questions(journal, audience.emit, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
             actors.tree, actors.journal = tree, journal

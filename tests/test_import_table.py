@@ -28,6 +28,7 @@ PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
 LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
 TOOLS = PURE | {
+    "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
@@ -49,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.exit_codes": {"chain.events"},
     "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
-    "chain.events": PURE,
+    "chain.events": PURE | {"chain.hunks"},
+    "chain.hunks": set(),
     "chain.fields": {"chain.messages"},
     "chain.event_json": {"chain.events", "chain.fields", "chain.messages"},
     "chain.model": PURE,
@@ -71,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
     "chain.tools.output": set(),
     "chain.tools.paths": {"chain.errors"},
-    "chain.tools.diff": PURE,
+    "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
     "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
@@ -106,7 +108,7 @@ EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page"
 PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
-PUBLIC |= {"chain.event_json"}
+PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
     "chain.lines.parse",
     "chain.text.plain",

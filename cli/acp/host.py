@@ -130,7 +130,7 @@ class Host:
                     opening = await self._find(wanted)
                     async with opening.open() as chain, opening.open_door(chain) as doorless:
                         kept = Session(
-                            chain, self._wire, opening.agents, self._notify, tells_receipts=self.tells_receipts
+                            chain, self._wire, opening.kinds, self._notify, tells_receipts=self.tells_receipts
                         )
                         await self._admit(wanted, opening, kept, doorless)
                         nursery.start_soon(kept.tell)

@@ -14,6 +14,7 @@ from chain.chain import Chain
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError
 from chain.threads import Threads
+from chain.toolbox import tool_kinds
 from cli.acp import kept
 from cli.door.server import side_door
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 _THREADS = Threads("editors")
 """For what reads files: a slow disk holds up nobody but who asks."""
-
-ASKING = ("agent_ask",)
-"""Tools that put an agent to work and are no kind of agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ class Opening:
         )
 
     @property
-    def agents(self) -> frozenset[str]:
-        """The tools that put an agent to work."""
-        return frozenset({*self.settings.kind_names, *ASKING})
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of the tools that its agents may have, by name."""
+        return tool_kinds(self.settings, self.tools)
 
 
 @dataclass(frozen=True, slots=True)

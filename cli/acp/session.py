@@ -6,7 +6,7 @@ meanwhile. A prompt is answered by that task as well, so its answer comes behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -60,7 +60,7 @@ class Session:
         self,
         chain: Chain,
         wire: Wire,
-        agents: Collection[str],
+        kinds: Mapping[str, str],
         notify: Callable[[str], None],
         *,
         tells_receipts: bool,
@@ -75,7 +75,7 @@ class Session:
         self._wire = wire
         self._notify = notify
         self._tells_receipts = tells_receipts
-        self._teller = Teller(chain.workspace, agents)
+        self._teller = Teller(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
         self._answers: list[_Answer] = []

@@ -203,7 +203,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
         except ConfigError as error:
             found.problem("tools.allow", str(error))
         else:
-            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text)}")
+            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text, groups)}")
     for host in settings.research_hosts:
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
