@@ -100,7 +100,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.app": {"chain", "trio"},
 }
 
-EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
+EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "toolkit")}
 PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}

@@ -39,7 +39,6 @@ class Rows(Protocol):
 
     async def next(self) -> RawLine | None:
         """The next row; ``None`` at the end."""
-        ...
 
 
 class Server(Protocol):
@@ -47,15 +46,12 @@ class Server(Protocol):
 
     def on_request(self, call: Call) -> None:
         """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
-        ...
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """Hear a notification, if it is one that is known."""
-        ...
 
     def on_cancel(self, call: Call) -> None:
         """Hear that a request which is in work need not be answered any more; it is answered all the same."""
-        ...
 
 
 class Call:

@@ -36,7 +36,6 @@ from chain.threads import Threads
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.keys import bindings
 from cli.screen.page import Page
 from cli.screen.protocol import Listener
 from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
@@ -104,7 +103,7 @@ class Terminal:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
-            key_bindings=bindings(self._keyboard),
+            key_bindings=self._keyboard.bindings(),
             prompt_continuation=lambda width, number, is_soft: " " * width,
             erase_when_done=True,
             output=self._output,
@@ -265,7 +264,7 @@ class Terminal:
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
-        self._draw()
+        self._page.draw(self._app)
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:
@@ -274,11 +273,7 @@ class Terminal:
         else:
             self._call_in_trio(lambda: self._shown.set())
 
-    def _draw(self) -> None:
-        self._page.draw(self._app)
-
     def _message(self) -> StyleAndTextTuples:
-        # The unfinished rows look as they will when they are finished; the style of a prompt is bold.
         return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> str:

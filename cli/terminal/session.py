@@ -50,15 +50,12 @@ class SessionOwner(Protocol):
 
     def give_back(self, text: str) -> None:
         """Give a line that came back to the user."""
-        ...
 
     def never_sent(self, text: str) -> None:
         """Keep a line of a script that will not be sent."""
-        ...
 
     def carry_out(self, command: str, answer: Answer) -> None:
         """Do what the answer to a command asks for besides being shown."""
-        ...
 
 
 class TerminalSession:
