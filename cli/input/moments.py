@@ -27,8 +27,10 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from chain import events, wording
+from chain import events
 from chain.errors import UserError
+from chain.lines.parse import Urgency
+from chain.wording import MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,24 @@ class ScheduledLine:
     text: str
     written: str
     to: str = ""
+    urgency: Urgency = "next"
+    id: str = ""
+    origin: events.Origin = "script"
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the line may start a run; a moment inside a run ends with the run."""
+        return isinstance(self.moment, Now | After) or self.follows_run
+
+    @property
+    def follows_run(self) -> bool:
+        """Whether the line is for the end of a run; an agent below the main one ends within a run."""
+        return isinstance(self.moment, AtDone) and self.is_for_all
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the line is for the main agent, or for no one by name: as a stop it ends the whole run."""
+        return not self.to or is_same_agent(MAIN, self.to)
 
 
 _TO = "@to"
@@ -102,6 +122,7 @@ _USAGE = {
     "@question": "@question TEXT",
     _TO: "@to AGENT TEXT",
 }
+_WITHOUT_ARGUMENT: dict[str, Moment] = {"@answer": AtAnswer(), "@done": AtDone(), "@question": AtQuestion()}
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
@@ -136,28 +157,18 @@ def _parse(text: str) -> ScheduledLine:
 
 def _moment(name: str, rest: str) -> tuple[Moment | None, str]:
     """The moment of this name, ``None`` if its argument is not well-formed, and what follows it."""
-    match name:
-        case "@answer":
-            return AtAnswer(), rest
-        case "@done":
-            return AtDone(), rest
-        case "@question":
-            return AtQuestion(), rest
-        case "@to":
-            return Now(), f"{_TO} {rest}"
-        case _:
-            argument, rest = _split(rest)
-            return _moment_of(name, argument), rest
-
-
-def _moment_of(name: str, argument: str) -> Moment | None:
+    if name == _TO:
+        return Now(), f"{_TO} {rest}"
+    if name in _WITHOUT_ARGUMENT:
+        return _WITHOUT_ARGUMENT[name], rest
+    argument, rest = _split(rest)
     match name:
         case "@iteration":
-            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
+            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None, rest
         case "@after":
-            return After(float(argument)) if _SECONDS.fullmatch(argument) else None
+            return After(float(argument)) if _SECONDS.fullmatch(argument) else None, rest
         case _:
-            return AtTool(argument) if argument else None
+            return AtTool(argument) if argument else None, rest
 
 
 def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
@@ -206,7 +217,7 @@ def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
     Each agent numbers its iterations from 1, so they count for the lines that are addressed to it alone. Without an
     address the main agent is meant.
     """
-    whose = to or wording.MAIN
+    whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name

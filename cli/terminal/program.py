@@ -25,7 +25,7 @@ from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
 from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
-from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import clean, in_rows
@@ -128,7 +128,7 @@ class Program:
             if self._invocation.query is not None:
                 self._session.start(self._invocation.query)
             for line in self._invocation.scheduled:
-                self._sender.schedule(Outgoing(line.moment, line.text, line.written, to=line.to))
+                self._sender.schedule(line)
             self._screen.listen(self)
             if self._tour is None:
                 self._session.welcome(WELCOME)
