@@ -25,9 +25,6 @@ NOT_FOUND = -32002
 MAX_ID = 200
 """Characters of an id: it is kept as long as its request is in work, and is sent back."""
 
-MAX_METHOD = 200
-"""Characters of a method's name that an error repeats."""
-
 _INTEGERS = range(-(2**63), 2**63)
 """The numbers that the protocol's schema has for ids."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import trio
 
@@ -21,8 +21,6 @@ from cli.acp.messages import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Teller, Update
 from cli.acp.wire import Call, Wire
-
-Outcome: TypeAlias = Literal["injected", "startedNewTurn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ class Session:
         answer = self._submit(text)
         if answer.message:
             self._say(answer)
-        outcome: Outcome = "startedNewTurn" if answer.what == "started" else "injected"
+        outcome = "startedNewTurn" if answer.what == "started" else "injected"
         call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
     def _submit(self, text: str) -> Submitted:
