@@ -73,7 +73,8 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     except UserError as error:
         if verbose:
             _write(2, traceback.format_exc())
-        return _fail(str(error))
+        _write(2, f"chain: {error}\n")
+        return WRONG_USAGE
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
 
@@ -104,8 +105,9 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         if os.isatty(0):
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)
-        read = partial(_settings_of, args)
-        return acp.acp(read, state, tools, _traces(state, by_default=False))
+        return acp.acp(
+            lambda folder: arguments.read_settings(args, cwd=folder), state, tools, _traces(state, by_default=False)
+        )
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explain
@@ -127,10 +129,6 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             rows += more
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
-
-
-def _settings_of(args: argparse.Namespace, folder: Path) -> Settings:
-    return arguments.read_settings(args, cwd=folder)
 
 
 def _help(args: argparse.Namespace, topic: str | None) -> int:
@@ -163,21 +161,21 @@ def _page(rows: Iterable[str]) -> int:
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     from cli.subcommands import sessions
 
-    asked, state = sessions.read_words(words), state_folder(os.environ)
+    (what, id), state = sessions.read_words(words), state_folder(os.environ)
     color, ascii, width = _looks(args, fd=1)
-    if asked.what == "list":
+    if what == "list":
         here = Path(args.workspace or ".")
         return _show(args, sessions.listed(state, here=here, width=width, ascii=ascii))
     faults: list[str] = []
-    if asked.what in ("show", "export"):
-        if asked.what == "show":
-            code = _page(sessions.shown(state, asked.id, faults.append, color=color, ascii=ascii, width=width))
+    if what in ("show", "export"):
+        if what == "show":
+            code = _page(sessions.shown(state, id, faults.append, color=color, ascii=ascii, width=width))
         else:
             write = partial(_write_painted, 1)
-            code = _report(sessions.export(state, asked.id, args.format, args.output, write, faults.append))
+            code = _report(sessions.export(state, id, args.format, args.output, write, faults.append))
         _write(2, "".join(f"chain: {fault}\n" for fault in faults))
         return code
-    if not sessions.delete(state, asked.id, partial(_write, 2)):
+    if not sessions.delete(state, id, partial(_write, 2)):
         _write(2, "Nothing was deleted.\n")
         return 1
     return _show(args, ["Deleted."])
@@ -338,11 +336,6 @@ def _report(why: str) -> int:
     if why:
         _write(2, f"chain: standard output cannot be written: {why}\n")
     return 1 if why else 0
-
-
-def _fail(message: str) -> int:
-    _write(2, f"chain: {message}\n")
-    return WRONG_USAGE
 
 
 def _write(fd: int, text: str) -> str:

@@ -31,7 +31,7 @@ from chain.config.settings import (
 )
 from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import MissingVariable, Values, variables, variables_within
-from chain.errors import ConfigError, UnreadableFile
+from chain.errors import ConfigError, UnreadableFile, nearest
 from chain.yamlfile import Node
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -348,12 +348,10 @@ def _check_agents(settings: Settings, agents: Node) -> None:
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    import difflib  # only for a mistake, and the prompt waits for every import
-
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = nearest(name, known, 0.5)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    hint = f"did you mean {near[0]}?" if near else all_known
+    hint = f"did you mean {near}?" if near else all_known
     return f"there is no {kind} {name!r:.60}: {hint}"
 
 

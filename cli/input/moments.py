@@ -22,13 +22,12 @@ is an error. Spaces after a moment are not part of the text, so that a script ma
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from chain import events
-from chain.errors import UserError
+from chain.errors import UserError, nearest
 from chain.lines.parse import Urgency
 from chain.wording import MAIN
 
@@ -143,9 +142,9 @@ def _parse(text: str) -> ScheduledLine:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE:
-        begun = [known for known in _USAGE if len(name) > 2 and known.startswith(name)]
-        near = begun or difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.51)
-        hint = f"did you mean {near[0]}?" if near else f"the moments are {', '.join(_USAGE)}"
+        begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
+        near = begun or nearest(name, _USAGE, 0.51)
+        hint = f"did you mean {near}?" if near else f"the moments are {', '.join(_USAGE)}"
         raise UserError(
             f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
         )

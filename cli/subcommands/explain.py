@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chain.app import explain_line
 from chain.wording import counted
 from cli.input.address import split_address
-from cli.show.text import flat
+from cli.show.text import flat, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,5 +166,4 @@ def _indented(text: str) -> list[str]:
 def _shortened(text: str) -> str:
     """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
     marker = " " if text[:1] == " " and text.strip() else ""
-    row = flat(text[: 2 * MAX_SHOWN])
-    return marker + (row if len(row) <= MAX_SHOWN and len(text) <= 2 * MAX_SHOWN else f"{row[:MAX_SHOWN].rstrip()}...")
+    return marker + shortened(text, MAX_SHOWN)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from chain.errors import UserError
+from chain.errors import UserError, nearest
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -35,8 +34,8 @@ def read_topic(words: str) -> str:
         return _source(found[0])
     if found:
         raise UserError(f"{words!r:.60} could be {' or '.join(found)}; write more of the name")
-    near = difflib.get_close_matches(asked, TOPICS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the topics are {', '.join(TOPICS)}"
+    near = nearest(asked, TOPICS)
+    hint = f"did you mean {near}?" if near else f"the topics are {', '.join(TOPICS)}"
     raise UserError(f"there is no topic {words!r:.60}; {hint}")
 
 

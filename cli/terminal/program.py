@@ -30,11 +30,10 @@ from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import clean, in_rows
 from cli.signals import LEAVING
-from cli.terminal.answers import Answer
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.session import TerminalSession
-from cli.terminal.slash import Commands
+from cli.terminal.slash import CommandAnswer, Commands
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -102,7 +101,7 @@ class Program:
         self._used = {chain.session_id: chain.journal_path}
         """The sessions that were in use, the last one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
-        self._wanted: tuple[str, Answer] | None = None
+        self._wanted: tuple[str, CommandAnswer] | None = None
         """The command that asks for another session, until that is in use or could not be opened."""
         self._switching = trio.CancelScope()
         self._ready = trio.Event()
@@ -223,7 +222,7 @@ class Program:
         """Keep a line that a script did not send, to show it at the end."""
         self._never_sent.append(text)
 
-    def carry_out(self, command: str, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: CommandAnswer) -> None:
         """Do what the answer to a command asks for besides being shown."""
         if answer.edit is not None:
             self._screen.edit(answer.edit)
@@ -249,7 +248,7 @@ class Program:
                 return
             self._screen.refresh()
 
-    async def _switch(self, command: str, answer: Answer) -> None:
+    async def _switch(self, command: str, answer: CommandAnswer) -> None:
         """Go on with another session, or with this one if that cannot be opened."""
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None

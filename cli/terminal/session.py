@@ -28,9 +28,8 @@ from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
 from cli.show.prompted import PromptRenderer
 from cli.show.toolbar import Toolbar, answers_question
-from cli.terminal.answers import Answer
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import BARE, TAKEN_BACK, Commands
+from cli.terminal.slash import BARE, TAKEN_BACK, CommandAnswer, Commands
 
 if TYPE_CHECKING:
     from cli.show.tour import Tour
@@ -54,7 +53,7 @@ class SessionOwner(Protocol):
     def never_sent(self, text: str) -> None:
         """Keep a line of a script that will not be sent."""
 
-    def carry_out(self, command: str, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: CommandAnswer) -> None:
         """Do what the answer to a command asks for besides being shown."""
 
 
