@@ -7,15 +7,12 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from cli.screen import tty
 from cli.show.text import clean, columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""

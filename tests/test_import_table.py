@@ -89,14 +89,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
+    "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
     "chain.sessions": SESSION,
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
@@ -108,7 +108,7 @@ PUBLIC |= {"chain.event_json"}
 PUBLIC |= {
     "chain.lines.parse",
     "chain.plain",
-    "chain.prompts",
+    "chain.prompt_files",
     "chain.replaying",
     "chain.threads",
     "chain.toolbox",

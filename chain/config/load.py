@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chain import yamlfile
-from chain.config import layers, trust
-from chain.config.agent_prompt import AgentPrompt, read_agent_prompt
+from chain.config import trust
 from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
-from chain.config.given import Given, read_given
 from chain.config.kinds import BOUNDS, kind_nodes, read_kind
+from chain.config.layers import merge
+from chain.config.override import Override, read_overrides
 from chain.config.settings import (
     KEY_VARIABLE,
     AgentsSettings,
@@ -29,6 +29,7 @@ from chain.config.settings import (
     ModelSettings,
     ShellSettings,
 )
+from chain.config.system_prompt import AgentPrompt, read_agent_prompt
 from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import MissingVariable, Values, variables, variables_within
 from chain.errors import ConfigError, UnreadableFile, nearest
@@ -61,7 +62,7 @@ class Settings:
     research_hosts: tuple[str, ...]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _given: Mapping[str, Given] = field(repr=False)
+    _given: Mapping[str, Override] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
@@ -216,7 +217,7 @@ class Settings:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
 
-    def _given_for(self, key: str) -> Given | None:
+    def _given_for(self, key: str) -> Override | None:
         """The flag or variable that sets the value at a dotted key."""
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
         if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
@@ -243,10 +244,10 @@ def load_settings(
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
     found = find(config, environ, cwd, skip_here=skip_here)
     user = found.content
-    root = layers.put_over(user, shipped)
+    root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values, given = Values(environ), read_given(flags or {}, environ)
+    values, given = Values(environ), read_overrides(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
         file=found.file,

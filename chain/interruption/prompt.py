@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from chain.errors import ConfigError
+from chain.lines.parse import Kind, Line
 from chain.messages import Overrides
 from chain.search import SearchBudget, TooSlow
 from chain.wording import RESUME
 
 if TYPE_CHECKING:
-    from chain.errors import ConfigError
-    from chain.lines.parse import Kind, Line
     from chain.search import Pattern
 
 MAX_SEARCHED = 2_000

@@ -112,7 +112,7 @@ class Feed:
         stream.add(event.text)
 
 
-class Audience:
+class Broadcaster:
     """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:

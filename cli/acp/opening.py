@@ -112,7 +112,7 @@ def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     here = None if cwd is None else os.path.realpath(cwd)
     found = [
         each
-        for each in sessions.every(state)
+        for each in sessions.all_sessions(state)
         if each.query and each.workspace and (here is None or os.path.realpath(each.workspace) == here)
     ]
     shown = [_info(each) for each in found[begin : begin + PAGE]]

@@ -12,7 +12,7 @@ from chain.app import build_model, check_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
-from chain.prompts import handler_of, prompt_file, system_prompt
+from chain.prompt_files import handler_of, prompt_file, system_prompt
 from chain.toolbox import (
     check_kind_name,
     configured_tools,

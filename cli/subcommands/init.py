@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chain.config.load import defaults_folder
 from chain.errors import UserError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def init(folder: Path) -> list[str]:

@@ -43,7 +43,7 @@ def read_words(words: Sequence[str]) -> tuple[str, str]:
 
 def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     """The rows of ``list``."""
-    found = sessions.every(state)
+    found = sessions.all_sessions(state)
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~")

@@ -7,14 +7,11 @@ marker. A line that is taken back has an address where it would go to another ag
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from chain.chain import AgentView, Chain
 from chain.lines.parse import parse_line
 from chain.wording import MAIN
 from cli.input.address import begun_address
-
-if TYPE_CHECKING:
-    from chain.chain import AgentView, Chain
 
 LONGEST_PARSED = 200
 """Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""

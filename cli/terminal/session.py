@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 
@@ -28,12 +28,10 @@ from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
 from cli.show.prompted import PromptRenderer
 from cli.show.toolbar import Toolbar, answers_question
+from cli.show.tour import Tour
+from cli.terminal.invocation import Looks
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import BARE, TAKEN_BACK, CommandAnswer, Commands
-
-if TYPE_CHECKING:
-    from cli.show.tour import Tour
-    from cli.terminal.invocation import Looks
 
 _THREADS = Threads("imports")
 
