@@ -25,11 +25,10 @@ _SKIPPED = ("read_file",)
 class Explanation:
     """What a line would be while a run is active.
 
-    ``typed`` is what the line says by itself, ``line`` what the rule that it matches makes of it. ``problem`` says why
-    it would be refused; empty if it would not. ``file`` is the handler prompt's, empty where the built-in one is used,
-    and ``mistake`` why that is so although a file is configured. ``rules`` are those of the file, ``is_ruled`` says
-    whether they see such a line, and ``rule`` is the one that it matches. ``composed`` is what the model would get in
-    ``situation``, an example; ``None`` if it would get nothing.
+    ``typed`` is the line by itself, ``line`` what its ``rule`` makes of it, ``problem`` why it would be refused.
+    ``file`` is the handler prompt's, empty for the built-in one, ``mistake`` why a configured one is not used.
+    ``is_ruled``: rules see such a line. ``composed`` is what the model would get in the example ``situation``, if
+    anything.
     """
 
     typed: Line

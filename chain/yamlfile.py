@@ -147,11 +147,9 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` accepts. A FIFO is refused and not waited for.
+    """The text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
 
-    ``within`` is the folder of a configuration that is not trusted yet: a file outside of it is refused, also when a
-    link leads there. The file that was opened is checked, not its path, which may change meanwhile. Raises
-    ``ConfigError``.
+    ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
     """
     try:
         # Without O_NONBLOCK the open of a FIFO waits for somebody to write.

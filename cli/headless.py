@@ -44,11 +44,9 @@ _Row: TypeAlias = ScheduledLine | Interrupt | Drop | JsonAnswer | Malformed | No
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
+    """What a headless process is asked to do. ``notes`` are shown first; ``reads_stdin``: lines come from there too.
 
-    ``notes`` are shown to the user first. With ``piped_within`` all of standard input goes with the query, or is the
-    query where there is none, if its first byte comes within so many seconds. ``is_kept``: the session can be gone on
-    with.
+    With ``piped_within`` all of standard input goes with the query, if its first byte comes within so many seconds.
     """
 
     query: str | None = None

@@ -275,10 +275,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
-    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content.
-
-    Returns the configuration that holds, and what was typed before the question was there.
-    """
+    """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
     from cli.terminal import trust_question
 
     ascii = args.ascii or not tty.is_utf8(os.environ)

@@ -19,11 +19,7 @@ _LESS = "FRX"
 
 
 def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows through a pager, each as soon as there is room for it, and wait for its end.
-
-    Returns those that are left to be written: all of them where input or output is no terminal, where all fit on the
-    screen, or where there is no pager.
-    """
+    """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
     rows, first, needed = iter(rows), list[str](), 0

@@ -44,11 +44,10 @@ end a line or steer a terminal."""
 class Settings:
     """The whole configuration.
 
-    ``file`` is the user's, ``None`` where only the shipped values hold. ``default_model`` is for chains that name no
-    model, ``default_chain`` runs unless another is asked for. ``allow`` are the calls that need no approval, as they
-    were written, and ``research_hosts`` the hosts. ``passed_over`` is why a file that seems to be meant as the
-    configuration is not it. ``asked`` is what a found file sets that must be trusted first, and ``digest`` is what
-    trust is remembered by.
+    ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
+    another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
+    configuration is not used. ``asked`` is what a found file needs trust for, and ``digest`` what that is remembered
+    by.
     """
 
     file: Path | None
@@ -155,10 +154,7 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told; its file is read now. Raises ``ConfigError`` as ``model`` does.
-
-        A kind without a prompt has that of ``agent``, which says nothing if it has none either.
-        """
+        """What agents of a kind are told, by default as ``agent``; read now. Raises ``ConfigError``."""
         require_trust(self)
         kind = self.kind(name)
         if kind.prompt is None:
@@ -174,10 +170,7 @@ class Settings:
         return replace(prompt, within=None if is_judged else self._folder(key))
 
     def within(self, key: str) -> Path | None:
-        """The folder that the file named at a dotted key must be in whenever it is read; ``None`` for anywhere.
-
-        A file that was merely found was judged by where the paths in it lead, and a link may lead elsewhere later.
-        """
+        """The folder that the file named at a key must be in, ``None`` for anywhere: a link may change."""
         return None if key in (self._judged or ()) else self._folder(key)
 
     def _folder(self, key: str) -> Path | None:
@@ -187,10 +180,9 @@ class Settings:
         return self.file.parent if is_found and self.file is not None else None
 
     def source(self, key: str) -> str:
-        """Where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
+        """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
 
-        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain. A place is
-        followed by the variables that the value is made of.
+        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
         """
         if (given := self._given_for(key)) is not None:
             return given.source
@@ -205,11 +197,7 @@ class Settings:
         return ", ".join([place, *variables(node)])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """The error for a mistake in the value at a dotted key, to be raised by the caller.
-
-        It names the flag or the variable that gave the value, or else the file and the line. ``item`` is the mistaken
-        one of a list.
-        """
+        """The error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
         if (given := self._given_for(key)) is not None:
             return ConfigError(f"{given.source}: {message}")
         node = _find(self._root, key)
@@ -235,11 +223,10 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     skip_here: bool = False,
 ) -> Settings:
-    """Find the configuration and read it. Raises ``ConfigError``.
+    """Find the configuration, read and check it. Raises ``ConfigError``.
 
-    ``config`` is what ``--config`` names; ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of
-    ``flags`` only ``model``, ``chain``, ``max_iterations`` and ``allow`` are read; ``None`` and an empty list are flags
-    that were not given. All of the file is checked now, but for what waits for a variable that is not set.
+    ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of ``flags`` only ``model``, ``chain``,
+    ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
     found = find(config, environ, cwd, skip_here=skip_here)
@@ -305,10 +292,7 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Note in the state folder that the user trusts this configuration; returns it as trusted.
-
-    Raises ``UserError`` if it cannot be written down.
-    """
+    """Note that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 

@@ -19,9 +19,9 @@ KEYS = ("version", "description", "messages")
 class AgentPrompt:
     """What an agent of a kind is told.
 
-    ``interruption_prompt`` is the path of its handler prompt, ``None`` for the chain's; ``written`` is how the file has
-    it. ``within`` is the folder that it must be in whenever it is read, ``None`` for anywhere, and ``named_at`` the
-    place that names it.
+    ``interruption_prompt`` is its handler prompt, ``None`` for the chain's, ``written`` how the file has it,
+    ``named_at`` the place that names it. It must be in the folder ``within`` whenever it is read, ``None`` for
+    anywhere.
     """
 
     system: str = ""

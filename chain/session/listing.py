@@ -40,11 +40,9 @@ MAX_ROW = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One session at a glance.
+    """One session at a glance; ``query`` is the first row of its first one, ``open_lines`` are ids of those that wait.
 
-    ``began`` and ``changed`` are the times of its first and its last record, ``query`` is the first row of its first
-    query, ``tokens`` and ``cost_usd`` are of the runs that ended. ``open_lines`` are the ids of those that wait, and
-    ``is_open`` says that a process has it open. ``was_used``: a line was accepted in it.
+    ``began`` and ``changed`` are times of records, tokens and cost are of runs that ended, ``is_open``: by a process.
     """
 
     id: str

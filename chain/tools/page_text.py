@@ -57,10 +57,7 @@ _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 
 def decoded(raw: bytes, charset: str, *, is_html: bool) -> str:
-    """The text of a page: by its byte order mark, its header, its ``meta``, as UTF-8, as Windows-1252; as browsers do.
-
-    Bytes that do not fit become U+FFFD.
-    """
+    """The text by its byte order mark, header, ``meta``, as UTF-8 or Windows-1252, as browsers read it."""
     for mark, codec in _BOMS.items():
         if raw.startswith(mark):
             return raw.decode(codec, "replace")

@@ -102,10 +102,7 @@ class Opening:
 
 
 def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
-    """The sessions of a workspace, or of all, in which something was asked, the one that changed last first.
-
-    A cursor is how many come before the page. Raises ``RpcError`` for one that is none.
-    """
+    """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
         raise params.wrong("cursor is none of those that were given")
     begin = int(cursor or 0)

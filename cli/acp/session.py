@@ -25,10 +25,7 @@ from cli.acp.wire import Call, Wire
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What there is to say to a line that needs no run, and the prompt that it was, if it was one.
-
-    It is said in order with the events: at the receipt of its ``line``, or at ``notice`` where there is none.
-    """
+    """An answer that needs no run. It is told at the receipt of its ``line``, or at ``notice`` where there is none."""
 
     line: str
     notice: events.Notice
@@ -116,10 +113,7 @@ class Session:
         self._when_it_has_ended(call, lambda: self._prompt(call, text))
 
     def steer(self, call: Call, text: str, *, needs_turn: bool) -> None:
-        """Submit a line while a run is active; without one it starts a run, unless it ``needs_turn``.
-
-        Raises ``RpcError`` for a line that is refused.
-        """
+        """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
@@ -151,11 +145,7 @@ class Session:
 
     @property
     def _run(self) -> float | None:
-        """The run that is active, known by when it began.
-
-        That is as things are now. Events tell of a run when its records are on the disk, and the editor has read what
-        comes before; by then another one may be active.
-        """
+        """When the active run began, by which it is known. Events tell of it later, when another may be active."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -168,10 +158,7 @@ class Session:
             self._ending = self._run
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Whether a line that does not wait, or can be dropped no more, is in the run that is active.
-
-        The run of a prompt may be over, and its end not told yet.
-        """
+        """Whether a line that cannot be dropped is in the active run: its own may be over, and its end not told yet."""
         run = self._run
         if run is None:
             return False
@@ -181,10 +168,7 @@ class Session:
         return last.state == "queued" or last.time >= run
 
     def _when_it_has_ended(self, call: Call, submit: Callable[[], None]) -> None:
-        """Submit a line now, or once the run has ended that was interrupted or stopped: it is meant for what follows.
-
-        Otherwise it would come back with that run's lines. It comes behind those that are held back already.
-        """
+        """Submit a line, behind others and after a run that is ending: it would come back with that run's lines."""
         if self._held or self._is_ending:
             self._held.append(_Held(call, submit))
         else:

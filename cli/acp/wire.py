@@ -111,10 +111,7 @@ class Wire:
         await self._outbox.send(messages.notification_row(method, params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
-        """Ask for something, and wait for the result. Raises ``RpcError``.
-
-        When this is cancelled the other side is told that no answer is needed any more.
-        """
+        """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
         self._last_id += 1
         id, asked = self._last_id, _Asked()
         self._asked[id] = asked

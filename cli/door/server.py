@@ -47,10 +47,7 @@ _OF_QUESTIONS = (events.Question, events.Answer)
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Let other programs reach a chain until the block is left. Yields why they cannot; empty if they can.
-
-    Leaving it winds the chain down first, so that clients hear how what runs has ended.
-    """
+    """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
     try:
         listening, path = places.listen(state, environ, chain.session_id)
     except UserError as error:

@@ -211,11 +211,7 @@ MOMENT_EVENTS = (
 
 
 def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Whether this event is the moment of a line for an agent. No event is ``Now`` or ``After``.
-
-    Each agent numbers its iterations from 1, so they count for the lines that are addressed to it alone. Without an
-    address the main agent is meant.
-    """
+    """Whether an event is the moment of a line for an agent, by default main: each counts its own iterations."""
     whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():

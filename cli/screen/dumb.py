@@ -43,10 +43,7 @@ _CHUNK = 65_536
 
 @asynccontextmanager
 async def open_plain(typed: bytes = b"", *, by_key: bool = False) -> AsyncIterator[Plain]:
-    """A terminal whose lines wait until ``listen`` has been called. It has no colours and no history.
-
-    ``typed`` was typed before; ``by_key``: the terminal is in raw mode.
-    """
+    """A terminal without colours and history, whose lines wait for ``listen``; ``by_key``: it is in raw mode."""
     plain = Plain(typed, by_key=by_key)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(plain.read)

@@ -59,10 +59,7 @@ _STYLE = Style([("prompt", "bold")])
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
-    """A prompt that is on the screen. Its lines wait until ``listen`` has been called.
-
-    ``typed`` are the keys that were pressed before.
-    """
+    """A prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)

@@ -48,10 +48,7 @@ class Listener(Protocol):
         """The completions of the text before the cursor."""
 
     def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
-        """The row below the prompt, at most ``width`` columns wide; ``at`` as above.
-
-        ``others`` is how many lines came back or were refused, which Enter sends before what is ``typed``.
-        """
+        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``."""
 
 
 class Screen(Protocol):

@@ -23,10 +23,7 @@ def index() -> list[str]:
 
 
 def read_topic(words: str) -> str:
-    """The Markdown of a topic. Raises ``UserError``.
-
-    It is named by a beginning that only it has, or else by words of a heading in it, such as ``allowances``.
-    """
+    """The Markdown of a topic, by the beginning of its name or by a heading in it. Raises ``UserError``."""
     asked = "-".join(words.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
     found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]

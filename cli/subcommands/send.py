@@ -17,11 +17,7 @@ _TAKEN = ("delivered", "handled")
 
 
 def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line to a chain; with ``wait`` until it is known what became of it.
-
-    Returns the exit code, and what went wrong. ``say`` is told what there is to say. Raises ``UserError`` when the
-    chain has cut this off.
-    """
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
     try:
         visit.send(type="line", text=line)
     except OSError:

@@ -60,10 +60,7 @@ def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
 def shown(
     state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
 ) -> Iterator[str]:
-    """The rows of a session as a terminal showed it; ``report`` is told at the end what of it could not be read.
-
-    Raises ``SessionError``.
-    """
+    """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
     renderer = LiveRenderer(color=color, ascii=ascii, width=width)
     for event in sessions.told_again(sessions.find(state, id), report):
         yield from renderer.lines(event)
@@ -79,10 +76,7 @@ def export(
     write: Callable[[str], str],
     report: Callable[[str], object],
 ) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed.
-
-    ``report`` is told what of it could not be read. Raises ``UserError``.
-    """
+    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
     session = sessions.find(state, id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or suffix.casefold() or "md"

@@ -45,10 +45,9 @@ DOUBLE_PRESS_S = 2.0
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``.
 
-    Without a key for the configured model the one that needs none answers. Some of the ``signals`` may have come before
-    this was called. Raises ``UserError``.
+    Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]

@@ -19,10 +19,7 @@ LONGEST_PARSED = 200
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, and what is typed for it; ``waiting`` lines wait for it already.
-
-    ``agent`` is empty if what is typed is addressed to one that is not at work.
-    """
+    """An agent, empty for one that is not at work, and what is typed for it behind ``waiting`` lines."""
 
     agent: str
     text: str
@@ -39,10 +36,7 @@ class _Standing:
 
 
 class Recipients:
-    """The agents of a chain, as far as the row below the prompt needs them.
-
-    ``update`` is called in trio's thread. The others may be called in any, since what they read is replaced as a whole.
-    """
+    """The agents, as the row below the prompt needs them; ``update`` in trio's thread, the rest in any."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain

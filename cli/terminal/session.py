@@ -166,10 +166,9 @@ class TerminalSession:
             self._screen.give_back(query)
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
-        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
+        """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
 
-        One that was begun at a question answers it, but for those that are stronger than an answer or have an address.
-        A blank one starts a run with those that wait from before.
+        One begun at a question answers it, unless it is stronger or has an address. A blank one sends what waits.
         """
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)

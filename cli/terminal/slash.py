@@ -106,12 +106,10 @@ class NextSession:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The answer to a command.
+    """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
 
-    ``text`` is what to show. ``edit`` goes into the editor, above what is there. ``keeps``: the command was not
-    understood, so what was typed stays in the editor. ``quit``: the program ends. ``preview`` is what a call would do,
-    and ``agent`` an agent whose work is to be shown whole. With an ``opening`` the text is for the moment when that
-    session is open.
+    ``keeps``: what was typed stays there, as it was not understood. ``preview`` is what a call would do, ``agent`` one
+    whose work is shown whole. With an ``opening`` the text is for when that session is open.
     """
 
     text: str = ""
@@ -125,10 +123,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command; ``argument`` is how ``/help`` writes what may follow its name, empty if nothing may.
-
-    It is one word unless it ``takes_text``.
-    """
+    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``."""
 
     about: str
     run: Callable[[str], CommandAnswer]
@@ -138,11 +133,10 @@ class _Command:
 
 
 class Commands:
-    """The slash commands of one chain. All methods are called in the trio thread.
+    """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
-    ``has_keys``: the screen has an editor, with keys of its own. ``summaries`` finds the sessions that can be resumed,
-    and ``whole_id`` the one whose id begins so, or raises ``UserError``.
+    ``model`` is the definition that the chain was opened with, by default the configured one. ``summaries`` finds the
+    sessions to resume, ``whole_id`` the one whose id begins so, or raises ``UserError``.
     """
 
     def __init__(

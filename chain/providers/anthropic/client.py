@@ -242,8 +242,8 @@ class AnthropicModel:
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
         """Feed the stream to the reader.
 
-        The SDK's iterators are nested, and the inner ones are left open when the outermost is closed. Only an exception
-        from the innermost ends them all, so when the reader fails, the reading is cancelled first.
+        When that fails, the reading is cancelled: only an exception from the innermost of the SDK's iterators ends them
+        all.
         """
         import httpx2
 
@@ -313,11 +313,9 @@ class AnthropicModel:
 
 
 def _import_sdk() -> None:
-    """Import the libraries so that somebody who types meanwhile notices nothing.
+    """Import the libraries with the garbage collector off, or it would stop every thread for up to 80 ms at a time.
 
-    The import makes a hundred thousand objects. The garbage collector, which looks through them again and again, would
-    stop every thread for up to 80 ms at a time; without it a key waits 15 to 30 ms at worst. What was imported stays,
-    so it is frozen.
+    What was imported stays, so it is frozen; a key waits 15 to 30 ms at worst.
     """
     if "anthropic" in sys.modules:
         return

@@ -35,10 +35,7 @@ class ScriptedModel:
 
     @classmethod
     def load(cls, path: Path, within: Path | None = None, *, at_terminal: bool = False) -> ScriptedModel:
-        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``.
-
-        ``at_terminal``: somebody sits before it, and its replies come at the file's ``terminal_pace``.
-        """
+        """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
         script = reader.load(path, within)
         return cls(script.at_terminal() if at_terminal else script)
 
