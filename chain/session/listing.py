@@ -118,9 +118,6 @@ def summary(path: Path) -> Summary:
     return _summary(_Head(path, 0.0, 0.0) if head is None else head)
 
 
-# ---------------------------------------------------------------------------------------- the first and the last record
-
-
 @dataclass(frozen=True, slots=True)
 class _Head:
     """What the ends of a journal tell."""
@@ -225,9 +222,6 @@ def _time(written: bytes) -> float:
     except ValueError:
         return 0.0
     return time if 0 <= time < record_json.MAX_TIME else 0.0
-
-
-# ------------------------------------------------------------------------------------------------------- the whole file
 
 
 @dataclass(slots=True)

@@ -141,9 +141,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-# ------------------------------------------------------------------------------------------------------ what we write
-
-
 def result_row(id: Id, result: object) -> bytes:
     """The row of an answer."""
     return _row({"id": id, "result": result})

@@ -106,8 +106,6 @@ class Session:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    # -------------------------------------------------------------------------------------------------- prompts in
-
     def prompt(self, call: Call, text: str) -> None:
         """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
         self._when_it_has_ended(call, lambda: self._prompt(call, text))
@@ -215,8 +213,6 @@ class Session:
         if not answer.id:
             self._feed.put(notice)
 
-    # ------------------------------------------------------------------------------------------------- events out
-
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
         match event:
             case events.Result():
@@ -261,8 +257,6 @@ class Session:
             told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
             del told["type"]
             await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
-
-    # -------------------------------------------------------------------------------------------------- questions
 
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._teller.updates(question)

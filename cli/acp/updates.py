@@ -112,8 +112,6 @@ class Teller:
         self._end_messages(MAIN)
         return update
 
-    # -------------------------------------------------------------------------------------------------- messages
-
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         key = (event.agent, voice)
         id = self._messages.get(key)
@@ -160,8 +158,6 @@ class Teller:
             return []
         rest = text.removeprefix(shown).strip() if shown else text
         return [self.say(rest)] if rest else []
-
-    # ----------------------------------------------------------------------------------------------------- calls
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

@@ -104,8 +104,6 @@ class Wire:
             if raw.text.strip():
                 await self._read(raw, server)
 
-    # ------------------------------------------------------------------------------------------------------ from us
-
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Say something, once there is room for it."""
         await self._outbox.send(messages.notification_row(method, params))
@@ -125,8 +123,6 @@ class Wire:
         if asked.response.error is not None:
             raise asked.response.error
         return asked.response.result
-
-    # ----------------------------------------------------------------------------------------------- from the others
 
     async def _read(self, raw: RawLine, server: Server) -> None:
         incoming = messages.read(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)

@@ -98,8 +98,6 @@ class Door:
         self._all_gone: trio.Event | None = None
         chain.listen(self._hear)
 
-    # --------------------------------------------------------------------------------------------- coming and going
-
     async def serve(self, listening: trio.socket.SocketType) -> None:
         """Let clients in."""
         async with trio.open_nursery() as nursery:
@@ -160,8 +158,6 @@ class Door:
         if self._clients:
             self._all_gone = trio.Event()
             await self._all_gone.wait()
-
-    # ------------------------------------------------------------------------------------------- what is asked for
 
     def _do(self, client: Connection, row: JsonRow) -> None:
         """Do what a row asks for."""
@@ -251,8 +247,6 @@ class Door:
         self._watchers.add(client)
         for event in self._chain.standing:
             client.tell(event)
-
-    # --------------------------------------------------------------------------------------------- what is told
 
     def _hear(self, event: events.Event) -> None:
         """Tell those of an event whom it concerns though they do not watch."""

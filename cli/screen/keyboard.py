@@ -145,8 +145,6 @@ class Keyboard:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    # -------------------------------------------------------------------------------------------------- what keys do
-
     def bindings(self) -> KeyBindings:
         """The keys that mean something here; prompt_toolkit has the others, which are those of readline."""
         # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter.

@@ -150,8 +150,6 @@ class Program:
         session.notify(self._chains.notes(chain))
         return session
 
-    # ------------------------------------------------------------------------------------------ what the user does
-
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Submit a line, or an answer to the question at which it was begun."""
         if self._is_leaving or self._wanted is not None:
@@ -208,8 +206,6 @@ class Program:
         """The row below the prompt."""
         return self._session.toolbar(width, typed, at, others)
 
-    # ------------------------------------------------------------------------------------- what a session leaves to it
-
     def give_back(self, text: str) -> None:
         """Put a line that came back into the editor."""
         if self._is_leaving:
@@ -232,8 +228,6 @@ class Program:
             # Nothing may begin in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
-
-    # --------------------------------------------------------------------------------------------- another session
 
     async def _switch_until_left(self) -> None:
         while True:
@@ -269,8 +263,6 @@ class Program:
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
         self._sender.go_on(chain)
-
-    # ------------------------------------------------------------------------------------------------- the way out
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:

@@ -158,8 +158,6 @@ class TerminalSession:
             f"Enter on an empty line sends {them}, /queue shows {them}, /drop drops one."
         ]
 
-    # ------------------------------------------------------------------------------------------------- lines in
-
     def start(self, query: str) -> None:
         """Start a run with a query that is not parsed."""
         if not self.report(self.chain.start(query), query):
@@ -244,8 +242,6 @@ class TerminalSession:
         """Show what was typed, and below it the answer, if there is one."""
         if text.strip() or rows:
             self.print(text, rows, command=command)
-
-    # ------------------------------------------------------------------------------------------------- what is shown
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""

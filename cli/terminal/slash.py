@@ -221,8 +221,6 @@ class Commands:
             known += [*_BEGINNINGS, *STOP_PHRASES]
         return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
 
-    # ---------------------------------------------------------------------------------------------- the commands
-
     def _help(self, name: str) -> CommandAnswer:
         if not name:
             commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
@@ -398,8 +396,6 @@ class Commands:
             ("version", VERSION),
         )
         return CommandAnswer("\n".join(table(rows, self._width)))
-
-    # ---------------------------------------------------------------------------------------------------- inside
 
     def _unknown(self, name: str) -> str:
         typed = name.casefold()

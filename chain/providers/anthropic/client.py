@@ -158,8 +158,6 @@ class AnthropicModel:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.http.aclose()
 
-    # ----------------------------------------------------------------------------------------- building the client
-
     def _build(self) -> Client:
         """Build the client, if no other thread has. Runs in a thread, which nobody may be waiting for any more."""
         with _BUILDING:
@@ -192,8 +190,6 @@ class AnthropicModel:
             del headers["authorization"]
         headers |= {name.lower(): value for name, value in service.extra_headers.items()}
         return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
-
-    # --------------------------------------------------------------------------------------------- asking for a reply
 
     async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
@@ -273,8 +269,6 @@ class AnthropicModel:
         if self._price is None:
             return reply
         return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
-
-    # ------------------------------------------------------------------------------------------ checking the settings
 
     async def _check(self, client: Client) -> Verdict:
         where = self._service.label
