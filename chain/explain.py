@@ -83,7 +83,6 @@ def _example(line: Line, max_iterations: int) -> Situation:
 
 
 def _outcome(line: Line) -> str:
-    """What code would tell the model of a todo line, with the plan of the example."""
     if line.command is None:
         return ""
     plan = Plan()

@@ -254,7 +254,6 @@ class _Headless:
             answerer.close()
 
     def _parse(self, raw: RawLine) -> _Row:
-        """What a row of the input asks for; ``None`` for a blank row of JSON input."""
         if self._job.input == "text":
             return parse_moment(raw.text, strict=False)
         found = read_row(raw)
@@ -267,7 +266,6 @@ class _Headless:
         return replace(line, urgency=found.urgency, id=found.id, origin="json", to=line.to or found.to)
 
     def _drop(self, id: str) -> None:
-        """Drop a line, whether it waits in the chain or was not sent yet."""
         if self._sender.drop(id):
             return
         try:

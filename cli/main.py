@@ -148,7 +148,6 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
 
 
 def _page(rows: Iterable[str]) -> int:
-    """Show painted rows, through a pager if they are many."""
     from cli.pager import page
 
     left = iter(page(rows, os.environ))
@@ -182,7 +181,6 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
-    """Send a line to a chain that runs elsewhere, or watch it."""
     from cli.door.client import enter
 
     arguments.check_door(args, command, line)

@@ -197,7 +197,6 @@ def _one_of(*names: str) -> Callable[[str], str]:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
-    """The parser with its options."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("words", nargs="*")
     add = parser.add_argument

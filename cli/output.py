@@ -124,7 +124,6 @@ class Output:
             await self._write(self._stderr, f"chain: {self.failure}\n")
 
     def _pieces(self, event: events.Event) -> Iterator[tuple[int, str]]:
-        """The texts to write for an event, each with its descriptor."""
         self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event

@@ -206,7 +206,6 @@ class Settings:
         return (node if item is None else node.items()[item]).error(message)
 
     def _given_for(self, key: str) -> Override | None:
-        """The flag or variable that sets the value at a dotted key."""
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
         if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
             name = key.rpartition(".")[2]

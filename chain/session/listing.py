@@ -329,7 +329,6 @@ def _entry(row: bytes) -> records.Entry | None:
 
 
 def _sync(folder: Path) -> None:
-    """Bring to the disk that the name is gone."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

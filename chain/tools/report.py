@@ -101,7 +101,6 @@ class Report:
         return [*before, *opening, *places, *rest, *self.notes]
 
     def _opening(self, most: int, *, is_alone: bool) -> tuple[list[str], dict[Key, bool]]:
-        """The rows of the beginning, with which they are."""
         if self.opening is None:
             return [], {}
         if not is_alone:

@@ -180,7 +180,6 @@ class Host:
 
 
 def _notes(opening: Opening, chain: Chain) -> Sequence[str]:
-    """What is to be said of a session that was opened."""
     notes = [] if opening.settings.passed_over is None else [str(opening.settings.passed_over)]
     if chain.resumed is not None:
         notes += chain.resumed.changes

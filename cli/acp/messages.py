@@ -130,7 +130,6 @@ def _wrong_id(id: object) -> str:
 
 
 def _error(found: object) -> RpcError:
-    """The error of an answer, however it is written."""
     fields = found if isinstance(found, dict) else {}
     code, message = fields.get("code"), fields.get("message")
     known = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR

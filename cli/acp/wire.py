@@ -1,8 +1,7 @@
-"""The wire: requests, notifications and answers of JSON-RPC, in both directions.
+"""JSON-RPC on a wire: requests, notifications and answers, in both directions.
 
-Requests are told to whoever serves them in the order of their rows, in one synchronous step each, so that a cancel
-that comes behind a prompt finds it. An answer is given once, at any time later. Nothing that comes in ends the wire but
-the end of the input.
+Requests are served in the order of their rows, in one synchronous step each, so that a cancel behind a prompt finds it.
+An answer is given once, at any time later. Nothing that comes in ends the wire but the end of the input.
 """
 
 from __future__ import annotations
@@ -156,7 +155,6 @@ class Wire:
             call.fail(error)
 
     def _refusal(self, request: Request) -> RpcError | None:
-        """Why a request is not even begun."""
         if _key(request.id) in self._calls:
             return RpcError(INVALID_REQUEST, f"the id {request.id!r} is in work already; give each request its own")
         if len(self._calls) >= MAX_REQUESTS:

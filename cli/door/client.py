@@ -179,7 +179,6 @@ def _problem(path: Path, error: OSError) -> str:
 
 
 def _works_in(folder: str, id: str, state: Path) -> bool:
-    """Whether a chain that cannot be asked works in a folder, as its journal has it."""
     from chain.app import sessions  # only for a mistake
 
     try:

@@ -88,7 +88,6 @@ def _is_guard(pid: int) -> bool:
 
 
 def _is_visible(pid: int) -> bool:
-    """Whether it is a process of one's own, or one of others that can be seen."""
     if os.path.exists(f"/proc/{pid}/stat"):
         return True
     try:

@@ -1,7 +1,6 @@
 """The inner end of the side door: lets clients in, does what their rows ask for, and tells them what happens.
 
-Nothing a client does holds anything up: what it asks for is done in one step in trio's thread, as what is typed is. An
-event is made into JSON once for all who watch.
+Nothing a client does holds anything up: a row is done in one step in trio's thread, as what is typed is.
 
 A client is told ``init``, then the answers to its own rows and the receipts of its own lines. One that said that it
 answers hears of the questions too, and one that watches of everything.
@@ -160,7 +159,6 @@ class Door:
             await self._all_gone.wait()
 
     def _do(self, client: Connection, row: JsonRow) -> None:
-        """Do what a row asks for."""
         match row:
             case JsonLine():
                 self._submit(client, row)

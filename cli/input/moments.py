@@ -10,14 +10,11 @@
 nothing                at once
 =====================  =======================================================
 
-``@to AGENT`` stands behind a moment, or alone, and says to which agent the line goes. The iterations and answers, the
-end and the questions are then those of that agent, and else the main agent's (a question's anybody's); a tool's caller
-may still be any agent. A line for ``@done @to explore-1`` goes where all goes that its agent did not live to read: to
-the agent above. A tool that starts an agent runs from when that agent is there, so that the line can reach it; if it
-starts none, the line is sent as the tool's result comes.
+``@to AGENT`` stands behind a moment, or alone: iterations, answers, end and questions are then those of that agent, and
+else main's (a question's anybody's). A line for ``@done @to explore-1`` goes to the agent above, which gets all that
+its agent did not live to read. A tool that starts an agent runs from when that agent is there.
 
-In a pipe, whatever is not a well-formed moment is text. Scripts and arguments are written for this program, so there it
-is an error. Spaces after a moment are not part of the text, so that a script may align its lines.
+In a pipe, whatever is not a well-formed moment is text; in scripts and arguments it is an error.
 """
 
 from __future__ import annotations
@@ -184,7 +181,6 @@ def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The first word, and what follows the space after it."""
     first, *rest = text.split(None, 1) or [""]
     return first, rest[0] if rest else ""
 

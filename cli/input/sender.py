@@ -1,13 +1,11 @@
 """Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
 
-Held lines keep their order, also those for different agents: one for which there is room waits behind one for which
-there is none. A now line passes by them. A stop overtakes them, as it does when a person types it: they were meant for
-the run that it stops, and are never sent. A stop for an agent below the main one only passes by them. A line that can
-no longer be sent is reported with the reason in the step in which that becomes certain. One whose agent is gone by its
-turn is sent all the same, and refused.
+Held lines keep their order, also for different agents. A now line passes by them; a stop overtakes them, as when a
+person types it: they were meant for the run that it stops, and are never sent (a stop for an agent below main only
+passes by). A line that can no longer be sent is reported in the step in which that becomes certain.
 
-The lines for ``@question`` answer questions, each one, in the order in which they came, and with an address those of
-that agent alone. As long as there is one that fits, there is somebody who can be asked.
+The lines for ``@question`` answer questions in their order, with an address those of that agent alone. As long as there
+is one that fits, there is somebody who can be asked.
 """
 
 from __future__ import annotations
@@ -187,7 +185,6 @@ class Sender:
                 self.report_unsent(oldest, TOO_MANY)
 
     async def _wait_for_progress(self) -> None:
-        """Wait until a line was sent or a run ended."""
         if self._progress.is_set():
             self._progress = trio.Event()
         await self._progress.wait()
@@ -214,7 +211,6 @@ class Sender:
             self._send(line)
 
     def _answer_open(self) -> None:
-        """Answer the open question, if there is one and an answer for it."""
         while (id := self._chain.open_question) is not None:
             line = next((line for line in self._scheduled if self._answers(line)), None)
             if line is None:

@@ -1,14 +1,11 @@
 """The prompt: a line editor that stays usable while rows scroll by above it.
 
-prompt_toolkit runs in a thread of its own and trio in the main thread. In one thread, the chain would stop whenever
-nobody reads the terminal, and keys would echo late whenever trio is busy. A key with a meaning is a call into trio's
-thread, which returns at once; rows to show wait in a ``Page``, which the editor's thread draws.
+prompt_toolkit runs in a thread of its own and trio in the main thread: in one, the chain would stop whenever nobody
+reads the terminal, and keys would echo late. A key with a meaning is a call into trio's thread, which returns at once;
+rows to show wait in a ``Page``, which the editor's thread draws.
 
-One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and lines
-typed fast would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which remove the prompt
-for each row, lose keys and flicker.
-
-Only the modules of this folder import prompt_toolkit.
+One application lives as long as the program, or fast lines would run together between two prompts. Rows are not printed
+by ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 
 from __future__ import annotations
@@ -189,7 +186,6 @@ class Terminal:
         return self._buffer.text
 
     def _write_left(self) -> None:
-        """Write the rows that are left when the prompt is gone."""
         if rows := self._page.drain():
             text = "".join(f"{row}\n" for row in rows)
             tty.write_briefly(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
@@ -220,7 +216,6 @@ class Terminal:
             self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        """Process the keys that were typed ahead."""
         keys: list[KeyPress] = []
         parser = Vt100Parser(keys.append)
         parser.feed(self._typed)
@@ -244,7 +239,6 @@ class Terminal:
             self._listener.hang_up()
 
     def _ask(self, question: Callable[[Listener], T], otherwise: T) -> T:
-        """Ask the listener in trio's thread, once there is one."""
         self._is_ready.wait()
         listener, token = self._listener, self._token
         if listener is None or token is None:

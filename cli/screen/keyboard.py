@@ -122,7 +122,6 @@ class Keyboard:
         return True
 
     def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
-        """Show the lines that were not accepted."""
         self._set_lines(lines, len(lines[-1]))
         if answer == "keep" and is_command(self._buffer.text):
             # The next key replaces a command that was not understood, so that two are never joined.
@@ -263,7 +262,6 @@ class Keyboard:
             self._before_search = None
 
     def _paste_over(self, text: str) -> None:
-        """Replace what is selected."""
         self._buffer.cut_selection()
         self._buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
 

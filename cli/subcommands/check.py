@@ -137,7 +137,6 @@ def _verdict(found: _Found) -> str:
 
 
 def _show_values(settings: Settings, found: _Found) -> None:
-    """A row for every value that can be read."""
 
     def show(key: str, value: object) -> None:
         found.values[key] = value

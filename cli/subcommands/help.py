@@ -49,5 +49,4 @@ def _headings(topic: str) -> list[str]:
 
 
 def _sentence(source: str) -> str:
-    """The paragraph below the title, as plain text."""
     return source.split("\n\n")[1].replace("`", "")

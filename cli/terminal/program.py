@@ -1,10 +1,7 @@
 """The program at a terminal: its sessions, keys and signals, the way out, and what is the user's again at the end.
 
-What is typed for a session, and what is seen of it, is the ``TerminalSession``'s. A line that comes back goes into the
-editor, above what is being typed.
-
 The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
-is closed, and what happened in it by then is shown. What is typed meanwhile stays in the editor, and scripts wait.
+is closed. What is typed meanwhile stays in the editor, and scripts wait.
 """
 
 from __future__ import annotations
@@ -136,7 +133,6 @@ class Program:
         return code
 
     def _show(self, chain: Chain, model: str) -> TerminalSession:
-        """Show a chain that was opened with the model of this name."""
         asked = self._invocation
         commands = Commands(
             chain,

@@ -1,10 +1,7 @@
 """One session at a terminal: what is typed goes into its chain, and rows show what happens in it.
 
-One task shows the chain's events, and waits until they are on the screen before it reads the next. So for a terminal
-that is slow, or that nobody reads, the feed joins events and nothing is held up.
-
-What belongs to the program and not to a session (the editor's text, the exit, what was never sent) is the
-``SessionOwner``'s.
+One task shows the events, and waits until they are on the screen before it reads the next. So for a terminal that is
+slow, or that nobody reads, the feed joins events and nothing is held up.
 """
 
 from __future__ import annotations
@@ -323,7 +320,6 @@ class TerminalSession:
         await self.chain.prepare()
 
     async def _refresh_each_second(self) -> None:
-        """Redraw the toolbar every second while something runs."""
         while True:
             await self._run_began.wait()
             self._run_began = trio.Event()

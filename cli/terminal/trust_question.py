@@ -46,7 +46,6 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 
 def _read_line() -> str | None:
-    """A line from the terminal; ``None`` at the end of the input."""
     line = b""
     while not line.endswith(b"\n"):
         try:

@@ -1,14 +1,11 @@
 """The Anthropic Messages API as a ``Model``: the only importer of ``anthropic``.
 
-The SDK provides the connection, the authentication and its headers. It would also walk through the whole history at
-every call and build an object for every event, which at 500 iterations is most of the CPU time of an iteration. So the
-body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
+The SDK provides the connection, the authentication and its headers. As it would walk through the whole history at every
+call, the body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
 
-Nothing is retried here, since the executor's retries are the only ones. The environment is not read: keys, address and
-headers come from the configuration alone (only proxies are taken from ``HTTPS_PROXY`` and the like).
-
-Importing ``anthropic`` takes a second, so the client is built in a thread, by ``prepare`` or else by the first call. A
-call that is cancelled meanwhile does not wait for that thread, which goes on; the next call waits for it.
+Nothing is retried here. Keys, address and headers come from the configuration alone (only proxies are taken from
+``HTTPS_PROXY`` and the like). Importing ``anthropic`` takes a second, so the client is built in a thread, by
+``prepare`` or by the first call; one that is cancelled meanwhile does not wait for that thread.
 """
 
 from __future__ import annotations
@@ -260,7 +257,6 @@ class AnthropicModel:
             raise failure
 
     def _used(self, reader: ReplyReader) -> tuple[int, int, int, int, float | None]:
-        """What a call that failed had used by then."""
         usage = reader.usage
         cost = None if self._price is None else self._price.of(usage)
         return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)

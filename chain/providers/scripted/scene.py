@@ -198,7 +198,6 @@ class Moment:
         return Fit(rule, self, names)
 
     def _result_fits(self, rule: Rule, event: TaskEvent, outcome: ToolOutcome) -> bool:
-        """Whether the conditions on a tool result hold for this one."""
         when = rule.when
         return (
             when.aside in (None, event.aside)
