@@ -28,8 +28,8 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompts import prompt_file, system_prompt
-from chain.session.feed import Audience
+from chain.prompt_files import prompt_file, system_prompt
+from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
@@ -101,7 +101,7 @@ async def open_chain(
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        audience = Audience()
+        audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))

@@ -26,7 +26,7 @@ from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
 from chain.model import Model
-from chain.session.feed import Audience, Feed, Listener
+from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.projection import Projection
 from chain.session.resume import Resumed
@@ -59,7 +59,7 @@ class Chain:
         session: Session,
         shared: Shared,
         journal: Journal,
-        audience: Audience,
+        audience: Broadcaster,
         projection: Projection,
         resumed: Resumed | None = None,
     ) -> None:

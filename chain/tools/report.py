@@ -77,11 +77,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a source, in a few words, what was found in it, and sentences about what was left out.
-
-    ``title`` is a row about it as a whole, ``opening`` its text, ``None`` if it was not read. ``preferred`` is what the
-    user wants to see first.
-    """
+    """What became of a source, what was found in it, and notes of what was left out; ``opening`` is its text."""
 
     name: str
     outcome: str = ""
@@ -105,7 +101,6 @@ class Report:
         return [*before, *opening, *places, *rest, *self.notes]
 
     def _opening(self, most: int, *, is_alone: bool) -> tuple[list[str], dict[Key, bool]]:
-        """The rows of the beginning, with which they are."""
         if self.opening is None:
             return [], {}
         if not is_alone:

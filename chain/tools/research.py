@@ -106,8 +106,6 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
 
 
 class _Research:
-    """One call."""
-
     def __init__(self, ctx: ToolContext, rules: ResearchRules, web: Web, topic: str, sources: list[str]) -> None:
         self._ctx = ctx
         self._web = web
@@ -286,7 +284,6 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most:
 
 
 def _counted_lines(text: str) -> Iterator[Row]:
-    """The lines that are not blank."""
     for n, line in enumerate(lines_of(text), 1):
         if n % LOOK_UP == 0:
             trio.from_thread.check_cancelled()

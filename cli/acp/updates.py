@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
@@ -86,8 +86,14 @@ class Teller:
                 return self._retry(event, reason, delay)
             case events.RunStarted() | events.UserInterruption():
                 return self._lines_in(event)
-            case events.Question() | events.ToolCall() | events.ToolProgress() | events.ToolResult():
-                return self._call(event)
+            case events.Question():
+                return [self._announce(event)]
+            case events.ToolCall():
+                return [self._start(event)]
+            case events.ToolProgress():
+                return self._report(event)
+            case events.ToolResult():
+                return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
                 return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
@@ -104,8 +110,6 @@ class Teller:
         update = self._chunk("agent_message_chunk", text, events.TextDelta(text=text))
         self._end_messages(MAIN)
         return update
-
-    # -------------------------------------------------------------------------------------------------- messages
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         key = (event.agent, voice)
@@ -130,17 +134,17 @@ class Teller:
     def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
         """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
         self._end_messages(event.agent)
-        is_start = isinstance(event, events.RunStarted)
-        text = event.query if isinstance(event, events.RunStarted) else event.message
-        if isinstance(event, events.RunStarted) and event.id in self._own:
+        meta: Mapping[str, Any] = {}
+        if isinstance(event, events.RunStarted):
+            text = "" if event.id in self._own else event.query
             self._own.discard(event.id)
-            return []
+        else:
+            text = event.message
+            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+            meta = {"_meta": {"chain": {**self._of(event.agent), **told}}}
         if not text:
             return []
-        update = dict(self._chunk("user_message_chunk", text, event))
-        if not is_start:
-            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-            update["_meta"] = {"chain": {**self._of(event.agent), **told}}
+        update = {**self._chunk("user_message_chunk", text, event), **meta}
         self._end_messages(event.agent)
         return [update]
 
@@ -153,23 +157,6 @@ class Teller:
             return []
         rest = text.removeprefix(shown).strip() if shown else text
         return [self.say(rest)] if rest else []
-
-    # ----------------------------------------------------------------------------------------------------- calls
-
-    def _call(
-        self, event: events.Question | events.ToolCall | events.ToolProgress | events.ToolResult
-    ) -> Sequence[Update]:
-        match event:
-            case events.Question():
-                return [self._announce(event)]
-            case events.ToolCall():
-                return [self._start(event)]
-            case events.ToolProgress():
-                return self._report(event)
-            case events.ToolResult():
-                return [self._end(event)]
-            case _:
-                assert_never(event)
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

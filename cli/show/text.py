@@ -34,6 +34,12 @@ def flat(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def shortened(text: str, most: int) -> str:
+    """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
+    row = flat(text[: 2 * most])
+    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
+
+
 def columns(text: str) -> int:
     """The columns of a terminal that a text without control characters fills."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from chain.config.agent_prompt import AgentPrompt
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.config.system_prompt import read_system_prompt
+from chain.config.system_prompt import AgentPrompt, read_system_prompt
 from chain.errors import UnreadableFile
 from chain.interruption.file import PromptFile
 

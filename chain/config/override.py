@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from chain.errors import ConfigError
 from chain.listed import listed
 
-_OVERRIDES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
+_VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
 """What a flag may set, with the environment variable that may set it as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Override:
     """A value from a flag or from the environment."""
 
     value: object
@@ -39,13 +39,13 @@ class Given:
         return tuple(name.strip() for part in parts for name in listed(str(part)) if name.strip())
 
 
-def read_given(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Given]:
+def read_overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Override]:
     """What was given, by the names of the flags. A flag goes before its variable."""
-    given = {}
-    for name, variable in _OVERRIDES.items():
+    found = {}
+    for name, variable in _VARIABLES.items():
         flag = flags.get(name)
         if flag not in (None, [], ()):
-            given[name] = Given(flag, f"flag --{name.replace('_', '-')}")
+            found[name] = Override(flag, f"flag --{name.replace('_', '-')}")
         elif environ.get(variable, "").strip():
-            given[name] = Given(environ[variable], variable)
-    return given
+            found[name] = Override(environ[variable], variable)
+    return found
