@@ -21,25 +21,26 @@ from chain.config.load import Settings, require_trust
 from chain.errors import JournalError, SessionError, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
+from chain.journal.journal import Journal
 from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompts import prompt_file, system_prompt
+from chain.prompt_files import prompt_file, system_prompt
 from chain.provider import ModelSettings
-from chain.session.feed import Audience
-from chain.session.journal import Journal
+from chain.session.feed import Broadcaster
+from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
+from chain.text.wording import MAIN, ROOT
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
-from chain.wording import MAIN, ROOT
 
 REALLY_RUN = frozenset({"todo", "ask", "agents"})
 """The groups of tools that have no effects outside of a session, so that a replay runs them."""
@@ -99,13 +100,13 @@ async def open_chain(
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        audience = Audience()
+        audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
-        inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
+        inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
@@ -116,15 +117,19 @@ async def open_chain(
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
+        projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
+            projection.go_live(ledger.ids, lambda: shared.trace_path)
+            audience.listen(projection.on_event)
+            journal.tells(projection.of, audience.emit)
             record_opening(journal, session, shared, repaired=journal.seq - (0 if read is None else read.seq))
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
             await _bring_to_disk(journal)
-        chain = Chain(session, shared, journal, audience, resumed)
+        chain = Chain(session, shared, journal, audience, projection, resumed)
 
         def interrupt() -> None:
             chain.stop_accepting()

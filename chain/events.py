@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from chain.hunks import FileDiff, read_diff
 from chain.messages import Usage
-from chain.wording import MAIN, ROOT
+from chain.text.wording import MAIN, ROOT
 
 Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
 """Where a line entered the conversation: as a run's query, or at one of the safe points."""

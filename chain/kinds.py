@@ -20,7 +20,7 @@ from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
-from chain.prompts import handler_of
+from chain.prompt_files import handler_of
 from chain.provider import ModelSettings
 from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry

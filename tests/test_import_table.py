@@ -23,32 +23,32 @@ GUARDED = {
 }
 
 # What may be imported by everything that is pure.
-PURE = {"chain.errors", "chain.messages", "chain.wording"}
+PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
-LINES = PURE | {"chain.events", "chain.lines", "chain.records", "trio"}
+JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
+LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
 TOOLS = PURE | {
     "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
-    "chain.search",
+    "chain.text.search",
     "chain.threads",
     "chain.tools",
     "trio",
 }
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
-SESSION = AGENT | {"chain.session", "chain.event_json", "chain.record_json", "chain.exit_codes", "chain.version"}
+SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes", "chain.version"}
 
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
-    "chain.wording": set(),
-    "chain.plain": set(),
+    "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
-    "chain.search": {"regex"},
+    "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
     "chain.events": PURE | {"chain.hunks"},
     "chain.hunks": set(),
@@ -57,12 +57,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.model": PURE,
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
-    "chain.records": {"chain.events", "chain.messages"},
-    "chain.record_json": {"chain.fields", "chain.messages", "chain.records"},
-    "chain.plan": {"chain.errors", "chain.events", "chain.lines.parse", "chain.records"},
+    "chain.journal.records": {"chain.events", "chain.messages"},
+    "chain.journal.json": {"chain.fields", "chain.journal.records", "chain.messages"},
+    "chain.journal.reading": {"chain.journal"},
+    "chain.journal": JOURNAL,
+    "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
-    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
+    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.text.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
     "chain.tools.lifeline": {"chain.tools.fence"},
@@ -83,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
-    "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
+    "chain.export": SESSION | {"chain.export", "chain.text.plain", "chain.version", "markdown_it"},
     "chain.values": {"chain.errors", "chain.yamlfile"},
     "chain.provider": {"chain.errors", "chain.model", "chain.values", "chain.yamlfile"},  # providers are found by name
     "chain.config": {
@@ -95,38 +97,38 @@ MAY_IMPORT: dict[str, set[str]] = {
         "chain.yamlfile",
     },
     "chain.providers": PURE
-    | {"chain.model", "chain.provider", "chain.providers", "chain.search", "chain.threads", "chain.values"}
+    | {"chain.model", "chain.provider", "chain.providers", "chain.text.search", "chain.threads", "chain.values"}
     | {"chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.provider", "chain.providers.anthropic", "chain.threads"}
     | {"anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
+    "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config", "chain.values"},
-    "chain.sessions": SESSION,
+    "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.provider", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.provider", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
-EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
+EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "toolkit")}
 PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
     "chain.lines.parse",
-    "chain.plain",
-    "chain.prompts",
+    "chain.text.plain",
+    "chain.prompt_files",
     "chain.replaying",
     "chain.threads",
     "chain.toolbox",
     "chain.version",
-    "chain.wording",
+    "chain.text.wording",
 }
 """What a front end may import: it speaks to a `Chain` and reads events."""
 
@@ -194,7 +196,7 @@ def test_no_import_runs_in_a_circle() -> None:
     graph = {name: {m for m in imports(name, path) if m in ours} - {"chain", name} for name, path in ours.items()}
     rooms: dict[str, set[str]] = {}
     for name, found in graph.items():
-        # `lines.parse` stands below `records`, the rest of `lines` above: the two are rooms of their own.
+        # `lines.parse` stands below `journal`, the rest of `lines` above: the two are rooms of their own.
         room = name if name == "chain.lines.parse" else ".".join(name.split(".")[:2])
         inside = {m if m == "chain.lines.parse" else ".".join(m.split(".")[:2]) for m in found}
         rooms.setdefault(room, set()).update(inside - {room})

@@ -45,7 +45,7 @@ from typing import Literal
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent import endings
 from chain.agent.conversation import Conversation
 from chain.agent.delivery import Delivery
@@ -58,11 +58,12 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.events import Point
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
-from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
+from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""

@@ -22,19 +22,19 @@ from types import MappingProxyType, TracebackType
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.clock import Clock, all_held
-from chain.agent.journal import FlushedJournal
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
+from chain.journal import records
+from chain.journal.journal import Emit, Journal
 from chain.lines.parse import MAX_LINE
-from chain.lines.receipts import Emit
 from chain.messages import ToolCall
+from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
 from chain.tools.tool import Preview, Verdict
-from chain.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -136,7 +136,7 @@ class Questions:
 
     def __init__(
         self,
-        journal: FlushedJournal,
+        journal: Journal,
         emit: Emit,
         allowed: Iterable[Allowance] = (),
         subjects: Subjects = MappingProxyType({}),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import trio
 
 from chain.errors import ToolError
-from chain.search import BadPattern, Expressions, TooSlow
+from chain.text.search import BadPattern, Expressions, TooSlow
 from chain.threads import Threads
 from chain.tools import grep
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
@@ -34,7 +34,7 @@ from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from chain.errors import ToolError, UserError
+from chain.text.wording import counted
 from chain.threads import Threads
 from chain.tools import course as courses
 from chain.tools import ranking
@@ -31,7 +32,6 @@ from chain.tools.ranking import Finding, Judge, Row
 from chain.tools.report import MAX_RESULT, Opening, Report, on_one_row, rendered
 from chain.tools.tool import Subject, Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
-from chain.wording import counted
 
 MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""
@@ -99,8 +99,6 @@ def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
 
 
 class _Research:
-    """One call."""
-
     def __init__(self, ctx: ToolContext, hosts: tuple[str, ...], web: Web, topic: str, sources: list[str]) -> None:
         self._ctx = ctx
         self._web = web
@@ -279,7 +277,6 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most:
 
 
 def _counted_lines(text: str) -> Iterator[Row]:
-    """The lines that are not blank."""
     for n, line in enumerate(lines_of(text), 1):
         if n % LOOK_UP == 0:
             trio.from_thread.check_cancelled()

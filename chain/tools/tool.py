@@ -30,8 +30,8 @@ import trio
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
+from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
-from chain.wording import MAIN, NOBODY_CHOOSES
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 

@@ -31,10 +31,7 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A session that a request asks for. ``find`` reads what it is opened with; ``notes`` are told with the answer.
-
-    ``id`` is that of one that is kept, ``None`` for a new one.
-    """
+    """A session that a request asks for; ``id`` is that of a kept one, and ``find`` reads how it is opened."""
 
     call: Call
     find: Callable[[], Awaitable[Opening]]
@@ -183,7 +180,6 @@ class Host:
 
 
 def _notes(opening: Opening, chain: Chain) -> Sequence[str]:
-    """What is to be said of a session that was opened."""
     notes = [] if opening.settings.passed_over is None else [str(opening.settings.passed_over)]
     if chain.resumed is not None:
         notes += chain.resumed.changes

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
-from chain.wording import MAIN, ROOT
+from chain.text.wording import MAIN, ROOT
 from cli.acp.content import text_block
 from cli.acp.tool_calls import (
     WIRE_KINDS,
@@ -111,8 +111,6 @@ class Teller:
         self._end_messages(MAIN)
         return update
 
-    # -------------------------------------------------------------------------------------------------- messages
-
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         key = (event.agent, voice)
         id = self._messages.get(key)
@@ -136,17 +134,17 @@ class Teller:
     def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
         """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
         self._end_messages(event.agent)
-        is_start = isinstance(event, events.RunStarted)
-        text = event.query if isinstance(event, events.RunStarted) else event.message
-        if isinstance(event, events.RunStarted) and event.id in self._own:
+        meta: Mapping[str, Any] = {}
+        if isinstance(event, events.RunStarted):
+            text = "" if event.id in self._own else event.query
             self._own.discard(event.id)
-            return []
+        else:
+            text = event.message
+            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+            meta = {"_meta": {"chain": {**self._of(event.agent), **told}}}
         if not text:
             return []
-        update = dict(self._chunk("user_message_chunk", text, event))
-        if not is_start:
-            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-            update["_meta"] = {"chain": {**self._of(event.agent), **told}}
+        update = {**self._chunk("user_message_chunk", text, event), **meta}
         self._end_messages(event.agent)
         return [update]
 
@@ -159,8 +157,6 @@ class Teller:
             return []
         rest = text.removeprefix(shown).strip() if shown else text
         return [self.say(rest)] if rest else []
-
-    # ----------------------------------------------------------------------------------------------------- calls
 
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.hunks import read_diff
-from chain.wording import ASKED_EACH_TIME, counted
+from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.text import hard_rows
 
 HEAD_ROWS, TAIL_ROWS = 12, 6

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from chain import events, load_settings
+from chain.text.wording import INTERRUPTED
 from chain.toolbox import tool_kinds
 from chain.tools.tool import ToolContext, tool
-from chain.wording import INTERRUPTED
 from cli.acp.updates import MAX_PROGRESS, Teller
 
 
