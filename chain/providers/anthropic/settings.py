@@ -11,7 +11,7 @@ from chain.values import Values, variables
 from chain.yamlfile import Node
 
 if TYPE_CHECKING:
-    from chain.model import Model
+    from chain.providers.anthropic.client import AnthropicModel
 
 MAX_TOKENS = 8192
 """Long enough for a long answer with a file in it, short enough to stream well within the time of a reply."""
@@ -63,19 +63,17 @@ def read(definition: Definition) -> ModelSettings:
     if price is not None:
         shown["price"] = ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(price).items())
 
-    def open_model(interactive: bool) -> Model:
+    def model() -> AnthropicModel:
         from chain.providers.anthropic.client import AnthropicModel
 
         return AnthropicModel(parameters, service, price)
 
     async def check() -> Verdict:
-        from chain.providers.anthropic.client import AnthropicModel
-
-        model = AnthropicModel(parameters, service, price)
+        asked = model()
         try:
-            return await model.check()
+            return await asked.check()
         finally:
-            await model.aclose()
+            await asked.aclose()
 
     return ModelSettings(
         definition.name,
@@ -83,7 +81,7 @@ def read(definition: Definition) -> ModelSettings:
         label=parameters.model,
         max_attempts=definition.max_attempts,
         values={key: found[key] for key in ("provider", *KEYS)},
-        open=open_model,
+        open=lambda interactive: model(),
         shown=shown,
         missing_key=next(iter(variables(key)), KEY_VARIABLE) if base_url is None and not service.api_key else "",
         check=check,

@@ -1,9 +1,9 @@
 """The model that is a rule file: it answers with what the first rule says whose conditions the conversation meets.
 
 It runs the offline demonstrations, stands in for a model in the tests, and lets users try their prompts without a
-network. ``rules`` describes the language. The same conversation always gets the same replies; between its requests are
-kept how often each rule was used (from the moment it is chosen), whether the latest reply kept the task's answer back,
-and how far the conversation was read.
+network. The same conversation always gets the same replies; between its requests are kept how often each rule was used
+(from the moment it is chosen), whether the latest reply kept the task's answer back, and how far the conversation was
+read.
 """
 
 from __future__ import annotations
