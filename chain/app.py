@@ -38,7 +38,7 @@ from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
-from chain.tools.processes import Guard
+from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
 

@@ -15,12 +15,12 @@ from chain.errors import ConfigError, ToolError, UserError
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects
-from chain.tools.processes import Guard
+from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
 
 if TYPE_CHECKING:
-    from chain.tools.sandbox import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -31,8 +31,8 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
     from chain.tools import agents, ask, edit, files, plan
-    from chain.tools.research import research_tools
-    from chain.tools.shell import shell_tools
+    from chain.tools.processes.shell import shell_tools
+    from chain.tools.research.visits import research_tools
 
     return {
         "todo": plan.TOOLS,
@@ -123,7 +123,7 @@ def named_tools(
 
 def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
     """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
-    from chain.tools.sandbox import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
     shell = settings.shell
     own = (*settings.own_folders, *([] if state is None else [state]))
@@ -135,7 +135,7 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
 
     Raises ``ConfigError`` where no command would run.
     """
-    from chain.tools.sandbox import Sandbox
+    from chain.tools.processes.sandbox import Sandbox
 
     rules = shell_rules(settings)
     found = rules.probed()
@@ -155,7 +155,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
     Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
-    from chain.tools.research import HOSTS
+    from chain.tools.research.visits import HOSTS
 
     for n, host in enumerate(settings.research_hosts):
         try:

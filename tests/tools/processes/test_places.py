@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ToolError
-from chain.tools import fence, places
-from chain.tools.places import Own, Places, own_places
+from chain.tools.processes import fence, places
+from chain.tools.processes.places import Own, Places, own_places
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not fence.probe().writes, reason="this machine cannot refuse writes"
@@ -40,7 +40,7 @@ def work(tmp_path: Path) -> Path:
 
 TRY = """
 import json, subprocess, sys
-from chain.tools import fence
+from chain.tools.processes import fence
 fence.enter(fence.Fence(int(sys.argv[1])))
 print(json.dumps([not subprocess.run(["sh", "-c", each], stderr=-3).returncode for each in sys.argv[2:]]))
 """

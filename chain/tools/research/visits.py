@@ -20,16 +20,16 @@ import trio
 from chain.errors import ToolError, UserError
 from chain.text.wording import counted
 from chain.threads import Threads
-from chain.tools import course as courses
-from chain.tools import ranking
-from chain.tools.addresses import Unreadable
-from chain.tools.course import Course, Source
-from chain.tools.hosts import Permits, Refused
-from chain.tools.page_text import MAX_ROWS
-from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.paths import open_file
-from chain.tools.ranking import Finding, Judge, Row
-from chain.tools.report import MAX_RESULT, Opening, Report, on_one_row, rendered
+from chain.tools.research import course as courses
+from chain.tools.research import ranking
+from chain.tools.research.addresses import Unreadable
+from chain.tools.research.course import Course, Source
+from chain.tools.research.hosts import Permits, Refused
+from chain.tools.research.page_text import MAX_ROWS
+from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
+from chain.tools.research.ranking import Finding, Judge, Row
+from chain.tools.research.report import MAX_RESULT, Opening, Report, on_one_row, rendered
 from chain.tools.tool import Subject, Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
 

@@ -20,13 +20,14 @@ from support.steered import Steered
 from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
-from chain.tools import calling, fence, shell
+from chain.tools import calling
 from chain.tools.allowances import for_always, parse
-from chain.tools.fence import Protections
-from chain.tools.processes import Guard
+from chain.tools.processes import fence, shell
+from chain.tools.processes.fence import Protections
+from chain.tools.processes.guarded import Guard
+from chain.tools.processes.sandbox import Sandbox, ShellRules
+from chain.tools.processes.shell import COMMANDS, shell_tools
 from chain.tools.registry import Registry
-from chain.tools.sandbox import Sandbox, ShellRules
-from chain.tools.shell import COMMANDS, shell_tools
 from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")

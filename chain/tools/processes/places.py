@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from chain.errors import ToolError
-from chain.tools import fence
 from chain.tools.paths import as_text
+from chain.tools.processes import fence
 
 Id = tuple[int, int]
 """Device and inode: what a file or folder is, by whatever path."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from chain.tools.output import Output
+from chain.tools.processes.output import Output
 
 
 def whole(*chunks: bytes, kept: int = 1_000, shown: int = 1_000) -> Output:

@@ -56,7 +56,7 @@ def test_nothing_is_left_of_commands_that_try_to_get_away(end: str, user: int, f
 
 REMOVED = """
 import os, shutil, sys, tempfile
-from chain.tools import guard
+from chain.tools.processes import guard
 
 place = tempfile.mkdtemp()
 parent = os.open(place, os.O_PATH)

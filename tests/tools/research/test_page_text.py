@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from chain.tools import pages
-from chain.tools.addresses import Unreadable
-from chain.tools.page_text import MAX_PIECE, decoded, lines, numbered, paragraphs, pieces
-from chain.tools.pages import Page, text_of_page
+from chain.tools.research import pages
+from chain.tools.research.addresses import Unreadable
+from chain.tools.research.page_text import MAX_PIECE, decoded, lines, numbered, paragraphs, pieces
+from chain.tools.research.pages import Page, text_of_page
 
 
 @pytest.mark.parametrize(

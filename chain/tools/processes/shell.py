@@ -1,6 +1,6 @@
 """The tool that runs commands: ``shell``.
 
-A command runs under the guard (``processes``), fenced in as the settings say and this machine allows (``sandbox``).
+A command runs under the guard (``guarded``), fenced in as the settings say and this machine allows (``sandbox``).
 What holds is told before it is allowed, in the preview, which names the protections.
 """
 
@@ -25,13 +25,13 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.threads import Threads
-from chain.tools.fence import Fence, Protections
 from chain.tools.lookalikes import spelled_out
-from chain.tools.output import Output
 from chain.tools.own import changed, git_state
 from chain.tools.paths import as_text, existing
-from chain.tools.processes import Ended, Guard
-from chain.tools.sandbox import Sandbox, ShellRules
+from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.output import Output
+from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 TIMEOUT_S = 120.0

@@ -21,10 +21,10 @@ import trio
 
 from chain.errors import ToolError
 from chain.threads import Threads
-from chain.tools import page_text
-from chain.tools.addresses import Unreadable, host_in, host_of, parsed, proxy_for, redirected
-from chain.tools.hosts import Address, Permits, Refused, as_address, folded
-from chain.tools.worker import run_worker
+from chain.tools.processes.worker import run_worker
+from chain.tools.research import page_text
+from chain.tools.research.addresses import Unreadable, host_in, host_of, parsed, proxy_for, redirected
+from chain.tools.research.hosts import Address, Permits, Refused, as_address, folded
 from chain.version import VERSION
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from collections.abc import Sequence
 
 if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from chain.tools import fence
-from chain.tools.keeper import (
+from chain.tools.processes import fence
+from chain.tools.processes.keeper import (
     IGNORED,
     MAX_SWEEP_S,
     SWEEP_S,

@@ -15,10 +15,10 @@ import trio
 import trio.testing
 from support.site import Answer, Asked, Names, open_site
 
-from chain.tools import pages
-from chain.tools.addresses import Unreadable
-from chain.tools.hosts import Permits, Refused
-from chain.tools.pages import MAX_BYTES, Page, Web
+from chain.tools.research import pages
+from chain.tools.research.addresses import Unreadable
+from chain.tools.research.hosts import Permits, Refused
+from chain.tools.research.pages import MAX_BYTES, Page, Web
 from chain.version import VERSION
 
 

@@ -27,9 +27,9 @@ import trio
 
 from chain.errors import ToolError
 from chain.threads import Threads
-from chain.tools import guard
-from chain.tools.fence import Fence, bare_environment
-from chain.tools.places import Places
+from chain.tools.processes import guard
+from chain.tools.processes.fence import Fence, bare_environment
+from chain.tools.processes.places import Places
 
 GONE_S = 5.0
 """Seconds for everything below a command to be gone after it was killed; usual are some milliseconds.

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from chain.text.wording import counted
-from chain.tools import grep, ranking
-from chain.tools.ranking import Finding, Found, Judge, Key, Near, Row
+from chain.tools import grep
+from chain.tools.research import ranking
+from chain.tools.research.ranking import Finding, Found, Judge, Key, Near, Row
 
 MAX_RESULT = 24_000
 """Characters of what sources say in a result at most, less than the default limit of a tool result."""

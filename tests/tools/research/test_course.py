@@ -5,7 +5,17 @@ import pytest
 from support import sharded
 
 from chain.lines.parse import Adjustment, AdjustmentType, parse_line
-from chain.tools.course import Course, begin, cleaned, is_like_host, is_named, passed_over, steered, tidied, visiting
+from chain.tools.research.course import (
+    Course,
+    begin,
+    cleaned,
+    is_like_host,
+    is_named,
+    passed_over,
+    steered,
+    tidied,
+    visiting,
+)
 
 
 def after(course: Course, *lines: str) -> Course:

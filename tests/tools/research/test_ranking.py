@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from support import sharded
 
-from chain.tools.ranking import Finding, best, find, judge, score, terms
+from chain.tools.research.ranking import Finding, best, find, judge, score, terms
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ import trio.testing
 from support.processes import DEADLINE_S, marked, until, until_async
 
 from chain.errors import ToolError
-from chain.tools import fence, processes
-from chain.tools.processes import Ended, Guard
+from chain.tools.processes import fence, guarded
+from chain.tools.processes.guarded import Ended, Guard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
 
@@ -209,7 +209,7 @@ async def test_much_output_quickly_while_other_tasks_go_on(commands: Commands) -
 
     def on_output(chunk: bytes) -> None:
         nonlocal size
-        assert len(chunk) <= processes.CHUNK
+        assert len(chunk) <= guarded.CHUNK
         size += len(chunk)
 
     async with trio.open_nursery() as nursery:
@@ -360,7 +360,7 @@ async def test_what_cannot_be_ended_is_told(commands: Commands, mock_clock: trio
 
         nursery.start_soon(call)
         await up.wait()
-        for seconds in (1, processes.GONE_S):
+        for seconds in (1, guarded.GONE_S):
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(seconds)
     for pid in said.split():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from chain.tools.hosts import as_address, folded
+from chain.tools.research.hosts import as_address, folded
 
 if TYPE_CHECKING:
     import httpx2

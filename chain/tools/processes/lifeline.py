@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 
-from chain.tools import fence
+from chain.tools.processes import fence
 
 LENGTH = 8
 """Bytes of the number, big end first, that says how many follow."""

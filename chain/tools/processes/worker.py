@@ -11,8 +11,8 @@ import sys
 
 import trio
 
-from chain.tools import lifeline
-from chain.tools.fence import bare_environment
+from chain.tools.processes import lifeline
+from chain.tools.processes.fence import bare_environment
 
 CHUNK = 1 << 16
 

@@ -17,9 +17,9 @@ from support import reach
 from support.house import ROOT
 from support.processes import DEADLINE_S, NOBODY, as_user, python_of
 
-from chain.tools import fence
-from chain.tools.fence import Fence, Protections
-from chain.tools.processes import Guard
+from chain.tools.processes import fence
+from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.guarded import Guard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fence is for Linux")
 
@@ -307,7 +307,7 @@ async def test_devices_are_refused_where_writes_are_not(user: int) -> None:
 
 MOUNTED_AGAIN = """
 import os, sys
-from chain.tools import fence
+from chain.tools.processes import fence
 fence.enter(fence.Fence(devices=fence.DEVICES))
 for name in ("a dev/pts/ptmx", "a dev/tty0"):
     if os.path.exists(name):
@@ -389,7 +389,7 @@ def test_the_probe_runs_as_any_user(user: int) -> None:
     if python is None:
         pytest.skip("no Python that another user may run")
     done = subprocess.run(
-        [python, "-c", "from chain.tools import fence; print(fence.probe().writes)"],
+        [python, "-c", "from chain.tools.processes import fence; print(fence.probe().writes)"],
         capture_output=True,
         check=True,
         text=True,
@@ -401,7 +401,7 @@ def test_the_probe_runs_as_any_user(user: int) -> None:
 NO_LANDLOCK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from chain.tools import fence
+from chain.tools.processes import fence
 fence._landlock_abi = lambda: 2
 for each in fence.Fence(writable=()), fence.Fence(signals=True):
     try:

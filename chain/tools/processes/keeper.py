@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from chain.tools import fence
+from chain.tools.processes import fence
 
 SWEEP_S, MAX_SWEEP_S = 0.001, 1.0
 """Seconds between two rounds of killing: what was forked during one is found in the next.

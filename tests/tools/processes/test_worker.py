@@ -14,13 +14,17 @@ import trio
 from support.house import ROOT
 from support.processes import marked, until, until_async
 
-from chain.tools import fence
-from chain.tools.worker import run_worker
+from chain.tools.processes import fence
+from chain.tools.processes.worker import run_worker
 
-ECHO = "import sys; from chain.tools import lifeline; data = lifeline.received(); sys.stdout.buffer.write(data[::-1])"
+ECHO = """
+import sys
+from chain.tools.processes import lifeline
+sys.stdout.buffer.write(lifeline.received()[::-1])
+"""
 STUCK = """
 import re, sys
-from chain.tools import lifeline
+from chain.tools.processes import lifeline
 lifeline.received()
 re.match("(a+)+$", "a" * 64 + "b")  # in C, with the interpreter's lock, for longer than anybody waits
 """
@@ -46,7 +50,7 @@ async def test_one_that_reads_nothing_or_fails_is_told_by_its_code(tmp_path: Pat
 
 ATTEMPTS = """
 import os, socket, sys
-from chain.tools import lifeline
+from chain.tools.processes import lifeline
 kept, parent = sys.argv[1], os.getppid()
 attempts = {
     "write": lambda: open(kept, "w"),
@@ -90,7 +94,7 @@ async def test_a_cancelled_caller_leaves_nothing(tmp_path: Path, monkeypatch: py
 
 STARTER = """
 import signal, sys, trio
-from chain.tools.worker import run_worker
+from chain.tools.processes.worker import run_worker
 signal.signal(signal.SIGIO, signal.SIG_IGN)  # as whoever starts chain may have it: ignored signals are inherited
 trio.run(lambda: run_worker(sys.argv[1], input=b"x"))
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chain.tools.secrets import is_secret
+from chain.tools.processes.secrets import is_secret
 
 SECRET = """
 TOKEN PASSWORD PGPASSWORD MYSQL_PWD DB_PASS GITHUB_PAT SECRET_KEY_BASE NPM_TOKEN API_KEY APIKEY api_key apiKey

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from chain.tools import ranking
-from chain.tools.ranking import best, find, judge
-from chain.tools.report import BEGINNING, MAX_RESULT, Opening, Report, rendered, size
+from chain.tools.research import ranking
+from chain.tools.research.ranking import best, find, judge
+from chain.tools.research.report import BEGINNING, MAX_RESULT, Opening, Report, rendered, size
 
 NOTHING = "nothing of it at all"
 

@@ -16,9 +16,9 @@ from chain import events
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
-from chain.tools import research
-from chain.tools.report import MAX_RESULT
-from chain.tools.research import research_tools
+from chain.tools.research import visits
+from chain.tools.research.report import MAX_RESULT
+from chain.tools.research.visits import research_tools
 from chain.tools.tool import Guidance, ToolContext
 from chain.tools.tree import MAX_FOUND
 
@@ -171,7 +171,7 @@ async def test_a_source_that_cannot_be_visited_says_why_and_the_next_one_is(use:
 
 
 async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(research, "MAX_IN_FOLDER", 1000)
+    monkeypatch.setattr(visits, "MAX_IN_FOLDER", 1000)
     (use.workspace / "docs/data.bin").write_bytes(b"wire\0wire")
     (use.workspace / "docs/large.txt").write_text("wire\n" * 300)
     (use.workspace / "docs/.git").mkdir()
@@ -184,7 +184,7 @@ async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.Monke
         "Left out: docs/.git/.",
     ]
     assert part(await use("wire", "docs/large.txt"), "docs/large.txt")[0] == "300 places found"
-    monkeypatch.setattr(research, "MAX_BYTES", 100)
+    monkeypatch.setattr(visits, "MAX_BYTES", 100)
     found = part(await use("wire", "docs/large.txt"), "docs/large.txt")
     assert found[0] == "20 places found"
     assert "were read." in found[-1]
@@ -192,7 +192,7 @@ async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.Monke
 
 
 async def test_many_places_are_bounded_in_all(use: Use) -> None:
-    names = [f"many{n}" for n in range(research.MAX_SOURCES)]
+    names = [f"many{n}" for n in range(visits.MAX_SOURCES)]
     for name in names:
         (use.workspace / name).write_text(("wire " * 60 + "\n") * 100)
     result = await use("wire", *names)

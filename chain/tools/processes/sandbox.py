@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chain.tools import fence
-from chain.tools.fence import Fence, Protections
 from chain.tools.paths import as_text
-from chain.tools.places import Places, own_places
-from chain.tools.secrets import is_secret
+from chain.tools.processes import fence
+from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.places import Places, own_places
+from chain.tools.processes.secrets import is_secret
 
 _OURS = "CHAIN_"
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 from support.site import Asked
 
-from chain.tools.hosts import Permits, Refused, as_address, covers, is_public
+from chain.tools.research.hosts import Permits, Refused, as_address, covers, is_public
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from itertools import islice
 
 if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from chain.tools import lifeline
+from chain.tools.processes import lifeline
 
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
 """Bytes of address space. The usual page of 5 MB needs 260 MB, and the worst that was found 600."""
