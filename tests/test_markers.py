@@ -214,7 +214,8 @@ SEEDS = {
 
 def marked(path: Path) -> Iterator[tuple[str, str, str]]:
     """The markers of a file, on a test or on a row of its table: kind, section and row."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if "mark.s" in text else ():
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="spec" | "seed" as kind),
