@@ -1,6 +1,6 @@
 """Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
 
-A provider is a module with a ``PROVIDER``, imported when a definition first names it.
+A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ModelCheck:
     """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
 
     is_good: bool | None
@@ -54,7 +54,7 @@ class ModelSettings:
     shown: Mapping[str, str] = field(default_factory=dict, compare=False)
     files: Mapping[str, Path] = field(default_factory=dict)
     missing_key: str = ""
-    check: Callable[[], Awaitable[Verdict]] | None = field(default=None, repr=False, compare=False)
+    check: Callable[[], Awaitable[ModelCheck]] | None = field(default=None, repr=False, compare=False)
     tells_costs: bool = True
 
     def require_key(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from chain.provider import Definition, ModelSettings, Provider, Verdict
+from chain.provider import Definition, ModelCheck, ModelSettings, Provider
 from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
 from chain.values import Values, variables
 from chain.yamlfile import Node
@@ -68,7 +68,7 @@ def read(definition: Definition) -> ModelSettings:
 
         return AnthropicModel(parameters, service, price)
 
-    async def check() -> Verdict:
+    async def check() -> ModelCheck:
         asked = model()
         try:
             return await asked.check()

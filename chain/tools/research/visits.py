@@ -30,7 +30,8 @@ from chain.tools.research.page_text import MAX_ROWS
 from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Opening, Report, on_one_row, rendered
-from chain.tools.tool import Subject, Tool, ToolContext, tool
+from chain.tools.subject import Subject
+from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
 
 MAX_SOURCES = 50
