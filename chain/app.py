@@ -40,10 +40,10 @@ from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_al
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
-from chain.tools.tool import Tool, delegates
+from chain.tools.tool import Tool, delegates, kind_of
 
-REALLY_RUN = frozenset({"todo", "ask", "agents"})
-"""The groups of tools that have no effects outside of a session, so that a replay runs them."""
+REALLY_RUN = frozenset({"plan", "ask", "delegate"})
+"""The kinds of our tools that have no effects outside of a session, so that a replay runs them."""
 
 if TYPE_CHECKING:
     from chain.replay.actors import Actors
@@ -79,7 +79,7 @@ async def open_chain(
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
-        real = [tool for name in REALLY_RUN for tool in groups[name]]
+        real = [tool for each in groups.values() for tool in each if kind_of(tool) in REALLY_RUN]
         groups = {name: actors.tools(each, real) for name, each in groups.items()}
         tools = actors.tools(tools, real)
         open_model = actors.open_model

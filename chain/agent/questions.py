@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 
 import trio
 
@@ -139,12 +139,12 @@ class Questions:
         journal: Journal,
         emit: Emit,
         allowed: Iterable[Allowance] = (),
-        subjects: Subjects = MappingProxyType({}),
+        subjects: Subjects | None = None,
     ) -> None:
         self._journal = journal
         self._emit = emit
         self._allowed = list(allowed)
-        self._subjects = subjects
+        self._subjects = subjects or {}
         self._answerers = Counter[str]()
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[_Asked] = deque()

@@ -171,9 +171,8 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
         for key, node in definition.entries().items():
-            if (key in sensitive_keys() or (key == "provider" and key in was)) and (node.plain() or None) != was.get(
-                key
-            ):
+            is_judged = key in sensitive_keys() or (key == "provider" and key in was)
+            if is_judged and (node.plain() or None) != was.get(key):
                 yield node
 
 
