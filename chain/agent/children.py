@@ -18,7 +18,7 @@ from typing import Protocol
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
@@ -28,6 +28,7 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tree import AgentTree, AgentView, Node
 from chain.errors import JournalError, ToolError, UserError
 from chain.events import Status
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.text.wording import counted
@@ -171,7 +172,7 @@ class Children:
 
     def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
-        inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+        inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _Agent(spec.name, kind, inbox, Executor(spec, shared, conversation, inbox))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:

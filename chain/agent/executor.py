@@ -45,7 +45,7 @@ from typing import Literal
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent import endings
 from chain.agent.conversation import Conversation
 from chain.agent.delivery import Delivery
@@ -58,6 +58,7 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.events import Point
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chain import events
 from chain.agent.spec import AgentSpec
 from chain.interruption.prompt import InterruptionPrompt
-from chain.lines.receipts import Emit
+from chain.journal.journal import Emit
 
 
 def current_prompt(spec: AgentSpec, emit: Emit, iteration: int) -> InterruptionPrompt:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chain import records
 from chain.agent.conversation import Conversation
 from chain.agent.spec import AgentSpec
 from chain.events import Point
-from chain.lines.receipts import Accepted, Journal
+from chain.journal import records
+from chain.journal.journal import Journal
+from chain.lines.receipts import Accepted
 from chain.messages import Message
 
 

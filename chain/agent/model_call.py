@@ -13,11 +13,12 @@ from dataclasses import asdict, replace
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
+from chain.journal import records
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.tools import calling

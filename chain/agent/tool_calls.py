@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.clock import Clock
 from chain.agent.endings import Found
 from chain.agent.history import History
@@ -28,6 +28,7 @@ from chain.agent.questions import Asker, Questions
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.errors import JournalError, ToolError
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling

@@ -148,7 +148,7 @@ def _asked(item: QuestionItem) -> Iterator[str]:
     event = item.event
     yield from quoted(f"❓ Question {event.id}", event.text)
     if event.preview.strip() and event.preview not in event.text:
-        yield from fenced(event.preview, "diff" if "\n@@ -" in event.preview else "text")
+        yield from fenced(event.preview, "diff" if event.diff is not None and event.diff.hunks else "text")
     for number, option in enumerate(event.options, 1):
         yield f"{number}. {inline(option)}"
     if event.options:

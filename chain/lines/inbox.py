@@ -19,11 +19,10 @@ from operator import attrgetter
 
 import trio
 
-from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjustment_view
+from chain.lines.receipts import Accepted, Ledger, Refused
 from chain.text.wording import FULL
 
 
@@ -53,15 +52,11 @@ class Room:
 class Inbox:
     """The bounded channel of one agent. ``room`` is what the inboxes of a session share."""
 
-    def __init__(
-        self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10, room: Room | None = None
-    ) -> None:
+    def __init__(self, ledger: Ledger, *, agent: str, size: int = 10, room: Room | None = None) -> None:
         self.agent = agent
         self.size = size
         self.room = room or Room()
         self._ledger = ledger
-        self._journal = journal
-        self._emit = emit
         # A channel cannot make an exception for what another agent leaves, so the bound is kept in ``put``.
         self._send, self._receive = trio.open_memory_channel[Accepted](math.inf)
         self._urgent = self._now = 0
@@ -96,12 +91,13 @@ class Inbox:
         if len(self) >= (2 * self.size if line.urgency == "now" else self.size):
             return refuse(FULL)
         try:
-            accepted = self._ledger.accept(line, self.agent, id=id, origin=origin, iteration=iteration, by_rule=by_rule)
+            accepted = self._ledger.accept(
+                line, self.agent, id=id, origin=origin, iteration=iteration, by_rule=by_rule, waiting=len(self) + 1
+            )
         except JournalError as error:
             return refuse(str(error))
         self._send.send_nowait(accepted)
         self._count([accepted])
-        self._acknowledge(accepted, len(self), iteration)
         return accepted
 
     def restore(self, accepted: Accepted) -> None:
@@ -117,14 +113,15 @@ class Inbox:
         left = sorted((*stranded, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()
-        moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)
+        merged = sorted((*to._receive_all(), *left), key=attrgetter("number"))
+        places = {accepted.number: place for place, accepted in enumerate(merged, 1)}
+        moved = tuple(
+            self._ledger.readdress(accepted, to.agent, waiting=places[accepted.number], iteration=iteration)
+            for accepted in left
+        )
         to._adjusted |= {accepted.on_record for accepted in moved if self.was_used(accepted)}
-        merged = sorted((*to._receive_all(), *moved), key=attrgetter("number"))
         to._send_back(merged)
         to._count(moved)
-        places = {accepted.id: place for place, accepted in enumerate(merged, 1)}
-        for accepted in moved:
-            to._acknowledge(accepted, places[accepted.id], iteration)
         return moved
 
     def drain(self) -> tuple[Accepted, ...]:
@@ -201,11 +198,6 @@ class Inbox:
             self._urgent += by * accepted.line.skips_tools
             self._now += by * (accepted.line.urgency == "now")
 
-    def _acknowledge(self, accepted: Accepted, place: int, iteration: int) -> None:
-        """Emit that a line waits, as the ``place``-th, once its record is on the disk."""
-        queued = queued_event(accepted, place, iteration)
-        self._journal.acknowledge(lambda: self._emit(queued))
-
     def _receive_all(self) -> tuple[Accepted, ...]:
         every = []
         while True:
@@ -217,23 +209,6 @@ class Inbox:
     def _send_back(self, lines: Iterable[Accepted]) -> None:
         for accepted in lines:
             self._send.send_nowait(accepted)
-
-
-def queued_event(accepted: Accepted, place: int, iteration: int = 0) -> events.LineQueued:
-    """Tells that a line waits, as the ``place``-th."""
-    line = accepted.line
-    return events.LineQueued(
-        agent=accepted.agent,
-        iteration=iteration,
-        id=accepted.id,
-        text=line.text,
-        kind=line.kind,
-        urgency=line.urgency,
-        target_agent=accepted.agent,
-        waiting=place,
-        origin=accepted.origin,
-        adjustment=adjustment_view(line),
-    )
 
 
 def find(lines: Sequence[Accepted], id: str) -> Accepted:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events, records
+from chain import events
 from chain.chain import Chain
+from chain.journal import records
 from chain.replay.actors import Actors
 from chain.replay.acts import Acts, Attempts
 from chain.replay.script import Script

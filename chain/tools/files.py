@@ -61,7 +61,7 @@ SEARCH_S = 20
 """Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
 
 
-@tool(read_only=True)
+@tool(kind="search", read_only=True)
 async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> str:
     """List the files under a folder of the workspace, each with its lines, words and bytes.
 
@@ -74,7 +74,7 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
     return await _THREADS.run(partial(_list, ctx.workspace, path, pattern, order), abandon_on_cancel=True)
 
 
-@tool(read_only=True)
+@tool(kind="read", read_only=True)
 async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0) -> str:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
@@ -91,7 +91,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     return found.text
 
 
-@tool(read_only=True)
+@tool(kind="search", read_only=True)
 async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """Search the text files under a folder of the workspace, or one file, line by line.
 

@@ -34,6 +34,12 @@ def flat(text: str) -> str:
     return " ".join(sanitize(text).split())
 
 
+def shortened(text: str, most: int) -> str:
+    """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
+    row = flat(text[: 2 * most])
+    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
+
+
 def columns(text: str) -> int:
     """The columns of a terminal that a text without control characters fills."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
@@ -88,12 +94,6 @@ def cut(text: str, width: int, mark: str) -> str:
     mark = mark[: max(width, 0)]
     kept = text[: fitting(text, width - len(mark))]
     return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
-
-
-def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text, on one row. Only its beginning is processed, since it may be long."""
-    row = flat(text[: 2 * most])
-    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
 
 def cut_start(text: str, width: int, mark: str) -> str:

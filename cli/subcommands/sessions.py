@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from chain.app import sessions
@@ -27,16 +26,8 @@ MAX_ANSWER = 1_000
 """Bytes of an answer that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be done: a word of ``WORDS``, and the id beside it, which ``list`` has none of."""
-
-    what: str
-    id: str = ""
-
-
-def read_words(words: Sequence[str]) -> Asked:
-    """What the words after ``chain sessions`` ask for. Raises ``UserError``."""
+def read_words(words: Sequence[str]) -> tuple[str, str]:
+    """What the words after ``chain sessions`` ask for: a word of ``WORDS`` and an id. Raises ``UserError``."""
     what, *beside = words or ("list",)
     if what not in WORDS:
         near = nearest_command(what, WORDS)
@@ -45,15 +36,15 @@ def read_words(words: Sequence[str]) -> Asked:
     if what == "list":
         if beside:
             raise UserError("chain sessions list has no arguments")
-        return Asked(what)
+        return what, ""
     if len(beside) != 1 or not beside[0].strip():
         raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
-    return Asked(what, beside[0].strip())
+    return what, beside[0].strip()
 
 
 def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     """The rows of ``list``."""
-    found = sessions.every(state)
+    found = sessions.all_sessions(state)
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~")
@@ -70,10 +61,7 @@ def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
 def shown(
     state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
 ) -> Iterator[str]:
-    """The rows of a session as a terminal showed it; ``report`` is told at the end what of it could not be read.
-
-    Raises ``SessionError``.
-    """
+    """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.told_again(sessions.find(state, id), report):
         yield from renderer.lines(event)
@@ -89,10 +77,7 @@ def export(
     write: Callable[[str], str],
     report: Callable[[str], object],
 ) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed.
-
-    ``report`` is told what of it could not be read. Raises ``UserError``.
-    """
+    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
     session = sessions.find(state, id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or suffix.casefold() or "md"
@@ -137,8 +122,7 @@ def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
     session = sessions.find(state, id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    query = shortened(session.query, MAX_QUERY) or "no query"
-    ask(sanitize(f"Delete session {session.id} ({query})? [y/N] "))
+    ask(sanitize(f"Delete session {session.id} ({shortened(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
         ask("\n")  # nobody has ended the row

@@ -22,8 +22,8 @@ from chain.export.outline import (
     ThoughtItem,
     outline_of,
 )
-from chain.session.reading import Reading
-from chain.session.retelling import retell
+from chain.journal.reading import Reading
+from chain.session.projection import retell
 
 
 def rows_of(story: Outline) -> list[str]:
