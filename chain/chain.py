@@ -244,7 +244,7 @@ class Chain:
 
     async def wait_for_change(self) -> None:
         """Wait until there may be more room, or the chain has closed; how a sender that is no person holds back."""
-        await self._tree.main.inbox.room.wait_for_change()
+        await self._tree.main.inbox.room.wait()
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""

@@ -25,12 +25,13 @@ GUARDED = {
 # What may be imported by everything that is pure.
 PURE = {"chain.errors", "chain.messages", "chain.wording"}
 # The spine, from the foot up: each room may import those below it.
-LINES = PURE | {"chain.events", "chain.lines", "chain.records", "trio"}
+LINES = PURE | {"chain.events", "chain.lines", "chain.records", "chain.signal", "trio"}
 TOOLS = PURE | {
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
     "chain.search",
+    "chain.signal",
     "chain.threads",
     "chain.tools",
     "trio",
@@ -48,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
     "chain.search": {"regex"},
+    "chain.signal": {"trio"},
     "chain.threads": {"trio"},
     "chain.events": PURE,
     "chain.fields": {"chain.messages"},
@@ -110,6 +112,7 @@ PUBLIC |= {
     "chain.plain",
     "chain.prompts",
     "chain.replaying",
+    "chain.signal",
     "chain.threads",
     "chain.toolbox",
     "chain.version",

@@ -220,7 +220,7 @@ class Children:
         if spec.prompts.is_configured:
             # A fault of its file is reported at once, not at the first interruption.
             current_prompt(spec, self._shared.emit, node.iteration)
-        node.inbox.room.wake()
+        node.inbox.room.set()
 
     def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
         """What an agent leaves is the parent's from now on; returns the lines.
@@ -236,7 +236,7 @@ class Children:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
         stranded = [accepted for accepted in run.stranded if accepted.on_record not in run.carried_out]
         moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
-        node.inbox.room.wake()  # what waits for room here waits for nothing now
+        node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
     def _end(self, agent: _Agent, node: Node, parent: Node, status: Status) -> None:

@@ -146,6 +146,7 @@ class Ledger:
         self,
         line: Line,
         agent: str,
+        enter: Callable[[Accepted], None] = lambda accepted: None,
         *,
         id: str = "",
         origin: Origin = "prompt",
@@ -155,23 +156,28 @@ class Ledger:
     ) -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
 
-        ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is.
+        ``enter`` gives it its place before it is recorded; whatever it raises, nothing has changed. ``iteration`` is
+        that of the agent's run; ``by_rule``: a rule made of the line what it is.
         """
         number, on_record = self._number, id
         while not on_record or on_record in self._on_record or on_record in self._receipts:
             number += 1
             on_record = f"L{number}"
+        accepted = Accepted(
+            id or on_record, line, agent, len(self._receipts) + 1, trio.current_time(), origin, on_record
+        )
+        enter(accepted)
         self._journal.record(
             records.Line(on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule)
         )
         self._number = number
-        id = id or on_record
+        id = accepted.id
         if id in self._before:
             self._make_way(self._before.pop(id))
         if on_record != id:
             self._on_record.add(on_record)
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
-        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin, on_record)
+        return accepted
 
     def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
         """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt.

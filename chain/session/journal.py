@@ -37,6 +37,7 @@ from chain import record_json
 from chain.errors import JournalError
 from chain.records import Entry, Record, Unknown
 from chain.session.lock import lock
+from chain.signal import Signal
 from chain.threads import QUICK_S, Threads, quickly
 
 _THREADS = Threads("journals")
@@ -246,7 +247,7 @@ class Journal:
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
         self._done = 0
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._is_over = False
         self._waiters = trio.lowlevel.ParkingLot()
         self._late = self._late_synced = 0
@@ -328,7 +329,6 @@ class Journal:
         is_last = False
         while self._failure is None and not is_last:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             is_last = self._is_over  # if the end comes during the sync, another one follows
             await self.sync()
 

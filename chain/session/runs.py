@@ -31,6 +31,7 @@ from chain.model import Model
 from chain.plan import Task
 from chain.records import PlanChange
 from chain.session.journal import Journal
+from chain.signal import Signal
 from chain.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
@@ -61,9 +62,8 @@ class Session:
         self.interactive = interactive
         self._codes: set[int] = set()
         self._executor = Executor(self.spec, shared, Conversation(), self._inbox)
-        self._wake = trio.Event()
-        self._idle = trio.Event()
-        self._idle.set()
+        self._wake = Signal()
+        self._ended = Signal()
         self._is_ending = False
         self._is_over = False
         shared.plan.watcher = self
@@ -93,8 +93,6 @@ class Session:
 
     def _begin(self, run: Run) -> None:
         self.tree.main.run = run
-        if self._idle.is_set():
-            self._idle = trio.Event()
         self._wake.set()
         if not self._is_ending:
             self._announce(run)
@@ -117,7 +115,6 @@ class Session:
         try:
             while not self._is_over or self.active is not None:
                 await self._wake.wait()
-                self._wake = trio.Event()
                 while self.active is not None:
                     run = self.active
                     if self.spec.prompts.is_configured:
@@ -132,8 +129,10 @@ class Session:
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""
+        await trio.lowlevel.checkpoint()
         while True:
-            await self._idle.wait()
+            while self.active is not None:
+                await self._ended.wait()
             with suppress(JournalError):
                 await self._journal.flush()
             if self.active is None:
@@ -164,10 +163,9 @@ class Session:
         self._is_ending = True
         self._settle(run, outcome, (*run.stranded, *returned))
         self._is_ending = False
-        self._inbox.room.wake()
-        if self.active is None:
-            self._idle.set()
-        else:
+        self._inbox.room.set()
+        self._ended.set()
+        if self.active is not None:
             self._announce(self.active)
 
     # ------------------------------------------------------------------------------------------- what it came to

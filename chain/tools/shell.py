@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 import trio
 
 from chain.errors import ToolError
+from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools import fence
 from chain.tools.fence import Fence, Protections
@@ -350,17 +351,15 @@ async def _with_reports(
     run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
 ) -> Ended:
     """Run a command and report what it writes: the first at once, then in portions, and the rest in the end."""
-    has_more = trio.Event()
+    has_more = Signal()
 
     def add(chunk: bytes) -> None:
         output.add(chunk)
         has_more.set()
 
     async def relay() -> None:
-        nonlocal has_more
         while True:
             await has_more.wait()
-            has_more = trio.Event()
             while text := output.unseen():
                 report(text)
                 await trio.sleep(PROGRESS_S)
