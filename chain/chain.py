@@ -15,8 +15,8 @@ import trio
 
 from chain import events
 from chain.agent.questions import Answerer
-from chain.agent.run import Run
 from chain.agent.spec import Shared
+from chain.agent.state import Run
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin

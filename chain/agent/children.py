@@ -19,12 +19,11 @@ from typing import Protocol
 import trio
 
 from chain import events, records
+from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
-from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
-from chain.agent.handler import current_prompt
-from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
+from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentTree, AgentView, Node
 from chain.errors import JournalError, ToolError, UserError
 from chain.events import Status
@@ -61,12 +60,14 @@ class _Agent:
     lines a refusal would give back, which calls are still open.
     """
 
-    name: str
     kind: str
-    inbox: Inbox
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
     latest: AgentView | None = None
+
+    @property
+    def name(self) -> str:
+        return self.executor.agent
 
 
 class Children:
@@ -152,14 +153,10 @@ class Children:
         """Wait until nobody else uses an agent, and then use it. Raises ``ToolError`` when a stop comes first."""
         run = parent.run
         assert run is not None
-        with trio.CancelScope() as scope:
-            if _is_ending(run):
+        with run.cut_by("stop") as scope:
+            if run.is_ending:
                 scope.cancel()  # it was stopped in the very step in which the call begins
-            run.idle_scopes.add(scope)
-            try:
-                await agent.in_use.acquire()
-            finally:
-                run.idle_scopes.remove(scope)
+            await agent.in_use.acquire()
         if scope.cancelled_caught:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
 
@@ -172,7 +169,7 @@ class Children:
     def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
-        return _Agent(spec.name, kind, inbox, Executor(spec, shared, conversation, inbox))
+        return _Agent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
@@ -180,12 +177,11 @@ class Children:
         await trio.lowlevel.checkpoint_if_cancelled()
         above = parent.run
         assert above is not None
-        if _is_ending(above):
+        if above.is_ending:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
-        agent.executor.use(spec)
-        run = Run(task=task, above=above, call_id=spec.parent_id)
-        node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
-        run.delegating = Delegation(self, node)
+        agent.executor.context.spec = spec
+        node = Node(agent.executor.context, agent.kind, task, parent, is_asked)
+        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
         self._begin(node)
         status: Status = "error"
         try:
@@ -198,8 +194,8 @@ class Children:
             # No await from here on.
             moved = self._complete(node, run, parent, above, status)
             self._end(agent, node, parent, status)
-            if not _is_ending(above):
-                self._tree.make_way(parent, moved, self._shared.questions)
+            if not above.is_ending:
+                self._tree.apply_urgency(parent, moved)
         return _answer(agent.name, run, outcome)
 
     def _begin(self, node: Node) -> None:
@@ -217,9 +213,7 @@ class Children:
             task=node.task,
         )
         self._shared.journal.in_order(lambda: self._shared.emit(started))
-        if spec.prompts.is_configured:
-            # A fault of its file is reported at once, not at the first interruption.
-            current_prompt(spec, self._shared.emit, node.iteration)
+        node.agent.check_prompt(node.iteration)
         node.inbox.room.set()
 
     def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
@@ -229,13 +223,15 @@ class Children:
         """
         node.is_completing = True
         if status not in _ANSWERS:
-            above.step.beneath.setdefault(node.spec.parent_id, []).extend(run.found)
+            above.step.children_findings.setdefault(node.spec.parent_id, []).extend(run.found)
             above.skipped += run.skipped
-        for accepted in run.stranded:
+        undelivered = []
+        for accepted in run.undelivered:
             if accepted.on_record in run.carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-        stranded = [accepted for accepted in run.stranded if accepted.on_record not in run.carried_out]
-        moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
+            else:
+                undelivered.append(accepted)
+        moved = node.inbox.hand_over(parent.inbox, undelivered, iteration=parent.iteration)
         node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
@@ -301,10 +297,6 @@ class Delegation:
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
-
-
-def _is_ending(run: Run) -> bool:
-    return run.stop_asked or run.interrupted
 
 
 def _ended_from_above(run: Run) -> Status:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
-from chain.agent.questions import Questions
-from chain.agent.run import Run
+from chain.agent.context import AgentContext
 from chain.agent.spec import AgentSpec
+from chain.agent.state import Run
 from chain.errors import UserError
 from chain.lines.inbox import Inbox, find
 from chain.lines.receipts import Accepted
@@ -62,8 +62,7 @@ class Node:
     order in which they began.
     """
 
-    spec: AgentSpec
-    inbox: Inbox
+    agent: AgentContext
     kind: str
     task: str = ""
     parent: Node | None = None
@@ -76,7 +75,17 @@ class Node:
     @property
     def name(self) -> str:
         """The agent's name, as in ``explore-1``."""
-        return self.spec.name
+        return self.agent.name
+
+    @property
+    def spec(self) -> AgentSpec:
+        """What it is made of now."""
+        return self.agent.spec
+
+    @property
+    def inbox(self) -> Inbox:
+        """Where its lines wait."""
+        return self.agent.inbox
 
     @property
     def depth(self) -> int:
@@ -158,8 +167,9 @@ class AgentTree:
         if node.run is not None:
             node.run.cut()
 
-    def make_way(self, node: Node, lines: Sequence[Accepted], questions: Questions) -> None:
+    def apply_urgency(self, node: Node, lines: Sequence[Accepted]) -> None:
         """What the urgent and the now lines among those that have come to an agent do at once."""
+        questions = node.agent.shared.questions
         urgencies = {accepted.line.urgency for accepted in lines}
         if "now" in urgencies:
             questions.withdraw({each.name for each in node.all()})

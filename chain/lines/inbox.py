@@ -94,12 +94,12 @@ class Inbox:
         """Let a line wait that was accepted by an earlier process. All of them are put back in their order."""
         self._fill((*self._poll(), accepted))
 
-    def hand_over(self, to: Inbox, stranded: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
-        """Move all that waits here, and what is ``stranded``, to another agent's inbox; returns what was moved.
+    def hand_over(self, to: Inbox, undelivered: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
+        """Move all that waits here, and what is ``undelivered``, to another agent's inbox; returns what was moved.
 
         There it is merged in the order of acceptance, and keeps its urgency. One step, without an await.
         """
-        left = sorted((*stranded, *self.drain_all()), key=attrgetter("number"))
+        left = sorted((*undelivered, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()
         moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from chain.agent.handler import current_prompt
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentTree, Node
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
-from chain.interruption.prompt import InterruptionPrompt, by_rule
+from chain.interruption.prompt import by_rule
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
 from chain.records import Effect
@@ -140,7 +139,7 @@ class Intake:
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
-        self._tree.make_way(node, [put], self._shared.questions)
+        self._tree.apply_urgency(node, [put])
         return Submitted("queued", put.id)
 
     def by_rule(self, sent: Sent) -> Line:
@@ -159,10 +158,10 @@ class Intake:
         """
         if not node.spec.prompts.is_configured or self.problem(sent):
             return sent.line
-        prompt = self._prompt(node)
+        prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)
         if prompt.mistake is not None:
-            self._prompt(node)  # a rule was too slow just now, which is reported at once
+            node.agent.current_prompt(node.iteration)  # a rule was too slow just now, which is reported at once
         return line
 
     def _stop(self, node: Node, sent: Sent, *, by_rule: bool) -> Submitted:
@@ -195,6 +194,3 @@ class Intake:
         )
         self._shared.journal.acknowledge(lambda: None)
         return accepted
-
-    def _prompt(self, node: Node) -> InterruptionPrompt:
-        return current_prompt(node.spec, self._shared.emit, node.iteration)

@@ -14,14 +14,12 @@ from dataclasses import replace
 import trio
 
 from chain import events, records
-from chain.agent import endings
 from chain.agent.children import Children, Delegation
+from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
-from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
-from chain.agent.handler import current_prompt
-from chain.agent.run import Run
 from chain.agent.spec import Shared
+from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
@@ -61,7 +59,7 @@ class Session:
         self._journal = journal
         self.interactive = interactive
         self._codes: set[int] = set()
-        self._executor = Executor(self.spec, shared, Conversation(), self._inbox)
+        self._executor = Executor(tree.main.agent)
         self._wake = Signal()
         self._ended = Signal()
         self._is_ending = False
@@ -117,9 +115,7 @@ class Session:
                 await self._wake.wait()
                 while self.active is not None:
                     run = self.active
-                    if self.spec.prompts.is_configured:
-                        # A fault of its file is reported at once, not at the first interruption.
-                        current_prompt(self.spec, self._shared.emit, run.iteration)
+                    self.tree.main.agent.check_prompt(run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
             self.is_closing = True
@@ -154,14 +150,13 @@ class Session:
         """
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
-        kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
+        kept = can_go_on and keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
-        self._executor.use(self.spec)
-        self.tree.main.spec = self.spec
+        self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
-        self._settle(run, outcome, (*run.stranded, *returned))
+        self._settle(run, outcome, (*run.undelivered, *returned))
         self._is_ending = False
         self._inbox.room.set()
         self._ended.set()
@@ -224,13 +219,13 @@ class Session:
             limits = replace(limits, max_attempts=max_attempts)
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
-            self._executor.use(self.spec)
-            self.tree.main.spec = self.spec
+            self.tree.main.agent.spec = self.spec
 
     def restore(self, conversation: Conversation, usage: Usage) -> Executor:
         """Go on with the conversation of an earlier process, whose runs have used so much."""
         self.usage = usage
-        self._executor = Executor(self.spec, self._shared, conversation, self._inbox)
+        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, conversation)
+        self._executor = Executor(self.tree.main.agent)
         return self._executor
 
     def record_lost_run(self, iterations: int, usage: Usage) -> None:

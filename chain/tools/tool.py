@@ -100,7 +100,7 @@ class Asking(Protocol):
         ...
 
 
-class Unasked:
+class NobodyToAsk:
     """The ``Asking`` of a tool that runs where nobody can be asked."""
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -124,7 +124,7 @@ class Delegating(Protocol):
         ...
 
 
-class Alone:
+class NoAgents:
     """The ``Delegating`` of a tool that runs where there are no agents."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
@@ -151,10 +151,10 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=Unasked)
+    asking: Asking = field(default_factory=NobodyToAsk)
     approved: Preview | None = UNASKED
     agent: str = MAIN
-    delegating: Delegating = field(default_factory=Alone)
+    delegating: Delegating = field(default_factory=NoAgents)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
 
@@ -377,7 +377,7 @@ def delegates(tool: Tool) -> bool:
     return isinstance(tool, FunctionTool) and tool.delegates
 
 
-def goes_along(tool: Tool) -> bool:
+def may_run_beside_others(tool: Tool) -> bool:
     """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
     return delegates(tool) or (tool.read_only and not tool.needs_approval)
 

@@ -542,7 +542,18 @@ async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> N
 
 # ------------------------------------------------------------------------------- conservation, order (I1, I9)
 
-LINES = ("a", "!b", "!!n", "todo: list", "then: c", "then: d", "skip docs", "really?", "todo: add", "x" * (MAX_LINE + 1))
+LINES = (
+    "a",
+    "!b",
+    "!!n",
+    "todo: list",
+    "then: c",
+    "then: d",
+    "skip docs",
+    "really?",
+    "todo: add",
+    "x" * (MAX_LINE + 1),
+)
 a_put = st.tuples(st.just("put"), st.sampled_from(LINES), st.sampled_from(["", "", "", "L2", "mine"]))
 a_taking = st.tuples(
     st.sampled_from(["drain", "follow-up", "todos", "all"]), st.sampled_from(FINAL), st.sampled_from(["", "leave"])

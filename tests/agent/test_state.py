@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
-from chain.agent.endings import Found, keeps_lines, stopped
+from chain.agent.state import PartialResult, keeps_lines, stopped
 from chain.events import Phase, Status
 from chain.exit_codes import EXIT_CODES, exit_code
 
-FOUND = [Found("search_files", "3 matches\nin 2 files"), Found("read_file", "\n  SKU123: 9 left  \n")]
+FOUND = [PartialResult("search_files", "3 matches\nin 2 files"), PartialResult("read_file", "\n  SKU123: 9 left  \n")]
 
 LIST = """\
 Here's what I found before you cancelled:
@@ -117,14 +117,16 @@ def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
 
 @pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
 def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
-    rows = stopped("tools", [Found("shell", f"result {n}") for n in range(done)], skipped, "").result.splitlines()
+    rows = stopped(
+        "tools", [PartialResult("shell", f"result {n}") for n in range(done)], skipped, ""
+    ).result.splitlines()
 
     assert rows[1 : done + 1] == [f"• shell: result {n}" for n in range(done)]
     assert rows[done + 1] == f"[{done} done, {skipped} skipped]"
 
 
 def test_a_long_result_is_recognised_by_its_beginning() -> None:
-    row = stopped("tools", [Found("shell", "x" * 5000)], 0, "").result.splitlines()[1]
+    row = stopped("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
 
     assert row.startswith("• shell: xxxx")
     assert row.endswith("…")
@@ -132,6 +134,6 @@ def test_a_long_result_is_recognised_by_its_beginning() -> None:
 
 
 def test_a_result_without_text_still_has_its_row() -> None:
-    rows = stopped("tools", [Found("shell", " \n")], 0, "").result.splitlines()
+    rows = stopped("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
 
     assert rows[1].strip() == "• shell:"
