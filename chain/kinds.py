@@ -15,10 +15,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from chain.agent.spec import AgentSpec, PromptSource
+from chain.agent.spec import AgentSpec
 from chain.config.load import Settings
 from chain.config.settings import KindSettings, ModelSettings
 from chain.errors import UserError
+from chain.interruption.file import PromptFile
 from chain.model import Model
 from chain.prompts import handler_of
 from chain.toolbox import ToolGroups, named_tools
@@ -38,7 +39,7 @@ class _Kind:
     settings: KindSettings
     system: str
     registry: Registry
-    prompts: PromptSource | None
+    prompts: PromptFile | None
 
 
 class Kinds:

@@ -11,10 +11,10 @@ agent that works for an ``agent_ask`` itself does not wait, or two agents that a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import trio
 
@@ -35,12 +35,8 @@ _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
 
 
-class MakeSpec(Protocol):
-    """Makes the specification of a child."""
-
-    def __call__(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """An agent of this kind, with the parent's model if the kind has none, for a call. Raises ``UserError``."""
-        ...
+MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
+"""Makes a child's spec of its kind, its name, its parent's spec and the call it is for. Raises ``UserError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,25 +178,24 @@ class Children:
         agent.executor.context.spec = spec
         node = Node(agent.executor.context, agent.kind, task, parent, is_asked)
         node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
-        self._begin(node)
+        self._begin(node, parent)
         status: Status = "error"
         try:
             outcome = await agent.executor.run(run)
             status = outcome.status
         except (trio.Cancelled, BaseExceptionGroup):
-            status = _ended_from_above(run)
+            status = "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
             raise
         finally:
             # No await from here on.
-            moved = self._complete(node, run, parent, above, status)
+            moved = self._hand_over(node, run, parent, above, status)
             self._end(agent, node, parent, status)
             if not above.is_ending:
                 self._tree.apply_urgency(parent, moved)
         return _answer(agent.name, run, outcome)
 
-    def _begin(self, node: Node) -> None:
-        assert node.parent is not None
-        spec, parent = node.spec, node.parent
+    def _begin(self, node: Node, parent: Node) -> None:
+        spec = node.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
         self._shared.journal.record(record)
         parent.below.append(node)
@@ -216,22 +211,17 @@ class Children:
         node.agent.check_prompt(node.iteration)
         node.inbox.room.set()
 
-    def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
-        """What an agent leaves is the parent's from now on; returns the lines.
-
-        What code has carried out of the lines that it did not deliver is done.
-        """
+    def _hand_over(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
+        """Make what an agent leaves the parent's; returns the lines. What code has carried out of them is done."""
         node.is_completing = True
         if status not in _ANSWERS:
             above.step.children_findings.setdefault(node.spec.parent_id, []).extend(run.found)
             above.skipped += run.skipped
-        undelivered = []
         for accepted in run.undelivered:
-            if accepted.on_record in run.carried_out:
+            if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-            else:
-                undelivered.append(accepted)
-        moved = node.inbox.hand_over(parent.inbox, undelivered, iteration=parent.iteration)
+        left = [accepted for accepted in run.undelivered if not accepted.is_carried_out]
+        moved = node.inbox.hand_over(parent.inbox, left, iteration=parent.iteration)
         node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
@@ -297,11 +287,6 @@ class Delegation:
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
-
-
-def _ended_from_above(run: Run) -> Status:
-    """How a run ended that was cancelled together with the call that it works for."""
-    return "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
 
 
 def _answer(name: str, run: Run, outcome: Outcome) -> str:

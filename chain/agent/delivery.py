@@ -121,7 +121,7 @@ class Delivery:
         self._since_answer.clear()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer += [accepted for accepted in lines if accepted.on_record not in run.carried_out]
+        self._since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
@@ -137,5 +137,5 @@ class Delivery:
             notice = events.Notice(agent=self._spec.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
-        run.carried_out.add(accepted.on_record)
+        accepted.is_carried_out = True
         return outcome

@@ -171,7 +171,7 @@ class Executor:
             run.step = Step()
             await self._flush()
             if run.stop_asked:
-                return run.stopped()
+                return self._done(run)
             if spent := self._limits.spent(run.used):
                 return self._limit_reached(run, spent)
             run.iteration += 1
@@ -213,7 +213,7 @@ class Executor:
         """
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
-            return run.stopped()
+            return self._done(run)
         shown = "".join(run.step.shown)
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
@@ -241,7 +241,7 @@ class Executor:
             return self._refused(run)
         if reply.stop_reason == "pause_turn":
             if run.stop_asked:
-                return run.stopped()
+                return self._done(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
         if reply.stop_reason == "model_context_window_exceeded":
             if text:
@@ -264,7 +264,7 @@ class Executor:
         ``no_answer`` is how a run ends whose last reply was cut off, or empty, if no line goes on from there.
         """
         if run.stop_asked:
-            return run.stopped()
+            return self._done(run)
         spent = self._limits.spent(run.used)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer what would be delivered.
@@ -288,7 +288,7 @@ class Executor:
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
-            return run.stopped()
+            return self._done(run)
         run.expectation = run.expectation.after_reply()
         point: Point = "N" if run.step.was_cut else "C" if skipped else "D"
         unstarted = tuple(c.name for c in skipped if c.id not in run.step.started)
@@ -317,6 +317,7 @@ class Executor:
     # --------------------------------------------------------------------------------------------------- endings
 
     def _done(self, run: Run) -> Outcome:
+        # A stop that was asked for takes its place, as every ending of the loop is put to the table in ``state``.
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:

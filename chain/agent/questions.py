@@ -49,16 +49,41 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
+    """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
     """
 
+    questions: Questions
     agent: str
     iteration: int
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
+
+    async def approve(self, preview: Preview) -> Verdict:
+        """Ask whether the call may do this. Raises ``JournalError``."""
+        name = self.call.name
+        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
+        asked = PendingQuestion(self, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
+        await self.questions.ask(asked)
+        if asked.decision == "allowed":
+            return Verdict(True)
+        if asked.decision == "withdrawn":
+            return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
+        if asked.by == "nobody":
+            flag = allowances.that_permits(name, preview)
+            hint = f"; allow it with --allow {flag}" if flag else ""
+            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
+        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
+        asked = PendingQuestion(self, "choice", question, tuple(options))
+        await self.questions.ask(asked)
+        if asked.decision == "answered":
+            return asked.answer
+        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
 
 
 @dataclass(eq=False, slots=True)
@@ -174,32 +199,8 @@ class Questions:
 
     # ------------------------------------------------------------------------------------------------ for agents
 
-    async def approve(self, asker: Asker, preview: Preview) -> Verdict:
-        """Ask whether a call may do this. Raises ``JournalError``."""
-        name = asker.call.name
-        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
-        asked = PendingQuestion(asker, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
-        await self._ask(asked)
-        if asked.decision == "allowed":
-            return Verdict(True)
-        if asked.decision == "withdrawn":
-            return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
-        if asked.by == "nobody":
-            flag = allowances.that_permits(name, preview)
-            hint = f"; allow it with --allow {flag}" if flag else ""
-            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
-        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
-
-    async def choose(self, asker: Asker, text: str, options: Sequence[str]) -> str:
-        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
-        asked = PendingQuestion(asker, "choice", text, tuple(options))
-        await self._ask(asked)
-        if asked.decision == "answered":
-            return asked.answer
-        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
-
-    async def _ask(self, asked: PendingQuestion) -> None:
-        """Ask, and wait until the answer is on disk and told."""
+    async def ask(self, asked: PendingQuestion) -> None:
+        """Ask, and wait until the answer is on disk and told. Raises ``JournalError``."""
         self._waiting.append(asked)
         for clock in asked.asker.clocks:
             clock.hold()

@@ -26,8 +26,7 @@ The lines that still wait then: after ``done`` there are none but follow-ups, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -117,6 +116,8 @@ class Step:
     answered: dict[str, ToolResult] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Of the calls that have begun."""
+    cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
+    """The work in hand, and what had been, with the acts of the user that cut it short."""
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
     """By calls: what their agents had found that ended without an answer."""
 
@@ -181,10 +182,6 @@ class Run:
     """The lines delivered since the last reply that is in the conversation."""
     undelivered: list[Accepted] = field(init=False)
     """Lines, the query first, that wait in no inbox and are not in the conversation yet: every ending returns them."""
-    carried_out: set[str] = field(default_factory=set)
-    """Ids on record of the todo lines that code has done."""
-    _cut_by: dict[trio.CancelScope, Sequence[str]] = field(default_factory=dict)
-    """The work in hand, and which acts of the user cut it short."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.scope)
@@ -206,18 +203,14 @@ class Run:
         """Cut the work in hand for a now line: the reply that streams, or the tools that run. The run goes on."""
         self._cut("now")
 
-    @contextmanager
-    def cut_by(self, *acts: Literal["stop", "now"]) -> Iterator[trio.CancelScope]:
-        """A scope around work that these acts of the user cut short, from its opening on."""
-        with trio.CancelScope() as scope:
-            self._cut_by[scope] = acts
-            try:
-                yield scope
-            finally:
-                del self._cut_by[scope]
+    def cut_by(self, *acts: Literal["stop", "now"]) -> trio.CancelScope:
+        """A scope for work of this step that these acts of the user cut short."""
+        scope = trio.CancelScope()
+        self.step.cut_by.append((scope, acts))
+        return scope
 
     def _cut(self, act: str) -> None:
-        for scope, acts in self._cut_by.items():
+        for scope, acts in self.step.cut_by:
             if act in acts:
                 scope.cancel()
 
@@ -251,14 +244,10 @@ class Run:
                 results = tuple(each.text for each in self.found)
                 return Outcome("interrupted", INTERRUPTED_TEXT, True, self.phase_reached, results, "user_interrupted")
             case "stop asked":
-                return self.stopped()
+                return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown))
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
                 return own or Outcome("limit_reached", self.result or late)
-
-    def stopped(self) -> Outcome:
-        """The outcome of a stop."""
-        return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown))
 
     # ------------------------------------------------------------------------------------------ what it is made of
 
@@ -307,24 +296,21 @@ class Run:
 
 def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str) -> Outcome:
     """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended."""
-    status, text = _stopped(phase, found, skipped, streamed.strip())
-    return Outcome(status, text, True, phase, tuple(each.text for each in found), "user_cancelled")
-
-
-def _stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, text: str) -> tuple[Status, str]:
+    said = streamed.strip() if phase == "answering" else ""
     rows = [f"• {each.tool}: {_short(each.text)}" for each in found]
-    counts = f"[{len(found)} done, {skipped} skipped]"
-    listed = "\n".join(["Here's what I found before you cancelled:", *rows, counts])
-    if phase == "answering":
-        if not found:
-            return "cancelled", f"{text}\n\n{QUESTION}" if text else f"Cancelled. {QUESTION}"
+    listed = "\n".join(["Here's what I found before you cancelled:", *rows, f"[{len(found)} done, {skipped} skipped]"])
+    status: Status = "cancelled"
+    if found and phase == "answering":
         note = "Results found but response generation was cancelled."
-        return "cancelled_during_synthesis", "\n\n".join(p for p in (text, listed, note, QUESTION) if p)
-    if found:
-        return "cancelled_with_partial", f"{listed}\n\n{QUESTION}"
-    if phase == "tools":
-        return "cancelled", "Cancelled before any results. What would you like to do?"
-    return "cancelled", f"Cancelled. {QUESTION}"
+        status, parts = "cancelled_during_synthesis", [said, listed, note, QUESTION]
+    elif found:
+        status, parts = "cancelled_with_partial", [listed, QUESTION]
+    elif phase == "tools":
+        parts = ["Cancelled before any results. What would you like to do?"]
+    else:
+        parts = [said, QUESTION] if said else [f"Cancelled. {QUESTION}"]
+    text = "\n\n".join(part for part in parts if part)
+    return Outcome(status, text, True, phase, tuple(each.text for each in found), "user_cancelled")
 
 
 def _short(text: str) -> str:

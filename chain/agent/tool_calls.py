@@ -22,14 +22,14 @@ import trio
 
 from chain import events, records
 from chain.agent.context import AgentContext
-from chain.agent.questions import Asker, Questions
+from chain.agent.questions import Asker
 from chain.agent.spec import AgentSpec
 from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Preview, Tool, ToolContext, Verdict, may_run_beside_others
+from chain.tools.tool import Guidance, Preview, Tool, ToolContext, may_run_beside_others
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -254,7 +254,8 @@ class ToolCalls:
 
         shared = self._shared
         clocks = run.clocks_of(call.id)
-        asker = Asker(self._spec.name, run.iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
+        name, iteration = self._spec.name, run.iteration
+        asker = Asker(shared.questions, name, iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
         return ToolContext(
             shared.workspace,
             shared.plan,
@@ -262,7 +263,7 @@ class ToolCalls:
             _Steering(run, self._inbox),
             report,
             shared.seen,
-            _Asking(shared.questions, asker),
+            asker,
             agent=self._spec.name,
             delegating=run.delegating,
             notice=notice,
@@ -314,17 +315,3 @@ class _Steering:
 
     def new_guidance(self) -> Guidance:
         return Guidance(self.inbox.adjustments(self.seen), self.run.is_ending)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """How a running tool asks the user."""
-
-    questions: Questions
-    asker: Asker
-
-    async def choose(self, question: str, options: Sequence[str]) -> str:
-        return await self.questions.choose(self.asker, question, options)
-
-    async def approve(self, preview: Preview) -> Verdict:
-        return await self.questions.approve(self.asker, preview)

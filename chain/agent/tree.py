@@ -189,8 +189,7 @@ class AgentTree:
     def last_waiting(self) -> str | None:
         """The id of the latest line of the prompt's own that ``drop`` would still remove."""
         own = (a for a in reversed(self.waiting) if a.origin == "prompt")
-        usable = (a for a in own if not self._node_of(a).inbox.was_used(a))
-        return next((accepted.id for accepted in usable), None)
+        return next((accepted.id for accepted in own if not accepted.was_used), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""

@@ -48,8 +48,6 @@ class Inbox:
         self._beside: list[Accepted] = []
         self._waiting: tuple[Accepted, ...] = ()
         """The view of all that waits, in the order of acceptance."""
-        self._used: set[str] = set()
-        """Ids on record of the lines whose adjustments a running tool has read."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -103,7 +101,6 @@ class Inbox:
         if not left:
             return ()
         moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)
-        to._used |= {accepted.on_record for accepted in moved if self.was_used(accepted)}
         to._fill(sorted((*to._poll(), *moved), key=attrgetter("number")))
         for accepted in moved:
             to._acknowledge(accepted, iteration)
@@ -133,7 +130,7 @@ class Inbox:
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
         accepted = find(self._waiting, id)
-        if self.was_used(accepted):
+        if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
         self._drain(lambda a: a is accepted)
         self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
@@ -146,17 +143,13 @@ class Inbox:
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
         """The adjustments of the waiting lines whose ids on record are not in ``seen``, which gains them.
 
-        The lines stay: the model is still to read them. But a tool has acted on them, so from now on ``was_used`` is
-        true of each.
+        The lines stay: the model is still to read them. But a tool has acted on them now.
         """
         new = [a for a in self._waiting if a.line.adjustment is not None and a.on_record not in seen]
-        seen.update(a.on_record for a in new)
-        self._used.update(a.on_record for a in new)
+        for accepted in new:
+            seen.add(accepted.on_record)
+            accepted.was_used = True
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
-
-    def was_used(self, accepted: Accepted) -> bool:
-        """Whether a running tool has read the line's adjustment."""
-        return accepted.on_record in self._used
 
     def _enter(self, accepted: Accepted) -> None:
         """Give a line its place. Raises ``trio.WouldBlock`` where there is none."""

@@ -69,7 +69,8 @@ class Accepted:
 
     ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
     where the line came from; ``on_record`` is its id in the journal, where ids count for the session and not for one
-    process. ``id`` is what it is told by, which changes when another line takes it.
+    process. ``id`` is what it is told by, which changes when another line takes it. ``is_carried_out``: code has done
+    what it says. ``was_used``: a running tool has read its adjustment.
     """
 
     id: str
@@ -79,6 +80,8 @@ class Accepted:
     accepted_at: float
     origin: Origin = "prompt"
     on_record: str = ""
+    is_carried_out: bool = False
+    was_used: bool = False
 
 
 @dataclass(frozen=True, slots=True)

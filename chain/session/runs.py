@@ -175,7 +175,7 @@ class Session:
     def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
         """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
-            was_done = accepted.on_record in run.carried_out or self._inbox.was_used(accepted)
+            was_done = accepted.is_carried_out or accepted.was_used
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)

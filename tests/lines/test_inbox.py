@@ -458,11 +458,11 @@ async def test_a_running_tool_is_told_each_adjustment_once_and_the_lines_stay(de
     assert desk.inbox.adjustments(seen) == (Adjustment("skip_source", "docs"),)
     assert desk.inbox.adjustments(seen) == ()
 
-    assert [desk.inbox.was_used(a) for a in (focus, plain, skip)] == [True, False, True]
+    assert [a.was_used for a in (focus, plain, skip)] == [True, False, True]
     assert desk.inbox.adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
     assert desk.inbox.drain() == (focus, plain, skip)
     assert desk.inbox.adjustments(set()) == ()
-    assert desk.inbox.was_used(focus), "also when the line has left the channel"
+    assert focus.was_used, "also when the line has left the channel"
 
 
 # --------------------------------------------------------------------------------------------------------- receipts
