@@ -279,7 +279,7 @@ class Chain:
     def starts_agent(self, call: events.ToolCall) -> bool:
         """Whether a call that has just begun is to put another agent to work."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
-        tools = (node.spec.registry.tools.get(call.name) for node in callers)
+        tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
 
     @property

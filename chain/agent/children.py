@@ -96,14 +96,14 @@ class Children:
     def problem_of(self, kind: str) -> str:
         """Why no agent of a kind can be started, as things are now; empty if one can."""
         try:
-            self._make_spec(kind, kind, self._tree.main.spec, "")
+            self._make_spec(kind, kind, self._tree.main.agent.spec, "")
         except UserError as error:
             return str(error)
         return ""
 
     def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor:
         """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
-        spec = self._make_spec(view.kind, view.name, self._tree.main.spec, call_id)
+        spec = self._make_spec(view.kind, view.name, self._tree.main.agent.spec, call_id)
         agent = self._new_agent(spec, view.kind, conversation)
         agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
         self._keep(agent)
@@ -158,7 +158,7 @@ class Children:
 
     def _spec(self, kind: str, name: str, parent: Node, call_id: str) -> AgentSpec:
         try:
-            return self._make_spec(kind, name, parent.spec, call_id)
+            return self._make_spec(kind, name, parent.agent.spec, call_id)
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
@@ -195,7 +195,7 @@ class Children:
         return _answer(agent.name, run, outcome)
 
     def _begin(self, node: Node, parent: Node) -> None:
-        spec = node.spec
+        spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
         self._shared.journal.record(record)
         parent.below.append(node)
@@ -215,7 +215,7 @@ class Children:
         """Make what an agent leaves the parent's; returns the lines. What code has carried out of them is done."""
         node.is_completing = True
         if status not in _ANSWERS:
-            above.step.children_findings.setdefault(node.spec.parent_id, []).extend(run.found)
+            above.step.children_findings.setdefault(node.agent.spec.parent_id, []).extend(run.found)
             above.skipped += run.skipped
         for accepted in run.undelivered:
             if accepted.is_carried_out:
@@ -231,7 +231,9 @@ class Children:
         parent.below.remove(node)
         agent.latest = replace(node.view(), state="finished")
         self._keep(agent)
-        ended = records.AgentEnded(node.name, node.spec.parent_id, status, node.iteration, parent.name, node.run.usage)
+        ended = records.AgentEnded(
+            node.name, node.agent.spec.parent_id, status, node.iteration, parent.name, node.run.usage
+        )
         with suppress(JournalError):  # a full disk must not keep an agent from ending
             self._shared.journal.record(ended)
         told = events.AgentEnded(
@@ -239,7 +241,7 @@ class Children:
             iteration=parent.iteration,
             name=node.name,
             kind=node.kind,
-            parent_id=node.spec.parent_id,
+            parent_id=node.agent.spec.parent_id,
             task=node.task,
             status=status,
         )

@@ -26,7 +26,7 @@ Where the user may find a run, which is any step that awaits or emits, and what 
     from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
     from its last tool to D, or to B     enters there              the run ends           cancels the run
-    from the ending on                   the table of endings      the table in ``state``   the table in ``state``
+    from the ending on                   the table of endings      the table in ``state`` the table in ``state``
 
 Each holds in the very step of an event as well, which a scope alone cannot do: one that is cancelled acts at the next
 checkpoint, and one that is not open yet is not there to be cancelled. So nothing is awaited or emitted between the last
@@ -35,6 +35,11 @@ look for a line and the opening of the scope that such a line cancels from then 
 ``Run`` is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt that comes
 before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the cancelled
 scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+
+Where the disk is full, a line is refused, and what has to be on record before it happens (a message, a request, the
+start of a call) raises ``JournalError``, which ends the run with ``error``. What only tells of an ending (a cut, a
+receipt, a result) is left out then: nothing may keep a run from ending. Calls that it could not answer on record stay
+open, and the next run answers them first (``_unfinished``).
 """
 
 from __future__ import annotations

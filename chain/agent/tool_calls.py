@@ -9,6 +9,10 @@ what it still would do. One whose question was withdrawn never started.
 
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
+
+An interrupt (Esc) cancels the scope of the run, and so the tools that run, and a now line those of the batch. A result
+that is there is kept. Each call that has none then gets one in ``answer_open``, outside of the cancelled scope:
+"[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 """
 
 from __future__ import annotations

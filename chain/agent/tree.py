@@ -21,7 +21,6 @@ from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from chain.agent.context import AgentContext
-from chain.agent.spec import AgentSpec
 from chain.agent.state import Run
 from chain.errors import UserError
 from chain.lines.inbox import Inbox, find
@@ -78,11 +77,6 @@ class Node:
         return self.agent.name
 
     @property
-    def spec(self) -> AgentSpec:
-        """What it is made of now."""
-        return self.agent.spec
-
-    @property
     def inbox(self) -> Inbox:
         """Where its lines wait."""
         return self.agent.inbox
@@ -118,7 +112,7 @@ class Node:
             state="completing" if self.is_completing else "finished" if self.run is None else "executing",
             since=self.since,
             iteration=self.iteration,
-            max_iterations=self.spec.limits.max_iterations,
+            max_iterations=self.agent.spec.limits.max_iterations,
             tokens=0 if self.run is None else self.run.usage.total_tokens,
             waiting=len(self.inbox),
         )

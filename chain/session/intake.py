@@ -156,7 +156,7 @@ class Intake:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not node.spec.prompts.is_configured or self.problem(sent):
+        if not node.agent.spec.prompts.is_configured or self.problem(sent):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)

@@ -49,7 +49,7 @@ class Session:
         self.is_closing = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
-        self.spec = tree.main.spec
+        self.spec = tree.main.agent.spec
         """What the next run is made with."""
         self.tree = tree
         self.children = children
@@ -60,8 +60,8 @@ class Session:
         self.interactive = interactive
         self._codes: set[int] = set()
         self._executor = Executor(tree.main.agent)
-        self._wake = Signal()
-        self._ended = Signal()
+        self._changed = Signal()
+        """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
         self._is_over = False
         shared.plan.watcher = self
@@ -91,7 +91,7 @@ class Session:
 
     def _begin(self, run: Run) -> None:
         self.tree.main.run = run
-        self._wake.set()
+        self._changed.set()
         if not self._is_ending:
             self._announce(run)
 
@@ -111,10 +111,10 @@ class Session:
     async def forever(self) -> None:
         """Run what is begun, and what follows it, until ``end_runs`` is called."""
         try:
-            while not self._is_over or self.active is not None:
-                await self._wake.wait()
-                while self.active is not None:
-                    run = self.active
+            while (run := self.active) is not None or not self._is_over:
+                if run is None:
+                    await self._changed.wait()
+                else:
                     self.tree.main.agent.check_prompt(run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
@@ -128,7 +128,7 @@ class Session:
         await trio.lowlevel.checkpoint()
         while True:
             while self.active is not None:
-                await self._ended.wait()
+                await self._changed.wait()
             with suppress(JournalError):
                 await self._journal.flush()
             if self.active is None:
@@ -159,7 +159,7 @@ class Session:
         self._settle(run, outcome, (*run.undelivered, *returned))
         self._is_ending = False
         self._inbox.room.set()
-        self._ended.set()
+        self._changed.set()
         if self.active is not None:
             self._announce(self.active)
 
@@ -243,7 +243,7 @@ class Session:
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
         self.is_closing = self._is_over = True
-        self._wake.set()
+        self._changed.set()
         self.interrupt()
         await self.wait_idle()
 
