@@ -191,7 +191,7 @@ class Children:
             moved = self._hand_over(node, run, parent, above, status)
             self._end(agent, node, parent, status)
             if not above.is_ending:
-                self._tree.apply_urgency(parent, moved)
+                parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
 
     def _begin(self, node: Node, parent: Node) -> None:

@@ -172,15 +172,16 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
-        while run.iteration < self._limits.max_iterations:
+        limits = self._limits
+        while run.iteration < limits.max_iterations:
             run.step = Step()
             await self._flush()
             if run.stop_asked:
                 return self._done(run)
-            if spent := self._limits.spent(run.used):
+            if spent := limits.spent(run.used):
                 return self._limit_reached(run, spent)
             run.iteration += 1
-            most = self._limits.max_iterations
+            most = limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)

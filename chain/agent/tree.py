@@ -102,6 +102,34 @@ class Node:
         for node in tuple(self.below):
             yield from node.all()
 
+    def stop(self) -> None:
+        """End its run and those of all below it at their next safe point."""
+        for node in self.all():
+            if node.run is not None:
+                node.run.stop()
+
+    def interrupt(self) -> None:
+        """Cancel what it and all below it have in hand."""
+        for node in self.all():
+            if node.run is not None:
+                node.run.interrupt()
+
+    def apply_urgency(self, lines: Sequence[Accepted]) -> None:
+        """What the urgent and the now lines among those that have come to it do at once.
+
+        A now line cuts what it has in hand; the agents below it end with that.
+        """
+        questions = self.agent.shared.questions
+        urgencies = {accepted.line.urgency for accepted in lines}
+        if "now" in urgencies:
+            questions.withdraw({node.name for node in self.all()})
+            for below in tuple(self.below):
+                below.interrupt()
+            if self.run is not None:
+                self.run.cut()
+        elif "urgent" in urgencies:
+            questions.withdraw({self.name})
+
     def view(self) -> AgentView:
         """The agent as people are shown it."""
         return AgentView(
@@ -141,35 +169,6 @@ class AgentTree:
             first = min(_rank(each) for each in below)
             node = [each for each in below if _rank(each) == first][-1]
         return node
-
-    def stop(self, node: Node) -> None:
-        """End the run of an agent and of all below it at their next safe point."""
-        for each in node.all():
-            if each.run is not None:
-                each.run.stop()
-
-    def interrupt(self, node: Node) -> None:
-        """Cancel what an agent and all below it have in hand."""
-        for each in node.all():
-            if each.run is not None:
-                each.run.interrupt()
-
-    def cut(self, node: Node) -> None:
-        """Cut what an agent has in hand for a now line; the agents below it end with that."""
-        for each in tuple(node.below):
-            self.interrupt(each)
-        if node.run is not None:
-            node.run.cut()
-
-    def apply_urgency(self, node: Node, lines: Sequence[Accepted]) -> None:
-        """What the urgent and the now lines among those that have come to an agent do at once."""
-        questions = node.agent.shared.questions
-        urgencies = {accepted.line.urgency for accepted in lines}
-        if "now" in urgencies:
-            questions.withdraw({each.name for each in node.all()})
-            self.cut(node)
-        elif "urgent" in urgencies:
-            questions.withdraw({node.name})
 
     # ------------------------------------------------------------------------------------------- waiting lines
 

@@ -139,7 +139,7 @@ class Intake:
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
-        self._tree.apply_urgency(node, [put])
+        node.apply_urgency([put])
         return Submitted("queued", put.id)
 
     def by_rule(self, sent: Sent) -> Line:
@@ -178,7 +178,7 @@ class Intake:
             why = STOPPED_BY_RULE if by_rule else ""
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
         self._shared.questions.withdraw({each.name for each in node.all()})
-        self._tree.stop(node)
+        node.stop()
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
     def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:

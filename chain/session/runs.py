@@ -105,7 +105,7 @@ class Session:
             # A full disk must not keep anybody from interrupting.
             with suppress(JournalError):
                 self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, "user"))
-        self.tree.interrupt(self.tree.main)
+        self.tree.main.interrupt()
         return True
 
     async def forever(self) -> None:
