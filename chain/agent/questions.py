@@ -342,13 +342,7 @@ class Questions:
             self._latest.popleft()
 
     def _settle(
-        self,
-        asked: PendingQuestion,
-        decision: Decision,
-        by: AnsweredBy,
-        text: str = "",
-        *,
-        is_for_always: bool = False,
+        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
         never_opened = not asked.id
