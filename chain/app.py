@@ -23,24 +23,25 @@ from chain.config.settings import ModelSettings
 from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
+from chain.journal.journal import Journal
 from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompts import prompt_file, system_prompt
-from chain.session.feed import Audience
-from chain.session.journal import Journal
+from chain.prompt_files import prompt_file, system_prompt
+from chain.session.feed import Broadcaster
+from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
-from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
+from chain.text.wording import MAIN, ROOT
+from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
-from chain.wording import MAIN, ROOT
 
 REALLY_RUN = frozenset({"todo", "ask", "agents"})
 """The groups of tools that have no effects outside of a session, so that a replay runs them."""
@@ -76,7 +77,7 @@ async def open_chain(
     is raised in the block leaves it as it is.
     """
     guard = Guard()
-    groups = tool_groups(settings, guard, state)
+    today = groups = tool_groups(settings, guard, state)
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
@@ -91,7 +92,7 @@ async def open_chain(
     if actors is not None:
         rules = actors.rules(rules)
     kinds = Kinds(settings, spec, groups, tools, open_model)
-    allowed = read_allowances(settings, spec.registry, groups)
+    allowed = read_allowances(settings, spec.registry, today)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
@@ -101,14 +102,14 @@ async def open_chain(
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        audience = Audience()
+        audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
-        inbox = Inbox(ledger, journal, audience.emit, agent=spec.name, size=settings.inbox_size)
-        questions = Questions(journal, audience.emit, allowed)
+        inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
+        questions = Questions(journal, audience.emit, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
             shared = replace(shared, meanwhile=actors.meanwhile)
@@ -119,15 +120,19 @@ async def open_chain(
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
         session = Session(tree, children, shared, journal, interactive=interactive)
+        projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
+            projection.go_live(ledger.ids, lambda: shared.trace_path)
+            audience.listen(projection.on_event)
+            journal.tells(projection.of, audience.emit)
             record_opening(journal, session, shared, repaired=journal.seq - (0 if read is None else read.seq))
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
             await _bring_to_disk(journal)
-        chain = Chain(session, shared, journal, audience, resumed)
+        chain = Chain(session, shared, journal, audience, projection, resumed)
 
         def interrupt() -> None:
             chain.stop_accepting()

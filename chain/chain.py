@@ -20,20 +20,21 @@ from chain.agent.state import Run
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
-from chain.lines.inbox import find, queued_event
+from chain.journal.journal import Journal
+from chain.lines.inbox import find
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
 from chain.model import Model
-from chain.session.feed import Audience, Feed, Listener
+from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
-from chain.session.journal import Journal
+from chain.session.projection import Projection
 from chain.session.resume import Resumed
-from chain.session.runs import Session, views_of
+from chain.session.runs import Session
 from chain.session.standing import Standing
+from chain.text.wording import counted
 from chain.tools.tool import delegates
 from chain.version import VERSION
-from chain.wording import counted
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
@@ -58,7 +59,8 @@ class Chain:
         session: Session,
         shared: Shared,
         journal: Journal,
-        audience: Audience,
+        audience: Broadcaster,
+        projection: Projection,
         resumed: Resumed | None = None,
     ) -> None:
         spec = session.spec
@@ -80,7 +82,8 @@ class Chain:
         self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         self._has_wound_down = False
         self._standing = Standing()
-        self._note_what_was_before()
+        for event in projection.as_it_stands(accepted.on_record for accepted in self.waiting):
+            self._standing.update(event)
         audience.listen(self._standing.update)
 
     # ------------------------------------------------------------------------------------------------- lines in
@@ -370,13 +373,6 @@ class Chain:
         lines = len(self._tree.waiting)
         waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
-
-    def _note_what_was_before(self) -> None:
-        """Note the plan and the lines that are there before anything is told."""
-        if self.plan.tasks:
-            self._standing.update(events.PlanChanged(tasks=views_of(self.plan.tasks), by="user"))
-        for place, accepted in enumerate(self.waiting, 1):
-            self._standing.update(queued_event(accepted, place))
 
     def stop_accepting(self) -> None:
         """Refuse all lines from now on: the chain is about to be closed."""

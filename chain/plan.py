@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 
 from chain.errors import JournalError, PlanError
 from chain.events import Author, TaskState, TaskView
+from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
-from chain.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 
 MARKS: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
@@ -45,6 +45,11 @@ def changed(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
             return tuple(Task(text) for text in texts)
         case PlanRestored(views):
             return tuple(Task(view.text, view.state, view.reason) for view in views)
+
+
+def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
+    """The tasks of a plan as events show them."""
+    return tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
 
 
 class Watcher(Protocol):
@@ -80,7 +85,7 @@ class Plan:
 
     def carry_over(self, tasks: Iterable[Task], by: Author) -> None:
         """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
-        views = tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
+        views = views_of(tasks)
         if views:
             self._change(PlanRestored(views, by))
 

@@ -16,6 +16,7 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
+from chain.journal.journal import Journal
 from chain.replay import difference
 from chain.replay.actors import Actors, RecordedModel
 from chain.replay.player import Player
@@ -23,7 +24,6 @@ from chain.replay.recording import Recording
 from chain.replay.script import Script
 from chain.replay.tape import Difference
 from chain.session import listing
-from chain.session.journal import Journal
 from chain.session.listing import SUFFIX
 from chain.session.resume import read_back
 from chain.tools.tool import Tool

@@ -20,14 +20,15 @@ from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.agent.state import Run
 from chain.interruption.file import PromptFile
+from chain.journal.journal import Journal
+from chain.journal.json import from_json
+from chain.journal.records import Entry, Message
 from chain.lines.inbox import Inbox
 from chain.lines.parse import parse_line
 from chain.lines.receipts import Accepted, Ledger
 from chain.plan import Plan
 from chain.providers.scripted.model import ScriptedModel
-from chain.record_json import from_json
-from chain.records import Entry, Message
-from chain.session.journal import Journal
+from chain.session.projection import Projection
 from chain.tools import plan as plan_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext, tool
@@ -64,7 +65,7 @@ class House:
         registry = Registry.of([wait, *plan_tools.TOOLS])
         model = ScriptedModel.parse(RULES)
         spec = AgentSpec(name, parent_id, f"You are {name}.", model, registry, Limits(), PromptFile(None))
-        inbox = Inbox(self.shared.ledger, self.journal, self.shared.emit, agent=name)
+        inbox = Inbox(self.shared.ledger, agent=name)
         return Executor(AgentContext(spec, self.shared, inbox))
 
     def accept(self, text: str, agent: str) -> Accepted:
@@ -82,7 +83,8 @@ class House:
 async def house() -> AsyncIterator[House]:
     file, told = MemoryFile(), list[events.Event]()
     journal = Journal(file)
-    ledger = Ledger(journal, told.append)
+    ledger, projection = Ledger(journal, told.append), Projection()
+    journal.tells(projection.of, told.append)
     shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal, told.append))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.run)

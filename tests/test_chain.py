@@ -39,9 +39,11 @@ from support.models import TOOLS, RandomModel, Step, steps
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events, record_json, records
+from chain import events
 from chain.errors import JournalError, UserError
 from chain.exit_codes import LINES_LEFT
+from chain.journal import json as record_json
+from chain.journal import records
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
 

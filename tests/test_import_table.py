@@ -23,46 +23,59 @@ GUARDED = {
 }
 
 # What may be imported by everything that is pure.
-PURE = {"chain.errors", "chain.messages", "chain.wording"}
+PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
-LINES = PURE | {"chain.events", "chain.lines", "chain.records", "chain.signal", "trio"}
+JOURNAL = {
+    "chain.errors",
+    "chain.events",
+    "chain.fields",
+    "chain.journal",
+    "chain.messages",
+    "chain.signal",
+    "chain.threads",
+    "trio",
+}
+LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "chain.signal", "trio"}
 TOOLS = PURE | {
+    "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
-    "chain.search",
     "chain.signal",
+    "chain.text.search",
     "chain.threads",
     "chain.tools",
     "trio",
 }
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
-SESSION = AGENT | {"chain.session", "chain.event_json", "chain.record_json", "chain.exit_codes", "chain.version"}
+SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes", "chain.version"}
 
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
-    "chain.wording": set(),
-    "chain.plain": set(),
+    "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
-    "chain.search": {"regex"},
     "chain.signal": {"trio"},
+    "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
-    "chain.events": PURE,
+    "chain.events": PURE | {"chain.hunks"},
+    "chain.hunks": set(),
     "chain.fields": {"chain.messages"},
     "chain.event_json": {"chain.events", "chain.fields", "chain.messages"},
     "chain.model": PURE,
     "chain.lines.parse": PURE,
     "chain.agent.conversation": PURE,
-    "chain.records": {"chain.events", "chain.messages"},
-    "chain.record_json": {"chain.fields", "chain.messages", "chain.records"},
-    "chain.plan": {"chain.errors", "chain.events", "chain.lines.parse", "chain.records"},
+    "chain.journal.records": {"chain.events", "chain.messages"},
+    "chain.journal.json": {"chain.fields", "chain.journal.records", "chain.messages"},
+    "chain.journal.reading": {"chain.journal"},
+    "chain.journal": JOURNAL,
+    "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
-    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
+    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.text.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
     "chain.tools.lifeline": {"chain.tools.fence"},
@@ -71,7 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
     "chain.tools.output": set(),
     "chain.tools.paths": {"chain.errors"},
-    "chain.tools.diff": PURE,
+    "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
     "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
@@ -83,40 +96,40 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
-    "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
+    "chain.export": SESSION | {"chain.export", "chain.text.plain", "chain.version", "markdown_it"},
     "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
     "chain.providers": PURE
-    | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
+    | {"chain.model", "chain.providers", "chain.text.search", "chain.threads", "chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
     | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
+    "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
     "chain.toolbox": TOOLS | {"chain.config"},
-    "chain.sessions": SESSION,
+    "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
-EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
+EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "toolkit")}
 PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
-PUBLIC |= {"chain.event_json"}
+PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
     "chain.lines.parse",
-    "chain.plain",
-    "chain.prompts",
+    "chain.text.plain",
+    "chain.prompt_files",
     "chain.replaying",
     "chain.signal",
     "chain.threads",
     "chain.toolbox",
     "chain.version",
-    "chain.wording",
+    "chain.text.wording",
 }
 """What a front end may import: it speaks to a `Chain` and reads events."""
 
@@ -184,7 +197,7 @@ def test_no_import_runs_in_a_circle() -> None:
     graph = {name: {m for m in imports(name, path) if m in ours} - {"chain", name} for name, path in ours.items()}
     rooms: dict[str, set[str]] = {}
     for name, found in graph.items():
-        # `lines.parse` stands below `records`, the rest of `lines` above: the two are rooms of their own.
+        # `lines.parse` stands below `journal`, the rest of `lines` above: the two are rooms of their own.
         room = name if name == "chain.lines.parse" else ".".join(name.split(".")[:2])
         inside = {m if m == "chain.lines.parse" else ".".join(m.split(".")[:2]) for m in found}
         rooms.setdefault(room, set()).update(inside - {room})

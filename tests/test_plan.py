@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chain.errors import PlanError
+from chain.journal.records import PlanChange
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
 from chain.plan import MAX_TASKS, Plan, Task, changed
-from chain.records import PlanChange
 
 
 def plan_of(*texts: str) -> Plan:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain import events, messages, records
-from chain.record_json import from_json, to_json
-from chain.records import Entry, Unknown
+from chain import events, messages
+from chain.journal import records
+from chain.journal.json import from_json, to_json
+from chain.journal.records import Entry, Unknown
 
 WORDS = st.text(max_size=20)
 COUNTS = st.integers(0, 10**9)

@@ -100,6 +100,7 @@ def test_the_names_that_were_not_fetched_yet_are_listed() -> None:
     assert run("import chain; print(set(chain.__all__) <= set(dir(chain)), 'Chain' in vars(chain))") == "True False\n"
 
 
+@pytest.mark.slow  # that no import runs in a circle is held by tests/test_import_table.py
 def test_any_module_may_be_the_first_to_be_imported() -> None:
     run(
         f"""

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
@@ -27,9 +27,10 @@ from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentTree, AgentView, Node
 from chain.errors import JournalError, ToolError, UserError
 from chain.events import Status
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
-from chain.wording import counted
+from chain.text.wording import counted
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
@@ -164,7 +165,7 @@ class Children:
 
     def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
-        inbox = Inbox(shared.ledger, shared.journal, shared.emit, agent=spec.name, size=main.size, room=main.room)
+        inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _Agent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:

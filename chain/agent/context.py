@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chain import events, records
+from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.spec import AgentSpec, Shared
 from chain.events import Point
 from chain.interruption.prompt import InterruptionPrompt
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message

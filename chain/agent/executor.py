@@ -50,7 +50,7 @@ from typing import Literal
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.context import AgentContext
 from chain.agent.delivery import Delivery
 from chain.agent.model_call import BudgetSpent, ModelCalls
@@ -60,10 +60,11 @@ from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.events import Point
+from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
-from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
+from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 
 class Executor:

@@ -13,11 +13,12 @@ from dataclasses import asdict, replace
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.context import AgentContext
 from chain.agent.spec import AgentSpec
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
+from chain.journal import records
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec
 from chain.tools import calling

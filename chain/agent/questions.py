@@ -18,23 +18,23 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import trio
 
-from chain import events, records
-from chain.agent.journal import FlushedJournal
+from chain import events
 from chain.agent.state import Clock
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
+from chain.journal import records
+from chain.journal.journal import Emit, Journal
 from chain.lines.parse import MAX_LINE
-from chain.lines.receipts import Emit
 from chain.messages import ToolCall
+from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
-from chain.tools.allowances import Allowance
+from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
 from chain.tools.tool import Preview, Verdict
-from chain.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -72,7 +72,7 @@ class Asker:
         if asked.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
         if asked.by == "nobody":
-            flag = allowances.that_permits(name, preview)
+            flag = allowances.that_permits(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
             return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
         return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
@@ -161,10 +161,17 @@ class Answerer:
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(self, journal: FlushedJournal, emit: Emit, allowed: Iterable[Allowance] = ()) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        emit: Emit,
+        allowed: Iterable[Allowance] = (),
+        subjects: Subjects = MappingProxyType({}),
+    ) -> None:
         self._journal = journal
         self._emit = emit
         self._allowed = list(allowed)
+        self.subjects = subjects
         self._answerers = Counter[str]()
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[PendingQuestion] = deque()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from chain.agent.conversation import CallIds
-from chain.agent.journal import FlushedJournal
 from chain.agent.questions import Questions
 from chain.interruption.file import PromptFile
-from chain.lines.receipts import Emit, Ledger
+from chain.journal.journal import Emit, Journal
+from chain.lines.receipts import Ledger
 from chain.messages import Usage
 from chain.model import Model
 from chain.plan import Plan
@@ -73,7 +73,7 @@ class Shared:
     is put in there.
     """
 
-    journal: FlushedJournal
+    journal: Journal
     ledger: Ledger
     emit: Emit
     plan: Plan

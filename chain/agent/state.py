@@ -36,8 +36,8 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
+from chain.text.wording import INTERRUPTED_TEXT, QUESTION
 from chain.tools.tool import Delegating, NoAgents
-from chain.wording import INTERRUPTED_TEXT, QUESTION
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
 

@@ -24,12 +24,13 @@ from typing import TypeVar
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.context import AgentContext
 from chain.agent.questions import Asker
 from chain.agent.spec import AgentSpec
 from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
+from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling

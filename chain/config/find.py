@@ -33,10 +33,7 @@ _LIKENESS = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The file that holds, if any, and its content. ``is_own``: the user named it, or it is in their own folder.
-
-    ``passed_over`` is why a file that looks like a configuration of this program is not used.
-    """
+    """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
 
     file: Path | None
     content: Node

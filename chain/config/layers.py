@@ -14,9 +14,9 @@ from dataclasses import replace
 from chain.yamlfile import Node
 
 
-def put_over(user: Node, shipped: Node) -> Node:
+def merge(user: Node, shipped: Node) -> Node:
     """Both as one. Every value keeps its file and line; what has the wrong shape is left for the reader to refuse."""
-    return _merged(user, _beneath(user, shipped))
+    return _merged(user, _applicable_defaults(user, shipped))
 
 
 def _merged(over: Node, base: Node | None) -> Node:
@@ -28,7 +28,7 @@ def _merged(over: Node, base: Node | None) -> Node:
     return replace(over, value={**base.value, **own})
 
 
-def _beneath(user: Node, shipped: Node) -> Node:
+def _applicable_defaults(user: Node, shipped: Node) -> Node:
     """The shipped values as far as they hold for this file, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():

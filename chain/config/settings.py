@@ -102,10 +102,9 @@ class ChainSettings:
 
 @dataclass(frozen=True, slots=True)
 class KindSettings:
-    """A kind of agent. ``name`` is also that of the tool that starts one.
+    """A kind of agent; ``name`` is also that of the tool that starts one. An empty ``description`` is the built-in one.
 
-    An empty ``description`` is the built-in one. What is ``None``: ``prompt`` is that of ``agent``, ``tools`` are by
-    the kind, ``model`` is that of the agent that starts it, ``max_iterations`` is the chain's.
+    ``None``: the prompt of ``agent``, the tools by the kind, the model of who starts it, the iterations of the chain.
     """
 
     name: str
@@ -118,11 +117,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents and the bounds for all agents of a session.
-
-    ``max_depth`` is how many levels of agents there may be below the main one, ``max_running`` how many agents may be
-    at work, ``max_kept`` how many that have finished can be asked again.
-    """
+    """The kinds of agents, how many levels may be below main, may be at work, and may be kept to be asked again."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -135,11 +130,7 @@ Sandbox = Literal["auto", "strict", "off"]
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """How the shell's commands are fenced in.
-
-    ``env`` are the names of variables that they get though they look like keys, ``writable`` folders that they may
-    write to besides the workspace and a temporary one.
-    """
+    """The fence of commands: variables that look like keys and that they get, folders that they may write to."""
 
     sandbox: Sandbox = "auto"
     network: bool = False

@@ -37,10 +37,9 @@ a folder with many files holds nobody up."""
 class Sensitive:
     """A value of a file from a stranger, for the user to judge.
 
-    ``setting`` is the key that needs trust, ``key`` the value's own, which may be further down. ``value`` is what the
-    file says, with its variables as they were written, and ``leads_to`` is where a path that leaves the folder ends.
-    ``line`` is that of the setting; a value that stands in a file that the setting names has its own place in
-    ``place``.
+    ``setting`` is the key that needs trust, at ``line``; ``key`` is the value's own, perhaps further down. ``value`` is
+    as written, ``leads_to`` where a path out of the folder ends, ``place`` that of a value in a file that the setting
+    names.
     """
 
     setting: str
@@ -64,10 +63,8 @@ def named_value(setting: str, value: str) -> str:
 def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
     """What a file from a stranger sets that could send something away or run something.
 
-    Besides the obvious: a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path that leads out of the
-    file's folder, also by a link (a private key as the system prompt), and another provider under a shipped name
-    (``offline`` that is not). What the prompt file of a kind of agent names is judged as if it stood in the
-    configuration.
+    Also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and another
+    provider under a shipped name. The prompt files of kinds of agents are judged as if they stood in the configuration.
     """
     # The nodes themselves, not their keys, which may be read in two ways where a name has dots in it.
     found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ))}
@@ -93,11 +90,7 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
 
 
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """The handler prompts that lead out, or name a variable, in the prompt files of the kinds of agents.
-
-    What is not judged here, since its file cannot be read or there is too much to read, can do no harm: a handler
-    prompt that was not judged must be in the folder when it is read.
-    """
+    """Handler prompts in agents' prompt files that lead out or name a variable; unjudged ones must be in the folder."""
     left = MAX_JUDGED
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")

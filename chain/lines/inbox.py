@@ -19,13 +19,12 @@ from operator import attrgetter
 
 import trio
 
-from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Emit, Journal, Ledger, Refused, adjustment_view
+from chain.lines.receipts import Accepted, Ledger, Refused
 from chain.signal import Signal
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 
 class Inbox:
@@ -35,15 +34,11 @@ class Inbox:
     over.
     """
 
-    def __init__(
-        self, ledger: Ledger, journal: Journal, emit: Emit, *, agent: str, size: int = 10, room: Signal | None = None
-    ) -> None:
+    def __init__(self, ledger: Ledger, *, agent: str, size: int = 10, room: Signal | None = None) -> None:
         self.agent = agent
         self.size = size
         self.room = room or Signal()
         self._ledger = ledger
-        self._journal = journal
-        self._emit = emit
         self._send, self._receive = trio.open_memory_channel[Accepted](size)
         self._beside: list[Accepted] = []
         self._waiting: tuple[Accepted, ...] = ()
@@ -76,7 +71,14 @@ class Inbox:
             return refuse(problem)
         try:
             accepted = self._ledger.accept(
-                line, self.agent, self._enter, id=id, origin=origin, iteration=iteration, by_rule=by_rule
+                line,
+                self.agent,
+                self._enter,
+                id=id,
+                origin=origin,
+                iteration=iteration,
+                by_rule=by_rule,
+                waiting=len(self) + 1,
             )
         except trio.WouldBlock:
             return refuse(FULL)
@@ -85,7 +87,6 @@ class Inbox:
             self._fill(self._waiting)
             return refuse(str(error))
         self._waiting += (accepted,)
-        self._acknowledge(accepted, iteration)
         return accepted
 
     def restore(self, accepted: Accepted) -> None:
@@ -100,11 +101,12 @@ class Inbox:
         left = sorted((*undelivered, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()
-        moved = tuple(self._ledger.readdress(accepted, to.agent) for accepted in left)
-        to._fill(sorted((*to._poll(), *moved), key=attrgetter("number")))
-        for accepted in moved:
-            to._acknowledge(accepted, iteration)
-        return moved
+        merged = sorted((*to._poll(), *left), key=attrgetter("number"))
+        to._fill(merged)
+        return tuple(
+            self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
+            for accepted in left
+        )
 
     def drain(self) -> tuple[Accepted, ...]:
         """Remove and return all waiting lines but the follow-ups, in the order of acceptance."""
@@ -183,28 +185,6 @@ class Inbox:
         for accepted in self._waiting[: self.size]:
             self._send.send_nowait(accepted)
         self._beside = list(self._waiting[self.size :])
-
-    def _acknowledge(self, accepted: Accepted, iteration: int) -> None:
-        """Emit that a line waits, and as which, once its record is on the disk."""
-        queued = queued_event(accepted, self._waiting.index(accepted) + 1, iteration)
-        self._journal.acknowledge(lambda: self._emit(queued))
-
-
-def queued_event(accepted: Accepted, place: int, iteration: int = 0) -> events.LineQueued:
-    """Tells that a line waits, as the ``place``-th."""
-    line = accepted.line
-    return events.LineQueued(
-        agent=accepted.agent,
-        iteration=iteration,
-        id=accepted.id,
-        text=line.text,
-        kind=line.kind,
-        urgency=line.urgency,
-        target_agent=accepted.agent,
-        waiting=place,
-        origin=accepted.origin,
-        adjustment=adjustment_view(line),
-    )
 
 
 def find(lines: Sequence[Accepted], id: str) -> Accepted:

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, get_args
+from typing import get_args
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
+from chain.journal import records
+from chain.journal.journal import Emit, Journal
+from chain.journal.records import Effect
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.records import Effect, Record
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
 """Where lines come from that are not of the process's own input: their senders have the receipts."""
@@ -42,25 +43,6 @@ _NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
     "delivered": frozenset({"returned"}),
 }
-
-
-class Journal(Protocol):
-    """What the ledger needs of a journal."""
-
-    def record(self, record: Record) -> None:
-        """Append one record. Raises ``JournalError``."""
-        ...
-
-    def acknowledge(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once the records are on the disk."""
-        ...
-
-    def in_order(self, action: Callable[[], None]) -> None:
-        """Call ``action`` after the acknowledgements that wait."""
-        ...
-
-
-Emit: TypeAlias = Callable[[events.Event], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -115,8 +97,8 @@ class Ledger:
         self._emit = emit
         self.returned = self.refused = self.unsent = 0
         self._receipts: dict[str, Receipt] = {}
-        self._on_record: set[str] = set()
-        """The ids of the journal that are none of ``_receipts``, since their lines are told by other ones."""
+        self.ids: dict[str, str] = {}
+        """Of the lines that are told by other ids than those that they have on record, by the latter."""
         self._before: dict[str, Accepted] = {}
         """Lines of an earlier process that are told by the ids that they have on record, until others take these."""
         self._refused: list[Receipt] = []
@@ -156,29 +138,36 @@ class Ledger:
         effect: Effect = "waits",
         iteration: int = 0,
         by_rule: bool = False,
+        waiting: int = 0,
     ) -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
 
         ``enter`` gives it its place before it is recorded; whatever it raises, nothing has changed. ``iteration`` is
-        that of the agent's run; ``by_rule``: a rule made of the line what it is.
+        that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` counts it and those that
+        wait before it.
         """
         number, on_record = self._number, id
-        while not on_record or on_record in self._on_record or on_record in self._receipts:
+        while not on_record or on_record in self.ids or on_record in self._receipts:
             number += 1
             on_record = f"L{number}"
         accepted = Accepted(
             id or on_record, line, agent, len(self._receipts) + 1, trio.current_time(), origin, on_record
         )
         enter(accepted)
-        self._journal.record(
-            records.Line(on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule)
-        )
-        self._number = number
         id = accepted.id
+        if on_record != id:
+            self.ids[on_record] = id
+        try:
+            record = records.Line(
+                on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule, waiting
+            )
+            self._journal.acknowledge(self._journal.record(record).emit)
+        except JournalError:
+            self.ids.pop(on_record, None)
+            raise
+        self._number = number
         if id in self._before:
             self._make_way(self._before.pop(id))
-        if on_record != id:
-            self._on_record.add(on_record)
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
         return accepted
 
@@ -189,8 +178,7 @@ class Ledger:
         take an id that the ledger may have given it, it becomes so then.
         ``waited_s``: how long it has waited, or had until it was delivered, in seconds by the clocks of both processes.
         """
-        origins: tuple[Origin, ...] = get_args(Origin)
-        origin: Origin = next((known for known in origins if known == record.origin), "prompt")
+        origin = origin_of(record)
         id = record.id if _OWN.fullmatch(record.id) else f"{record.id}{BEFORE}"
         receipt = Receipt(agent=record.agent, id=id, text=record.text, state="queued", origin=origin)
         if last is not None:
@@ -209,7 +197,7 @@ class Ledger:
         if record.id == id:
             self._before[id] = accepted
         else:
-            self._on_record.add(record.id)
+            self.ids[record.id] = id
         return accepted
 
     def _make_way(self, before: Accepted) -> None:
@@ -217,7 +205,7 @@ class Ledger:
         taken = before.id
         while before.id in self._receipts:
             before.id += BEFORE
-        self._on_record.add(taken)
+        self.ids[taken] = before.id
         receipts = (replace(each, id=before.id) if each.id == taken else each for each in self._receipts.values())
         self._receipts = {each.id: each for each in receipts}
 
@@ -226,13 +214,16 @@ class Ledger:
         self.returned = 0
         self._settled.clear()
 
-    def readdress(self, accepted: Accepted, agent: str) -> Accepted:
-        """The line as one that waits for another agent, whose own did not live to read it."""
-        line = accepted.line
+    def readdress(self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0) -> Accepted:
+        """The line as one that waits for another agent, whose own did not live to read it, as its ``waiting``-th."""
+        line, id = accepted.line, accepted.on_record
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
-        with suppress(JournalError):
-            record = records.Line(accepted.on_record, line.text, line.kind, line.urgency, agent, accepted.origin)
-            self._journal.record(record)
+        told = self._journal.record_if_possible(
+            records.Line(
+                id, line.text, line.kind, line.urgency, agent, accepted.origin, iteration=iteration, waiting=waiting
+            )
+        )
+        self._journal.acknowledge(told.emit)
         self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
         accepted.agent = agent
         return accepted
@@ -245,27 +236,17 @@ class Ledger:
         if state not in _NEXT.get(old.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {old.state} to {state}")
         waited = None if point is None else trio.current_time() - accepted.accepted_at
-        receipt = Receipt(
-            agent=accepted.agent,
-            iteration=iteration,
-            id=accepted.id,
-            text=accepted.line.text,
-            state=state,
-            point=point,
-            waited_s=waited,
-            reason=reason,
-            origin=accepted.origin,
-        )
+        record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
+        # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
+        # treats it as one that still waits: shown again rather than lost.
+        told = self._journal.record_if_possible(record)
+        (receipt,) = told.events
+        assert isinstance(receipt, Receipt)
         self._receipts[accepted.id] = receipt
         self._settled.pop(accepted.on_record, None)
         self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.origin not in OTHERS
-        # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
-        # treats it as one that still waits: shown again rather than lost.
-        with suppress(JournalError):
-            record = records.Receipt(accepted.on_record, state, receipt.agent, iteration, point, waited, reason)
-            self._journal.record(record)
-        self._journal.in_order(lambda: self._emit(receipt))
+        self._journal.in_order(told.emit)
 
     def refuse(
         self,
@@ -318,6 +299,12 @@ def line_of(record: records.Line) -> Line:
     if line.kind != record.kind:  # a query, which is not parsed
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
     return replace(line, urgency="next")
+
+
+def origin_of(record: records.Line) -> Origin:
+    """Where a line on record came from; the prompt, if this version does not know that."""
+    origins: tuple[Origin, ...] = get_args(Origin)
+    return next((known for known in origins if known == record.origin), "prompt")
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 import trio
 
-from chain import records
 from chain.agent.tree import AgentTree, Node
 from chain.errors import ModelError, ParameterRefused, ToolError
+from chain.journal import records
+from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
 from chain.model import Delta, Model, Reply, Request
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
-from chain.session.journal import Journal
 from chain.tools.calling import Rules
 from chain.tools.tool import Preview, Tool, ToolContext, delegates
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, get_args
 
-from chain import records
 from chain.chain import Answerer, Chain
 from chain.errors import PlanError, UserError
 from chain.events import Origin
+from chain.journal import records
+from chain.journal.records import PlanChange, Record, Unknown
 from chain.lines.parse import Urgency, parse_line
-from chain.records import PlanChange, Record, Unknown
 from chain.replay.actors import Actors, RecordedModel
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 _ORIGINS: tuple[Origin, ...] = get_args(Origin)
 _URGENCIES: tuple[Urgency, ...] = ("urgent", "now")

@@ -6,11 +6,12 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from chain import record_json, records
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.records import Record, Unknown
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from chain.records import Record, Unknown
 from chain.replay.tape import Difference
-from chain.wording import counted
+from chain.text.wording import counted
 
 CONTEXT = 2
 """Rows of both sides around those that differ."""
@@ -75,7 +76,7 @@ def _request_parts(recorded: records.RequestSent, today: records.RequestSent) ->
     return " and ".join(found) or "another form"
 
 
-_NOT_COMPARED = frozenset({"usage", "seconds", "waited_s"})
+_NOT_COMPARED = frozenset({"usage", "seconds", "waited_s", "waiting"})
 
 _NAMES: dict[str, str] = {
     "line": "a line",

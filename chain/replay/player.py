@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events, records
+from chain import events
 from chain.chain import Chain
+from chain.journal import records
 from chain.replay.actors import Actors
 from chain.replay.acts import Acts, Attempts
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_JUMPS = 100
 """How often time may pass before the replay goes on: a call is made again after a pause, a few times at most."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from chain import records
 from chain.errors import SessionError
-from chain.records import Entry
+from chain.journal import records
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
 from chain.replay.script import Script
-from chain.session.reading import Reading
 
 
 class Recording:

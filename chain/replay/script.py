@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from chain import records
+from chain.journal import records
+from chain.journal.records import Entry, Record, Unknown
 from chain.messages import Message, ToolResult
 from chain.plan import Task, changed
-from chain.records import Entry, Record, Unknown
+from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
 from chain.tools.tool import Preview
-from chain.wording import INTERRUPTED, MAIN, SKIPPED
 
 SOME_TEXT = " "
 """Stands for text that was shown and is not on record. It is blank, since what was not is kept."""

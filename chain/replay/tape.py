@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from chain import record_json, records
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.records import Record, Unknown
 from chain.messages import Usage
-from chain.records import Record, Unknown
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_LOOSE = 100
 """How far is looked past what agents side by side have still to do: they are bounded by the configuration."""
@@ -242,13 +243,13 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
         case records.Session():
             return records.Session("", "", "", "", repaired=record.repaired)
         case records.Line():
-            return replace(record, iteration=0)  # it may come a moment earlier or later, as long as nothing follows
+            return replace(record, iteration=0, waiting=0)  # it may come a moment earlier or later
         case records.Receipt(state="dropped"):
             return replace(record, iteration=0)  # likewise
         case records.Receipt():
             return replace(record, waited_s=None)
         case records.Message(source=source):
-            return replace(record, source=source.partition(":")[0])  # wherever its file is
+            return replace(record, source=source.partition(":")[0], waited_s=0.0)  # wherever its file is
         case records.ToolFinished():
             return replace(record, seconds=0.0, text="")  # the message of results has it
         case records.RequestEnded() | records.AgentEnded() | records.Result():

@@ -1,1 +1,1 @@
-"""A session: its journal, its runs and its events."""
+"""A session: its runs and its events."""

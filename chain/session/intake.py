@@ -18,11 +18,11 @@ from chain.agent.tree import AgentTree, Node
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import by_rule
+from chain.journal.records import Effect
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
-from chain.records import Effect
 from chain.session.runs import Session
-from chain.wording import STOPPED_BY_RULE
+from chain.text.wording import STOPPED_BY_RULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Intake:
 
     def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
-        accepted = self._ledger.accept(
+        return self._ledger.accept(
             sent.line,
             node.name,
             id=sent.id,
@@ -192,5 +192,3 @@ class Intake:
             iteration=node.iteration,
             by_rule=by_rule,
         )
-        self._shared.journal.acknowledge(lambda: None)
-        return accepted

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from chain import messages, records
+from chain import messages
 from chain.agent.conversation import Conversation
 from chain.errors import ConversationError, SessionError
 from chain.events import Point, State, Status
+from chain.journal import records
+from chain.journal.records import Entry, PlanChange
 from chain.messages import Usage
 from chain.plan import Task, changed
-from chain.records import Entry, PlanChange
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 
 @dataclass(slots=True)

@@ -19,20 +19,21 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chain import events, records
+from chain import events
 from chain.agent.children import Children
 from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
+from chain.journal import records
+from chain.journal.journal import Journal
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
-from chain.records import Entry
-from chain.session.journal import Journal
-from chain.session.reading import Reading
+from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
-from chain.session.retelling import Retelling
 from chain.session.runs import Session
+from chain.text.wording import PROGRAM_ENDED, counted
 from chain.version import VERSION
-from chain.wording import PROGRAM_ENDED, counted
 
 MAX_PAST = 1_000
 """Events of the past that are told again: more rows than anybody scrolls back, and ``chain sessions show`` has all."""
@@ -46,7 +47,7 @@ class ReadBack:
     """
 
     restored: Restored
-    retelling: Retelling
+    projection: Projection
     past: deque[events.Event]
     faults: tuple[str, ...]
     complaints: tuple[str, ...]
@@ -71,12 +72,12 @@ class Resumed:
 
 def read_back(rows: Iterable[bytes]) -> ReadBack:
     """Read a journal. Raises ``SessionError`` for one that makes no conversation, naming the record."""
-    reading, restored, retelling = Reading(rows), Restored(), Retelling()
+    reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         restored.add(entry)
-        past.extend(retelling.events(entry))
-    return ReadBack(restored, retelling, past, tuple(reading.faults), reading.complaints, reading.seq)
+        past.extend(projection.reading(entry))
+    return ReadBack(restored, projection, past, tuple(reading.faults), reading.complaints, reading.seq)
 
 
 class Resuming:
@@ -98,16 +99,19 @@ class Resuming:
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
         changed = [*changes(self._read, self._session), *self._lost_agents()]
-        with self._journal.watched(self._tell):
-            self._bring_back()
-        self._read.past.extend(self._read.retelling.rest())
+        self._journal.tells(self._tell, emit=lambda event: None)
+        self._bring_back()
+        self._read.past.extend(self._read.projection.rest())
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
         return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST)
 
-    def _tell(self, entry: Entry) -> None:
-        self._read.past.extend(self._read.retelling.events(entry))
+    def _tell(self, entry: Entry) -> Sequence[events.Event]:
+        """What is written now is told with what was before."""
+        told = self._read.projection.reading(entry)
+        self._read.past.extend(told)
+        return told
 
     def _bring_back(self) -> None:
         known, shared = self._known, self._shared
@@ -188,7 +192,7 @@ class Resuming:
             return
         elif line.state == "queued":
             if accepted.agent != self._inbox.agent:
-                accepted = ledger.readdress(accepted, self._inbox.agent)
+                accepted = ledger.readdress(accepted, self._inbox.agent, waiting=len(self._inbox) + 1)
             self._inbox.restore(accepted)
             return
         if line.is_withdrawn and not line.is_carried_out and line.state in ("queued", "delivered"):

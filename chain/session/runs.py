@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import trio
 
-from chain import events, records
+from chain import events
 from chain.agent.children import Children, Delegation
 from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
@@ -23,14 +23,15 @@ from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
+from chain.journal import records
+from chain.journal.journal import Journal
+from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Task
-from chain.records import PlanChange
-from chain.session.journal import Journal
+from chain.plan import Task, views_of
 from chain.signal import Signal
-from chain.wording import PROGRAM_ENDED
+from chain.text.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""
@@ -275,8 +276,3 @@ async def close_models(models: Iterable[Model]) -> None:
     for model in models:
         with trio.move_on_after(CLOSE_S, shield=True):
             await model.aclose()
-
-
-def views_of(tasks: Sequence[Task]) -> tuple[events.TaskView, ...]:
-    """The tasks of a plan as events show them."""
-    return tuple(events.TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))

@@ -14,7 +14,8 @@ from pathlib import Path
 import trio
 
 from chain.errors import SessionError
-from chain.session.journal import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 from chain.session.listing import find
 from chain.session.resume import ReadBack, read_back
 from chain.threads import Threads

@@ -1,12 +1,8 @@
 """The text of a page, run as a program of its own: the page's bytes in, its paragraphs out.
 
-Whatever reads HTML can be made to need hours for a page of 5 MB: elements a million deep (selectolax), an element with
-half a million attributes (also lxml), half a million ``<!`` (html.parser). All three keep the interpreter's lock
-meanwhile, so in a thread of the chain they would stop everything, keys included, and could not be ended. A process can
-be killed, and its memory be limited. It is run by its path, in about 50 ms for a usual page.
-
-Of the libraries selectolax is chosen since it builds the tree that browsers build, needs nothing else, has types, and
-takes 0.1 s for a usual page of 5 MB (html.parser takes 6).
+Whatever reads HTML can be made to need hours for a page of 5 MB, and keeps the interpreter's lock meanwhile: in a
+thread of the chain it would stop everything. A process can be killed, and its memory be limited. selectolax builds the
+tree that browsers build and takes 0.1 s for a usual page of 5 MB (html.parser takes 6).
 
 Arguments: the folder that selectolax is in, ``html`` or ``text``, the charset of the header or nothing. A row of the
 output is the number of a paragraph (HTML) or of a line, a tab, and its text or a piece of it; in UTF-8.
@@ -57,10 +53,7 @@ _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 
 def decoded(raw: bytes, charset: str, *, is_html: bool) -> str:
-    """The text of a page: by its byte order mark, its header, its ``meta``, as UTF-8, as Windows-1252; as browsers do.
-
-    Bytes that do not fit become U+FFFD.
-    """
+    """The text by its byte order mark, header, ``meta``, as UTF-8 or Windows-1252, as browsers read it."""
     for mark, codec in _BOMS.items():
         if raw.startswith(mark):
             return raw.decode(codec, "replace")

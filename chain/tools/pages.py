@@ -105,10 +105,9 @@ class Web:
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> Page:
-        """The page at an address, by way of its redirects.
+        """The page at an address, after redirects; ``by_user`` are addresses from lines, ``wanted`` those to come.
 
-        ``by_user`` are the addresses that the user's own lines named, ``wanted`` those that are to be visited. Raises
-        ``Refused`` if the first host may not be visited, else ``Unreadable``.
+        Raises ``Refused`` if the first host may not be visited, else ``Unreadable``.
         """
         url, patience = parsed(address), _Patience()
         if self._tls is None:
@@ -245,8 +244,7 @@ class _Body:
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     """The body up to its limit, and whether there was more. Raises ``Unreadable``.
 
-    The library's iterators are nested, and the inner ones are left open when the outermost is left or fails. Only an
-    exception from the innermost ends them all, so where nothing more is wanted the reading is cancelled.
+    The reading is cancelled where no more is wanted: only an exception from the innermost of the iterators ends all.
     """
     body = _Body(coding)
     failure: Unreadable | None = None

@@ -91,10 +91,7 @@ def judge(sought: str, preferred: Iterable[str] = (), ignored: Iterable[str] = (
 
 
 def terms(topic: str) -> tuple[str, ...]:
-    """The terms of a topic: its words, each once, without those that say nothing unless there are no others.
-
-    A topic without any word, such as ``->``, is one term as it stands; one of nothing but space has none.
-    """
+    """The words of a topic that say something, or else all; one without words is a term as it stands."""
     words = tuple(dict.fromkeys(_WORD.findall(topic.casefold())))
     telling = tuple(w for w in words if w not in STOP_WORDS and (len(w) > 1 or not w.isascii()))
     whole = topic.casefold().strip()

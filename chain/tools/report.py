@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from chain.text.wording import counted
 from chain.tools import grep, ranking
 from chain.tools.ranking import Finding, Found, Judge, Key, Near, Row
-from chain.wording import counted
 
 MAX_RESULT = 24_000
 """Characters of what sources say in a result at most, less than the default limit of a tool result."""
@@ -77,11 +77,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a source, in a few words, what was found in it, and sentences about what was left out.
-
-    ``title`` is a row about it as a whole, ``opening`` its text, ``None`` if it was not read. ``preferred`` is what the
-    user wants to see first.
-    """
+    """What became of a source, what was found in it, and notes of what was left out; ``opening`` is its text."""
 
     name: str
     outcome: str = ""
@@ -105,7 +101,6 @@ class Report:
         return [*before, *opening, *places, *rest, *self.notes]
 
     def _opening(self, most: int, *, is_alone: bool) -> tuple[list[str], dict[Key, bool]]:
-        """The rows of the beginning, with which they are."""
         if self.opening is None:
             return [], {}
         if not is_alone:

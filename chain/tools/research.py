@@ -6,8 +6,10 @@ places of a source fit is found by ``ranking``; ``report`` says what of it is sh
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +17,8 @@ from pathlib import Path
 
 import trio
 
-from chain.errors import ToolError
+from chain.errors import ToolError, UserError
+from chain.text.wording import counted
 from chain.threads import Threads
 from chain.tools import course as courses
 from chain.tools import ranking
@@ -27,9 +30,8 @@ from chain.tools.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.paths import open_file
 from chain.tools.ranking import Finding, Judge, Row
 from chain.tools.report import MAX_RESULT, Opening, Report, on_one_row, rendered
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import Subject, Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
-from chain.wording import counted
 
 MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""
@@ -49,6 +51,29 @@ AT_THE_END = "after_sources"
 _THREADS = Threads("research")
 
 
+class _Hosts(Subject):
+    plural = "hosts"
+
+    def pattern(self, text: str) -> str:
+        """Also of a host that the configuration names."""
+        if (":" in text and not _is_number(text)) or re.search(r"[/@\s]", text):
+            raise UserError("a host is a name such as example.org, without https:// and without a path or port")
+        if not text.isascii():
+            raise UserError("write it as it is asked for, in the form that begins with xn--")
+        return text.lower()
+
+
+HOSTS = _Hosts()
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ResearchRules:
     """What the configuration says: the hosts that need no approval, each with those below it."""
@@ -61,7 +86,7 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
     web = Web()
 
     # Without a time of its own, since each source has one.
-    @tool(read_only=True, timeout_s=math.inf)
+    @tool(kind="fetch", read_only=True, timeout_s=math.inf, subject=HOSTS)
     async def research(ctx: ToolContext, topic: str, sources: list[str]) -> str:
         """Visit folders, files and web pages one after the other and collect what they say about a topic.
 
@@ -81,8 +106,6 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
 
 
 class _Research:
-    """One call."""
-
     def __init__(self, ctx: ToolContext, rules: ResearchRules, web: Web, topic: str, sources: list[str]) -> None:
         self._ctx = ctx
         self._web = web
@@ -261,7 +284,6 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most:
 
 
 def _counted_lines(text: str) -> Iterator[Row]:
-    """The lines that are not blank."""
     for n, line in enumerate(lines_of(text), 1):
         if n % LOOK_UP == 0:
             trio.from_thread.check_cancelled()

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -22,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from chain.errors import ToolError
+from chain.errors import ToolError, UserError
 from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools import fence
@@ -34,7 +35,7 @@ from chain.tools.paths import as_text, existing
 from chain.tools.places import Places, own_places
 from chain.tools.processes import Ended, Guard
 from chain.tools.secrets import is_secret
-from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -61,6 +62,9 @@ _MAX_NAMED = 3
 
 _THREADS = Threads("shell")
 
+_TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
+"""What ends a command or puts another one, a file or a variable into it."""
+
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
     "network": "a command can use the network",
@@ -72,6 +76,30 @@ _WITHOUT = {
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
 """What holds without ``writes`` on a machine that could refuse them."""
+
+
+class _Commands(Subject):
+    """Commands, of which a pattern never matches one that the shell would take apart.
+
+    With ``git status*`` nobody means ``git status; rm -r .``.
+    """
+
+    plural = "commands"
+
+    def pattern(self, text: str) -> str:
+        if _TAKEN_APART.search(text):
+            never = "a pattern never matches a command with ; | & < > $ ` or a line break"
+            raise UserError(f"{never}; plain shell allows all")
+        return text
+
+    def matches(self, pattern: str, subject: str) -> bool:
+        return not _TAKEN_APART.search(subject) and super().matches(pattern, subject)
+
+    def note(self, pattern: str | None) -> str:
+        return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
+
+
+COMMANDS = _Commands()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +131,15 @@ def shell_tools(
         return ()
     shell = _Shell(guard, rules, environment(environ, rules), found)
     # Its own limit is a parameter, so the one of all tools is not for it.
-    return (tool(name="shell", timeout_s=math.inf, needs_approval=True, preview=shell.preview)(shell.run),)
+    made = tool(
+        name="shell",
+        kind="execute",
+        timeout_s=math.inf,
+        needs_approval=True,
+        preview=shell.preview,
+        subject=COMMANDS,
+    )
+    return (made(shell.run),)
 
 
 def protections(rules: ShellRules, found: Protections, places: Places | None = None) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
@@ -29,10 +30,13 @@ import trio
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
+from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
-from chain.wording import MAIN, NOBODY_CHOOSES
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
+
+ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
+"""What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
@@ -110,6 +114,25 @@ class NobodyToAsk:
     async def approve(self, preview: Preview) -> Verdict:
         """Refuses."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
+
+
+class Subject:
+    """What of a call the pattern of an allowance is matched with; as it stands, a text without rules of its own."""
+
+    plural = "subjects"
+    """What people call it."""
+
+    def pattern(self, text: str) -> str:
+        """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
+        return text
+
+    def matches(self, pattern: str, subject: str) -> bool:
+        """Whether a pattern matches, in which ``*``, ``?`` and ``[...]`` stand for other characters."""
+        return fnmatchcase(subject, pattern)
+
+    def note(self, pattern: str | None) -> str:
+        """What people should know of an allowance with this pattern, or of one without, after what it allows."""
+        return ""
 
 
 class Delegating(Protocol):
@@ -244,8 +267,8 @@ class FunctionTool:
     read_only: bool = False
     needs_approval: bool = False
     previewer: PreviewFunction | None = None
-    delegates: bool = False
-    """Whether it hands its task to another agent."""
+    kind: ToolKind = "other"
+    subject: Subject | None = None
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
@@ -316,7 +339,8 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
-    delegates: bool = False,
+    kind: ToolKind = "other",
+    subject: Subject | None = None,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
@@ -329,10 +353,12 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
-    delegates: bool = False,
+    kind: ToolKind = "other",
+    subject: Subject | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
+    ``subject`` is that of its previews, or of what it asks while it runs.
     Raises ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
@@ -345,7 +371,8 @@ def tool(
             read_only=read_only,
             needs_approval=needs_approval,
             previewer=preview,
-            delegates=delegates,
+            kind=kind,
+            subject=subject,
         )
         if mistake := next(_mistakes(made), None):
             raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")
@@ -372,9 +399,14 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
     yield from mistakes(made)
 
 
+def kind_of(tool: Tool) -> ToolKind:
+    """The kind of a tool; a ``Tool`` of another making need not say it."""
+    return tool.kind if isinstance(tool, FunctionTool) else "other"
+
+
 def delegates(tool: Tool) -> bool:
     """Whether a tool hands its task to an agent."""
-    return isinstance(tool, FunctionTool) and tool.delegates
+    return kind_of(tool) == "delegate"
 
 
 def may_run_beside_others(tool: Tool) -> bool:

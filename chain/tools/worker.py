@@ -18,10 +18,7 @@ CHUNK = 1 << 16
 
 
 async def run_worker(program: str, *arguments: str, input: bytes) -> tuple[int, bytes]:
-    """Run a program by its path; returns its exit code, negative for a signal, and what it wrote.
-
-    A cancelled caller kills it.
-    """
+    """Run a program by its path; its exit code (negative: a signal) and output. A cancelled caller kills it."""
     # A session of its own: Ctrl-C in the terminal is for the chain, which ends the program itself.
     process = await trio.lowlevel.open_process(
         [sys.executable, "-I", "-S", program, *arguments],

@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.children import STEP
 from cli.show.text import columns, cut, flat
 
+if TYPE_CHECKING:
+    from chain.chain import AgentView
+
 MARK = "..."
-
-
-class AgentView(Protocol):
-    """An agent as it stands, as ``chain.Chain.agents`` tells it."""
-
-    @property
-    def name(self) -> str:
-        """Its name, such as ``explore-1``."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """Its kind, such as ``explore``."""
-        ...
-
-    @property
-    def parent(self) -> str:
-        """The name of the agent that started it, or nothing."""
-        ...
-
-    @property
-    def task(self) -> str:
-        """What it was asked for last."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """``executing``; ``completing``: its answer is being taken over; ``finished``: it can be asked again."""
-        ...
-
-    @property
-    def since(self) -> float:
-        """Seconds of the clock that ``now`` is of."""
-        ...
-
-    @property
-    def iteration(self) -> int:
-        """The iteration it is in, 0 before the first."""
-        ...
-
-    @property
-    def max_iterations(self) -> int:
-        """The most iterations that it may have."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens it has used."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Lines that wait for it."""
-        ...
 
 
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from chain.wording import counted
+from chain.text.wording import counted
 from cli.show.text import columns, cut, cut_start, flat
+
+if TYPE_CHECKING:
+    from chain.app import sessions as kept
 
 LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
@@ -21,73 +24,24 @@ Sign = Callable[[str], str]
 """How a sign is written on this terminal."""
 
 
-class Kept(Protocol):
-    """A session as ``chain.app.sessions`` tells of it."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def changed(self) -> float:
-        """When something happened in it last."""
-        ...
-
-    @property
-    def workspace(self) -> str:
-        """Its folder."""
-        ...
-
-    @property
-    def query(self) -> str:
-        """The first row of its first query."""
-        ...
-
-    @property
-    def runs(self) -> int:
-        """How many runs it had."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that it used."""
-        ...
-
-    @property
-    def cost_usd(self) -> float | None:
-        """What they cost, if that is known."""
-        ...
-
-    @property
-    def open_lines(self) -> Sequence[str]:
-        """The ids of the lines that wait in it."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a process has it open."""
-        ...
-
-
-def rows(sessions: Sequence[Kept], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:
+def rows(sessions: Sequence[kept.Summary], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:
     """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
     if not sessions:
         return []
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting", "query"]
     table = [_cells(each, sign, now) for each in sessions]
     # Columns that say nothing of any session are left out.
-    kept = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
-    widths = {n: max(columns(row[n]) for row in ([sign("●")], *table) if n < len(row)) for n in kept}
+    shown = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
+    widths = {n: max(columns(row[n]) for row in ([sign("●")], *table) if n < len(row)) for n in shown}
     widths = {n: max(wide, columns(heads[n])) for n, wide in widths.items()}
-    room = width - sum(widths.values()) - len(GAP) * len(kept)
+    room = width - sum(widths.values()) - len(GAP) * len(shown)
     if room < LEAST_QUERY:
         found = [row for each in sessions for row in _below(each, width, sign, here, home, now)]
     else:
         lines = [[*heads[:7]], *table]
         queries = [heads[7], *(_query(each, room, sign, here, home) for each in sessions)]
         found = [
-            GAP.join([*(_padded(cells[n], widths[n], n) for n in kept), query]).rstrip()
+            GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), query]).rstrip()
             for cells, query in zip(lines, queries, strict=True)
         ]
     if any(each.is_open for each in sessions):
@@ -95,7 +49,7 @@ def rows(sessions: Sequence[Kept], width: int, sign: Sign, *, here: str, home: s
     return found
 
 
-def _cells(session: Kept, sign: Sign, now: float) -> list[str]:
+def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
     """All but the query."""
     return [
         sign("●") if session.is_open else "",
@@ -108,7 +62,7 @@ def _cells(session: Kept, sign: Sign, now: float) -> list[str]:
     ]
 
 
-def _below(session: Kept, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
+def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
     """A session on rows of its own."""
     mark, when, id, _, tokens, cost, _ = _cells(session, sign, now)
     facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
@@ -121,7 +75,7 @@ def _below(session: Kept, width: int, sign: Sign, here: str, home: str, now: flo
     return [cut(row, width, sign("…")) for row in found]
 
 
-def _query(session: Kept, room: int, sign: Sign, here: str, home: str) -> str:
+def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -> str:
     query = flat(session.query) or "(no query)"
     if not session.workspace or session.workspace == here:
         return cut(query, room, sign("…"))

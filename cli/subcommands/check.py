@@ -12,7 +12,8 @@ from chain.app import build_model, check_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
-from chain.prompts import handler_of, prompt_file, system_prompt
+from chain.prompt_files import handler_of, prompt_file, system_prompt
+from chain.text.wording import counted
 from chain.toolbox import (
     check_kind_name,
     configured_tools,
@@ -22,7 +23,6 @@ from chain.toolbox import (
     shell_protections,
     tool_groups,
 )
-from chain.wording import counted
 from cli.show.text import flat
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ _NOTHING = object()
 
 @dataclass(slots=True)
 class _Found:
-    """What a check has found so far.
-
-    ``values`` are by their dotted keys, ``rows`` how they are shown, and ``notes`` what is said below them.
-    ``problems`` are by the key that they are mended at, whether it has a value or not.
-    """
+    """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
     values: dict[str, object] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
@@ -84,13 +80,10 @@ class _Found:
 
 
 def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
-    """Check the configuration, its prompts and its models; returns the rows to show, and whether all is well.
+    """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
-    What differs from the defaults comes first. If there are problems, the last row is the verdict; if there are none,
-    ``check_service`` has it. ``state`` is the folder of the sessions: with it, also checks that they can be written
-    there. ``tools`` are those that the program adds to the configured ones.
-
-    Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
+    With the folder ``state`` checks that sessions can be written there. Shows nothing of a file that is not trusted,
+    whose values may contain any environment variable.
     """
     head = [f"config: {settings.file or 'built in'}"]
     head += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -122,13 +115,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the service of the chain's model whether it accepts the key and has the model.
-
-    Returns the row of the verdict, and whether all is well.
-
-    Only for a configuration in which ``check`` found no problem. What the service does not say, or cannot say because
-    it is out of order, is not a fault of the configuration.
-    """
+    """Ask the service about a configuration that is good by itself; returns the verdict, and whether all is well."""
     model = settings.model(settings.chain().model)
     if model.provider != "anthropic":
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
@@ -150,7 +137,6 @@ def _verdict(found: _Found) -> str:
 
 
 def _show_values(settings: Settings, found: _Found) -> None:
-    """A row for every value that can be read."""
 
     def show(key: str, value: object) -> None:
         found.values[key] = value
@@ -203,7 +189,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
         except ConfigError as error:
             found.problem("tools.allow", str(error))
         else:
-            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text)}")
+            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text, groups)}")
     for host in settings.research_hosts:
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)

@@ -20,9 +20,11 @@ from typing import Any
 import trio
 from memory import held, peak
 
-from chain import messages, record_json, records
+from chain import messages
 from chain.app import open_chain
 from chain.config.load import load_settings
+from chain.journal import json as record_json
+from chain.journal import records
 from chain.messages import Text, ToolCall, ToolResult, Usage, assistant, tool_results, user_text
 
 ID = "20260101-120000-abcdef"
@@ -87,8 +89,8 @@ async def open_once(workspace: Path, state: Path) -> tuple[float, int]:
 
 
 def read(path: Path) -> tuple[float, int]:
-    from chain.session.reading import Reading
-    from chain.session.retelling import retell
+    from chain.journal.reading import Reading
+    from chain.session.projection import retell
 
     before, began = held(), time.perf_counter()
     with path.open("rb") as rows:

@@ -18,7 +18,7 @@ from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.file import PromptFile
-from chain.prompts import prompt_file
+from chain.prompt_files import prompt_file
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}

@@ -13,8 +13,9 @@ import pytest
 from support.processes import NOBODY
 
 from chain.errors import UserError
-from chain.records import Session
-from chain.session.journal import DiskFile, Journal
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
+from chain.journal.records import Session
 from cli.door import places
 from cli.door.client import enter
 

@@ -15,11 +15,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import State
+from chain.journal.journal import Journal
+from chain.journal.records import Unknown
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
 from chain.lines.receipts import Accepted, Ledger, Refused
-from chain.records import Unknown
-from chain.session.journal import Journal
+from chain.session.projection import Projection
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
 STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")
@@ -33,7 +34,10 @@ class Desk:
         self.journal = Journal(self.disk)
         self.told: list[events.Event] = []
         self.ledger = Ledger(self.journal, self.told.append)
-        self.inbox = Inbox(self.ledger, self.journal, self.told.append, agent="main", size=size)
+        projection = Projection()
+        projection.go_live(self.ledger.ids, lambda: None)
+        self.journal.tells(projection.of, self.told.append)
+        self.inbox = Inbox(self.ledger, agent="main", size=size)
 
     def put(self, text: str, *, id: str = "") -> Accepted:
         accepted = self.inbox.put(parse_line(text), id=id)
@@ -100,7 +104,7 @@ async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
 
 
 async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(desk: Desk) -> None:
-    other = Inbox(desk.ledger, desk.journal, desk.told.append, agent="explore")
+    other = Inbox(desk.ledger, agent="explore")
 
     assert desk.put("a").id == "L1"
     assert desk.put("b", id="mine").id == "mine"

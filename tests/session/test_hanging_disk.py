@@ -25,10 +25,11 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.errors import JournalError
 from chain.events import Event
+from chain.journal import file as journal_module
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
+from chain.journal.records import Unknown
 from chain.providers.scripted.model import ScriptedModel
-from chain.records import Unknown
-from chain.session import journal as journal_module
-from chain.session.journal import DiskFile, Journal
 from chain.tools.tool import ToolContext, tool
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

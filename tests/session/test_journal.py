@@ -24,10 +24,11 @@ from support.house import ROOT
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
-from chain.records import Unknown
-from chain.session import journal as session
+from chain.journal import file as session
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
+from chain.journal.records import Unknown
 from chain.session import listing
-from chain.session.journal import DiskFile, Journal
 from chain.session.store import new_journal, sessions_folder
 
 
@@ -566,8 +567,9 @@ def test_who_only_asks_whether_a_session_is_open_keeps_nobody_from_writing_it(
 WRITER = """
 import sys
 from pathlib import Path
-from chain.records import Unknown
-from chain.session.journal import DiskFile, Journal
+from chain.journal.records import Unknown
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 path = Path(sys.argv[1])
 journal = Journal(DiskFile(path, is_new=not path.exists()))
 for n in range(100):

@@ -13,10 +13,10 @@ from support import MemoryFile, OneConversation, Recorder, Session, check_invari
 
 from chain import events
 from chain.app import open_chain
+from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
 from chain.providers.scripted.model import ScriptedModel
-from chain.session.journal import Journal
 from chain.session.trace import Trace, TracedModel
 
 MODEL = """

@@ -1,36 +1,34 @@
 """The rows of ``/agents``."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import check_row
 
+from chain.agent.tree import AgentState, AgentView
 from cli.show.agents import tree_rows
 
 NOW = 1_000.0
 
 
-@dataclass(frozen=True)
-class View:
-    name: str
-    parent: str = "main"
-    task: str = "find the tests"
-    state: str = "executing"
-    since: float = NOW - 12
-    iteration: int = 2
-    max_iterations: int = 20
-    tokens: int = 1_234
-    waiting: int = 0
-    kind: str = "explore"
+def view(
+    name: str,
+    parent: str = "main",
+    task: str = "find the tests",
+    state: AgentState = "executing",
+    since: float = NOW - 12,
+    iteration: int = 2,
+    tokens: int = 1_234,
+    waiting: int = 0,
+) -> AgentView:
+    return AgentView(name, "explore", parent, task, state, since, iteration, 20, tokens, waiting)
 
 
-MAIN = View("main", "", "look at it", since=NOW - 75, iteration=3, tokens=12_345)
-ONE = View("explore-1", waiting=2)
-BELOW = View("agent-1", "explore-1", "deeper into it", iteration=0, tokens=1)
-TWO = View("explore-12", task="read the documents", state="completing", waiting=1)
-DONE = View("explore-3", task="count the files", state="finished")
+MAIN = view("main", "", "look at it", since=NOW - 75, iteration=3, tokens=12_345)
+ONE = view("explore-1", waiting=2)
+BELOW = view("agent-1", "explore-1", "deeper into it", iteration=0, tokens=1)
+TWO = view("explore-12", task="read the documents", state="completing", waiting=1)
+DONE = view("explore-3", task="count the files", state="finished")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +42,7 @@ DONE = View("explore-3", task="count the files", state="finished")
             "    agent-1   12 s, 1 token  deeper into it",
             "  explore-12  12 s, 2/20, ends, 1 line waiting, 1,234 tokens  read the documents",
         ]),
-        ([View("main", "", "", "finished"), DONE], [
+        ([view("main", "", "", "finished"), DONE], [
             "main  idle",
             "Finished, can be asked again:",
             "  explore-3  count the files",
@@ -53,7 +51,7 @@ DONE = View("explore-3", task="count the files", state="finished")
             "explore-1  12 s, 2/20, 2 lines waiting, 1,234 tokens  find the tests",
             "  agent-1  12 s, 1 token  deeper into it",
         ]),
-        ([MAIN, DONE, View("plan-1", "explore-3", state="finished")], [
+        ([MAIN, DONE, view("plan-1", "explore-3", state="finished")], [
             "main  1 min 15 s, 3/20, 12,345 tokens  look at it",
             "Finished, can be asked again:",
             "  explore-3  count the files",
@@ -61,7 +59,7 @@ DONE = View("explore-3", task="count the files", state="finished")
         ]),
     ],
 )  # fmt: skip
-def test_a_row_for_each_agent(agents: list[View], rows: list[str]) -> None:
+def test_a_row_for_each_agent(agents: list[AgentView], rows: list[str]) -> None:
     assert tree_rows(agents, 120, now=NOW) == rows
 
 
@@ -80,13 +78,13 @@ NAMES = st.sampled_from(["main", "a", "b", "c", "explore-1", "漢字" * 9, "\x1b
 @given(
     st.lists(
         st.builds(
-            View, NAMES, NAMES, NAMES, st.sampled_from(["executing", "completing", "finished"]), st.floats(0, 1e6)
+            view, NAMES, NAMES, NAMES, st.sampled_from(["executing", "completing", "finished"]), st.floats(0, 1e6)
         ),
         unique_by=lambda view: view.name,
     ),
     st.integers(20, 120),
 )
-def test_whatever_the_agents_each_row_fits_and_nobody_is_shown_twice(agents: list[View], width: int) -> None:
+def test_whatever_the_agents_each_row_fits_and_nobody_is_shown_twice(agents: list[AgentView], width: int) -> None:
     rows = tree_rows(agents, width, now=NOW)
     for row in rows:
         check_row(row, width)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from chain.session.listing import Summary
 from cli.show.session_list import moment, rows, short_count
 from cli.show.signs import written
 from cli.show.text import columns
@@ -15,20 +17,25 @@ from cli.show.text import columns
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
 
 
-@dataclass(frozen=True)
-class Kept:
-    id: str = "20261122-222103-a7431e"
-    changed: float = NOW - 3600
-    workspace: str = "/home/ida/here"
-    query: str = "Count the lines of every file"
-    runs: int = 3
-    tokens: int = 123_456
-    cost_usd: float | None = None
-    open_lines: Sequence[str] = ()
-    is_open: bool = False
+KEPT = Summary(
+    id="20261122-222103-a7431e",
+    path=Path("session.jsonl"),
+    began=NOW - 7200,
+    changed=NOW - 3600,
+    workspace="/home/ida/here",
+    model="scripted",
+    version="0.1.0",
+    query="Count the lines of every file",
+    runs=3,
+    tokens=123_456,
+    cost_usd=None,
+    open_lines=(),
+    is_open=False,
+    was_used=True,
+)
 
 
-def table(sessions: Sequence[Kept], width: int = 100, *, ascii: bool = False) -> list[str]:
+def table(sessions: Sequence[Summary], width: int = 100, *, ascii: bool = False) -> list[str]:
     return rows(
         sessions,
         width,
@@ -39,13 +46,13 @@ def table(sessions: Sequence[Kept], width: int = 100, *, ascii: bool = False) ->
     )
 
 
-FULL = Kept(cost_usd=1.5, open_lines=("L1", "L2"), is_open=True, workspace="/home/ida/there", query="x" * 200)
+FULL = replace(KEPT, cost_usd=1.5, open_lines=("L1", "L2"), is_open=True, workspace="/home/ida/there", query="x" * 200)
 
 
 def test_a_row_has_what_a_session_is_known_by() -> None:
-    head, row = table([Kept()])
+    head, row = table([KEPT])
     assert head.split() == ["changed", "session", "runs", "tokens", "query"]
-    assert row.split() == ["today", "14:30", "20261122-222103-a7431e", "3", "123k", *Kept().query.split()]
+    assert row.split() == ["today", "14:30", "20261122-222103-a7431e", "3", "123k", *KEPT.query.split()]
 
 
 def test_without_sessions_there_are_no_rows() -> None:
@@ -53,7 +60,7 @@ def test_without_sessions_there_are_no_rows() -> None:
 
 
 def test_what_some_session_has_is_a_column() -> None:
-    head, plain, full, _, mark = table([Kept(), FULL], 130)
+    head, plain, full, _, mark = table([KEPT, FULL], 130)
     assert head.split() == ["changed", "session", "runs", "tokens", "cost", "waiting", "query"]
     assert full.startswith("● ")
     assert "$1.50" in full
@@ -65,8 +72,8 @@ def test_what_some_session_has_is_a_column() -> None:
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 100, 200])
 @pytest.mark.parametrize("ascii", [False, True])
 def test_it_fits(width: int, ascii: bool) -> None:
-    wide = Kept(query="日本語 " * 50, workspace="/a/" + "long/" * 50)
-    found = table([FULL, wide, Kept(query="", tokens=0)], width, ascii=ascii)
+    wide = replace(KEPT, query="日本語 " * 50, workspace="/a/" + "long/" * 50)
+    found = table([FULL, wide, replace(KEPT, query="", tokens=0)], width, ascii=ascii)
     assert all(columns(row) <= width for row in found)
     assert not ascii or all(row.isascii() for row in found if "日" not in row)
 
@@ -79,7 +86,9 @@ def test_on_a_narrow_terminal_nothing_but_the_query_is_cut() -> None:
 
 
 def test_texts_of_others_stay_texts() -> None:
-    (row,) = [row for row in table([Kept(query="a\x1b[2J\nb", id="x\x07y", workspace="/\x07z")]) if "xy" in row]
+    (row,) = [
+        row for row in table([replace(KEPT, query="a\x1b[2J\nb", id="x\x07y", workspace="/\x07z")]) if "xy" in row
+    ]
     assert "a b in /z" in row
 
 

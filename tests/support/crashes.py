@@ -12,11 +12,11 @@ from double import check_messages
 
 from chain import events
 from chain.errors import SessionError
+from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
-from chain.session.reading import Reading
+from chain.session.projection import retell
 from chain.session.restore import KnownAgent
 from chain.session.resume import ReadBack, read_back
-from chain.session.retelling import retell
 
 from .disks import MemoryFile
 from .sessions import Session

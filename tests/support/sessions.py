@@ -19,10 +19,10 @@ from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
+from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request
 from chain.plan import Task
 from chain.providers.scripted.model import ScriptedModel
-from chain.session.journal import Journal
 from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 

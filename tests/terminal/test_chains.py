@@ -21,9 +21,9 @@ from trio.testing import MockClock
 from chain.app import open_chain
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
+from chain.journal.journal import Journal
 from chain.plan import Task
 from chain.session import listing
-from chain.session.journal import Journal
 from cli.terminal.chains import Chains
 
 GUARD_S = 20

@@ -25,7 +25,7 @@ from chain.tools.allowances import for_always, parse
 from chain.tools.fence import Protections
 from chain.tools.processes import Guard
 from chain.tools.registry import Registry
-from chain.tools.shell import ShellRules, environment, gaps, protections, shell_tools
+from chain.tools.shell import COMMANDS, ShellRules, environment, gaps, protections, shell_tools
 from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
@@ -498,7 +498,10 @@ def test_off_linux_there_is_no_such_tool(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
     here, there = await shell_.preview("git status"), await shell_.preview("git status", workdir="docs")
     assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
-    for allowance in (for_always("shell", here), parse("shell(git status*)"), parse("shell(*)")):
+    for allowance in (
+        for_always("shell", here),
+        *(parse(f"shell({text})", {"shell": COMMANDS}) for text in ("git status*", "*")),
+    ):
         assert allowance.covers("shell", here.subject)
         assert not allowance.covers("shell", there.subject)
     assert for_always("shell", there).covers("shell", there.subject)

@@ -10,10 +10,10 @@ from support.steered import Steered
 
 from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
+from chain.journal.records import PlanChange
 from chain.lines.parse import Adjustment
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
-from chain.records import PlanChange
 from chain.toolbox import configured_tools, tool_groups
 from chain.tools import calling
 from chain.tools.plan import TOOLS

@@ -1,14 +1,11 @@
 """The Anthropic Messages API as a ``Model``: the only importer of ``anthropic``.
 
-The SDK provides the connection, the authentication and its headers. It would also walk through the whole history at
-every call and build an object for every event, which at 500 iterations is most of the CPU time of an iteration. So the
-body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
+The SDK provides the connection, the authentication and its headers. As it would walk through the whole history at every
+call, the body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
 
-Nothing is retried here, since the executor's retries are the only ones. The environment is not read: keys, address and
-headers come from the configuration alone (only proxies are taken from ``HTTPS_PROXY`` and the like).
-
-Importing ``anthropic`` takes a second, so the client is built in a thread, by ``prepare`` or else by the first call. A
-call that is cancelled meanwhile does not wait for that thread, which goes on; the next call waits for it.
+Nothing is retried here. Keys, address and headers come from the configuration alone (only proxies are taken from
+``HTTPS_PROXY`` and the like). Importing ``anthropic`` takes a second, so the client is built in a thread, by
+``prepare`` or by the first call; one that is cancelled meanwhile does not wait for that thread.
 """
 
 from __future__ import annotations
@@ -158,8 +155,6 @@ class AnthropicModel:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.http.aclose()
 
-    # ----------------------------------------------------------------------------------------- building the client
-
     def _build(self) -> Client:
         """Build the client, if no other thread has. Runs in a thread, which nobody may be waiting for any more."""
         with _BUILDING:
@@ -192,8 +187,6 @@ class AnthropicModel:
             del headers["authorization"]
         headers |= {name.lower(): value for name, value in service.extra_headers.items()}
         return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
-
-    # --------------------------------------------------------------------------------------------- asking for a reply
 
     async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
@@ -242,8 +235,8 @@ class AnthropicModel:
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
         """Feed the stream to the reader.
 
-        The SDK's iterators are nested, and the inner ones are left open when the outermost is closed. Only an exception
-        from the innermost ends them all, so when the reader fails, the reading is cancelled first.
+        When that fails, the reading is cancelled: only an exception from the innermost of the SDK's iterators ends them
+        all.
         """
         import httpx2
 
@@ -264,7 +257,6 @@ class AnthropicModel:
             raise failure
 
     def _used(self, reader: ReplyReader) -> tuple[int, int, int, int, float | None]:
-        """What a call that failed had used by then."""
         usage = reader.usage
         cost = None if self._price is None else self._price.of(usage)
         return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)
@@ -273,8 +265,6 @@ class AnthropicModel:
         if self._price is None:
             return reply
         return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
-
-    # ------------------------------------------------------------------------------------------ checking the settings
 
     async def _check(self, client: Client) -> Verdict:
         where = self._service.label
@@ -313,11 +303,9 @@ class AnthropicModel:
 
 
 def _import_sdk() -> None:
-    """Import the libraries so that somebody who types meanwhile notices nothing.
+    """Import the libraries with the garbage collector off, or it would stop every thread for up to 80 ms at a time.
 
-    The import makes a hundred thousand objects. The garbage collector, which looks through them again and again, would
-    stop every thread for up to 80 ms at a time; without it a key waits 15 to 30 ms at worst. What was imported stays,
-    so it is frozen.
+    What was imported stays, so it is frozen; a key waits 15 to 30 ms at worst.
     """
     if "anthropic" in sys.modules:
         return

@@ -98,7 +98,7 @@ from chain import yamlfile
 from chain.messages import StopReason
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
 GoingOn: TypeAlias = Literal["no", "continue", "work"]
@@ -157,10 +157,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
-
-    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
-    """
+    """How a reply is streamed: after ``think_s``, ``chunk`` characters each ``delay_s``, or more to take ``most_s``."""
 
     chunk: int = 200
     delay_s: float = 0.0

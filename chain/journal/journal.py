@@ -1,0 +1,210 @@
+"""The journal of a session: one append-only file of JSON lines, written as things happen.
+
+Two promises are kept here. A record is in the file, whole, before ``record`` returns: a process that is killed loses
+nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line that the user saw
+acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
+up meanwhile share the next wait, so a pasted burst costs one.
+
+The first promise has a limit: a file that hangs makes a record *late* (``JournalFile.append``). No model call and no
+tool begins before late records are written (``flush``, ``written``), and no line that came meanwhile is acknowledged.
+
+Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
+queued, so nobody hears of a delivery before the line itself.
+
+What a record makes known to people are events. They are made here, by the ``project`` that a session gives its journal;
+whoever commits the record says when they are emitted::
+
+    journal.record(...).emit()                     at once
+    journal.acknowledge(journal.record(...).emit)  once the record is on the disk
+    journal.in_order(journal.record(...).emit)     after the acknowledgements that wait
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+
+from chain.errors import JournalError
+from chain.events import Event
+from chain.journal import json as record_json
+from chain.journal.file import JournalFile
+from chain.journal.records import Entry, Record, Unknown
+from chain.signal import Signal
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+Action: TypeAlias = Callable[[], None]
+Emit: TypeAlias = Callable[[Event], None]
+Project: TypeAlias = Callable[[Entry], Sequence[Event]]
+"""The events that the next record makes known. It is called with each of them, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The events of a record, to be emitted by whoever committed it, when it is time."""
+
+    events: Sequence[Event]
+    _emit: Emit
+
+    def emit(self) -> None:
+        """Emit them."""
+        for event in self.events:
+            self._emit(event)
+
+
+class Journal:
+    """Writes records, and acknowledges them once they are on the disk."""
+
+    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None, seq: int = 0) -> None:
+        """``seq`` is that of the last record that is there already."""
+        self.id = id
+        self.path = path
+        self._file = file
+        self._seq = seq
+        self._project: Project = lambda entry: ()
+        self._emit: Emit = lambda event: None
+        self._queue: deque[tuple[Action, bool]] = deque()
+        self._queued = 0
+        self._done = 0
+        self._wanted = Signal()
+        self._is_over = False
+        self._waiters = trio.lowlevel.ParkingLot()
+        self._late = self._late_synced = 0
+        """How many records were late, and how many of these are on the disk by now."""
+        self._failure: str | None = None
+        self._at_failure: list[Callable[[JournalError], None]] = []
+
+    @property
+    def seq(self) -> int:
+        """That of the last record."""
+        return self._seq
+
+    @property
+    def failure(self) -> str | None:
+        """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
+        return self._failure
+
+    def tells(self, project: Project, emit: Emit) -> None:
+        """From now on ``project`` makes the events of records, which ``emit`` emits."""
+        self._project, self._emit = project, emit
+
+    def record(self, record: Record | Unknown) -> Projected:
+        """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
+        if self._failure is not None:
+            raise JournalError(self._failure)
+        self._seq += 1  # first, since a file may be one that calls somebody who records
+        entry = Entry(self._seq, time.time(), record)
+        raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
+        # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
+        data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
+        try:
+            is_late = self._file.append(data)
+        except OSError as error:
+            self._seq -= 1
+            raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+        if is_late:
+            self._late += 1
+            self._wanted.set()
+        return Projected(self._project(entry), self._emit)
+
+    def record_if_possible(self, record: Record) -> Projected:
+        """Append a record of what has happened, also where the disk is full; returns its events in any case."""
+        try:
+            return self.record(record)
+        except JournalError:
+            return self.unrecorded(record)
+
+    def unrecorded(self, record: Record) -> Projected:
+        """The events of what is not recorded: it cannot be, or another record is to hold it."""
+        return Projected(self._project(Entry(self._seq, time.time(), record)), self._emit)
+
+    def acknowledge(self, action: Action) -> None:
+        """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""
+        if self._failure is None:
+            self._enqueue(action, needs_sync=True)
+
+    def in_order(self, action: Action) -> None:
+        """Call ``action`` after the acknowledgements that wait; at once when none does."""
+        self._enqueue(action, needs_sync=False)
+        self._release(synced=0)
+
+    def when_failed(self, action: Callable[[JournalError], None]) -> None:
+        """Call ``action`` when the disk fails for good."""
+        self._at_failure.append(action)
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far has been called, and late records are on the disk.
+
+        Raises ``JournalError`` when the disk failed.
+        """
+        target, late = self._queued, self._late
+        while (self._done < target or self._late_synced < late) and self._failure is None:
+            await self._waiters.park()
+        if self._failure is not None:
+            raise JournalError(self._failure)
+
+    async def written(self) -> None:
+        """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
+        if self._late > self._late_synced:
+            await self.flush()
+
+    async def run(self) -> None:
+        """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
+        is_last = False
+        while self._failure is None and not is_last:
+            await self._wanted.wait()
+            is_last = self._is_over  # if the end comes during the sync, another one follows
+            await self.sync()
+
+    def end(self) -> None:
+        """Let ``run`` return, after a last sync."""
+        self._is_over = True
+        self._wanted.set()
+
+    async def sync(self) -> None:
+        """Sync once, for all that was recorded before the call; never again after a failure."""
+        if self._failure is not None:
+            return
+        covered, late = self._queued, self._late
+        try:
+            await self._file.sync()
+        except OSError as error:
+            self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
+        else:
+            self._late_synced = late
+            self._release(synced=covered)
+
+    def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
+        self._queue.append((action, needs_sync))
+        self._queued += 1
+        if needs_sync:
+            self._wanted.set()
+
+    def _release(self, *, synced: int) -> None:
+        """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
+        while self._queue and (self._done < synced or not self._queue[0][1]):
+            action, _ = self._queue.popleft()
+            self._done += 1
+            action()
+        self._waiters.unpark_all()
+
+    def _fail(self, why: str) -> None:
+        """Drop the acknowledgements, which would be lies now, and let the rest go on in its order."""
+        self._failure = why
+        others = [entry for entry in self._queue if not entry[1]]
+        self._done += len(self._queue) - len(others)
+        self._queue = deque(others)
+        for action in self._at_failure:
+            action(JournalError(why))
+        self._release(synced=0)
+
+    @property
+    def _name(self) -> str:
+        return str(self.path) if self.path else "its journal"

@@ -1,0 +1,117 @@
+"""The JSON of a journal's records, both ways.
+
+A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
+epoch), then the fields of its type. Records of other types are kept as they are (``Unknown``), so that a journal of a
+newer version loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args
+
+from chain import messages
+from chain.fields import read_fields
+from chain.journal.records import (
+    BRIEF,
+    Entry,
+    PlanChange,
+    PlanReplaced,
+    PlanRestored,
+    Record,
+    Request,
+    RequestEnded,
+    RequestSent,
+    TaskAdded,
+    TaskClosed,
+    Unknown,
+)
+from chain.messages import JsonObject
+
+MAX_TIME = 1e12
+"""Seconds since the epoch: thirty thousand years, and far from where a float ends."""
+
+
+def to_json(record: Record | Unknown) -> JsonObject:
+    """The fields of a record as JSON, ``type`` apart."""
+    match record:
+        case Unknown(raw=raw):
+            return dict(raw)
+        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
+            return {"change": record.change, **_fields(record)}
+        case RequestSent() | RequestEnded():
+            return {"phase": record.phase, **_fields(record)}
+        case _:
+            return _fields(record)
+
+
+def from_json(raw: Mapping[str, Any]) -> Entry:
+    """A row of a journal. Raises ``ValueError``, with what is wrong, for one that is no record."""
+    type = raw.get("type")
+    seq, time = raw.get("seq"), raw.get("time")
+    if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
+        raise ValueError("a record needs a type, a seq and a time")
+    if not 0 <= time < MAX_TIME:
+        raise ValueError("the time of a record is in seconds since the epoch")
+    kind = _kind_of(type, raw)
+    if kind is None:
+        rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
+        return Entry(seq, float(time), Unknown(type, rest))
+    try:
+        return Entry(seq, float(time), read_fields(kind, raw))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
+
+
+# ----------------------------------------------------------------------------------------------------------- the fields
+
+_VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "plan": ("change", {kind.change: kind for kind in get_args(PlanChange)}),
+    "request": ("phase", {kind.phase: kind for kind in get_args(Request)}),
+}
+"""The types that have several forms: the key that names the form, and the forms."""
+
+_KINDS: dict[str, Any] = {kind.type: kind for kind in get_args(Record) if kind.type not in _VARIANTS}
+
+
+def _kind_of(type: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
+    """The dataclass of a record; ``None`` for what this version does not know."""
+    if type not in _VARIANTS:
+        return _KINDS.get(type)
+    key, forms = _VARIANTS[type]
+    form = raw.get(key)
+    return forms.get(form) if isinstance(form, str) else None
+
+
+@cache
+def _written(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
+    """The fields of a kind, each with the value for which the JSON leaves it out."""
+    return tuple((f.name, _default(f) if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
+
+
+_ALWAYS = object()
+"""The default of a field that is always written."""
+
+
+def _default(f: Any) -> Any:  # noqa: ANN401 - a field
+    return f.default if f.default_factory is MISSING else f.default_factory()
+
+
+def _fields(record: object) -> JsonObject:
+    found: JsonObject = {}
+    kind: Any = type(record)
+    for name, default in _written(kind):
+        value = getattr(record, name)
+        if default is _ALWAYS or value != default:
+            found[name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+    if isinstance(value, messages.Message):
+        return messages.to_json(value)
+    if is_dataclass(value):
+        return _fields(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value

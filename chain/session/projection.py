@@ -1,0 +1,349 @@
+"""The events of a session's records: the one place where an event is made from a record. Pure.
+
+It is a fold over the records, since an event also says what earlier records hold: the text of a line, the name of a
+call. While a session runs, the journal asks for the events of each record that it writes (``of``), and whoever commits
+the record says when they are emitted. Where a session is read again, shown or exported, ``reading`` adds what was
+emitted without a record, as far as the records tell of it: nothing partial was recorded, so a reply is one piece of
+text, and no progress of tools comes.
+
+::
+
+    line                     line_queued, if it waits; reading: also because a crash prevented what it was to do
+    run                      run_started
+    message of lines         user_interruption, unless it is the query of a run
+    message of the model     reply; reading: its text before it
+    tool_started             tool_call
+    tool_finished            tool_result
+    message of results       tool_result, of those that were not told before
+    plan                     plan_changed
+    request                  reading: iteration_started or retry, usage
+    result                   reading: result
+    session, model           reading: init or notice
+
+All others tell the event of their name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from typing import Any, get_args
+
+from chain import events, messages
+from chain.events import Event
+from chain.exit_codes import EXIT_CODES
+from chain.journal import records
+from chain.journal.records import Entry, PlanChange
+from chain.lines.receipts import adjustment_view, line_of, origin_of
+from chain.messages import Usage
+from chain.plan import Task, changed, views_of
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT
+
+_NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
+"""The events by the names of their types."""
+
+
+def retell(entries: Iterable[Entry]) -> Iterator[Event]:
+    """The events of these records, with the times of the records."""
+    projection = Projection()
+    for entry in entries:
+        yield from projection.reading(entry)
+    yield from projection.rest()
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What events say of an agent again and again."""
+
+    kind: str = ""
+    task: str = ""
+    parent_id: str = ROOT
+    iteration: int = 0
+    is_answered: bool = False
+    """Whether the model call of the iteration has come to its end: a reply without that was cut, and is no answer."""
+    error: str = ""
+    calls: dict[str, messages.ToolCall] = field(default_factory=dict)
+    """Those that have no result yet."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long those of them ran whose results come with those of the others."""
+
+
+class Projection:
+    """The events of one journal, record by record."""
+
+    def __init__(self) -> None:
+        self._ids: Mapping[str, str] = {}
+        self._trace_path: Callable[[], str | None] = lambda: None
+        self._agents = {MAIN: _Agent()}
+        self._lines: dict[str, records.Line] = {}
+        self._tasks: tuple[Task, ...] = ()
+        self._is_first = True
+        self._is_running = False
+        self._undone: dict[str, float] = {}
+        """When the lines came that are to start a run or to act at once: if the program ends before, they wait."""
+        self._replies: list[str] = []
+        self._cut_reply = ""
+        """What was shown of a reply that was cut; it is one of the run's replies if nothing follows it."""
+        self._receipts: list[events.Receipt] = []
+
+    def go_live(self, ids: Mapping[str, str], trace_path: Callable[[], str | None]) -> None:
+        """From now on the session runs.
+
+        ``ids`` are those by which lines are told that have another id on record; ``trace_path`` says where the debug
+        trace is.
+        """
+        self._ids, self._trace_path = ids, trace_path
+
+    def of(self, entry: Entry) -> list[Event]:
+        """The events that the next record makes known."""
+        record, at = entry.record, entry.time
+        match record:
+            case records.Line():
+                return self._line(record, at)
+            case records.RunBegun(id=id):
+                return [self._start(at, id)]
+            case records.Receipt():
+                return [self._receipt(record, at)]
+            case records.Message():
+                return self._message(record, at)
+            case records.RequestSent():
+                agent = self._of(record.agent)
+                agent.iteration, agent.is_answered = record.iteration, False
+            case records.ToolStarted():
+                call = self._of(record.agent).calls.get(record.id)
+                input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
+                return [self._event(events.ToolCall, record, at, input=input, parent_id=parent_id)]
+            case records.ToolFinished(id=id, text=text):
+                self._of(record.agent).seconds[id] = record.seconds
+                result = messages.ToolResult(id, text, record.is_error)
+                return [self._tool_result(record.agent, result, at)] if text else []
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
+                return self._plan(record, at)
+            case records.AgentStarted(name=name):
+                self._agents[name] = _Agent(record.kind, record.task, record.parent_id)
+                return [self._event(events.AgentStarted, record, at)]
+            case records.AgentEnded(name=name):
+                agent = self._of(name)
+                return [self._event(events.AgentEnded, record, at, kind=agent.kind, task=agent.task)]
+            case records.Result():
+                self._is_running = False
+                self._of(MAIN).iteration = 0
+            case records.Unknown():
+                pass
+            case _ if record.type in _NAMED:
+                return [self._event(_NAMED[record.type], record, at)]
+            case _:
+                pass
+        return []
+
+    def reading(self, entry: Entry) -> list[Event]:
+        """The events of the next record where a session is read: those of ``of``, and what was emitted without one."""
+        record, at = entry.record, entry.time
+        match record:
+            case records.Session():
+                return self._session(record, at)
+            case records.Message(message=message) if message.role == "assistant":
+                return [*self._text(record, at), *self.of(entry)]
+            case records.RequestSent():
+                return [*self.of(entry), *self._request(record, at)]
+            case records.RequestEnded():
+                return self._request_ended(record, at)
+            case records.Model():
+                return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
+            case records.Result():
+                return [*self._result(record, at), *self.of(entry)]
+            case _:
+                return self.of(entry)
+
+    def rest(self) -> list[Event]:
+        """What is to be told of lines that did nothing, now that no more records come."""
+        undone, self._undone = self._undone, {}
+        return [self._queued(id, place, at) for place, (id, at) in enumerate(undone.items(), 1)]
+
+    def as_it_stands(self, waiting: Iterable[str]) -> Iterator[Event]:
+        """The plan, and the lines that wait, by their ids on record; for who comes before anything is emitted."""
+        if self._tasks:
+            yield events.PlanChanged(tasks=views_of(self._tasks), by="user")
+        for place, id in enumerate(waiting, 1):
+            yield self._queued(id, place, time.time(), iteration=0)
+
+    def on_event(self, event: Event) -> None:
+        """Note an event that was emitted without a record: an iteration begins before its request is recorded."""
+        if isinstance(event, events.IterationStarted):
+            self._of(event.agent).iteration = event.iteration
+
+    def _of(self, name: str) -> _Agent:
+        return self._agents.setdefault(name, _Agent())
+
+    def _common(self, agent: str, at: float) -> dict[str, Any]:
+        return {"agent": agent, "iteration": self._of(agent).iteration, "time": at}
+
+    def _event(self, event: Any, record: Any, at: float, /, **more: Any) -> Event:  # noqa: ANN401 - dataclasses
+        """An event of a class, with the fields that the record has too, and ``more`` of them."""
+        kind: Any = type(record)
+        same = {name: getattr(record, name) for name in _same_fields(event, kind)}
+        made: Event = event(**{**self._common(record.agent, at), **same, **more})
+        return made
+
+    def _told_id(self, id: str) -> str:
+        return self._ids.get(id, id)
+
+    # --------------------------------------------------------------------------------------- the session and its runs
+
+    def _session(self, record: records.Session, at: float) -> list[Event]:
+        told = self.rest()
+        if self._is_running:  # the record of its end is missing
+            lost = records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration)
+            told += self.reading(Entry(0, at, lost))
+        if not self._is_first:
+            return [*told, events.Notice(time=at, message=f"The session was resumed; {record.model} answers.")]
+        self._is_first = False
+        init = events.Init(
+            time=at, session=record.id, version=record.version, model=record.model, workspace=record.workspace
+        )
+        return [*told, init]
+
+    def _start(self, at: float, id: str = "") -> Event:
+        self._is_running = True
+        self._of(MAIN).iteration = 0
+        self._replies.clear()
+        query = self._lines.get(id)
+        message = "" if query is None else line_of(query).message
+        return events.RunStarted(time=at, id=self._told_id(id), query=message)
+
+    def _result(self, record: records.Result, at: float) -> list[Event]:
+        status = record.status
+        was_cut = status == "interrupted" or status.startswith("cancelled")
+        reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
+        # One whose beginning could not be written has ended all the same.
+        told = [] if self._is_running else [self._start(at)]
+        if self._cut_reply:
+            self._replies.append(self._cut_reply)
+            self._cut_reply = ""
+        if status == "error":
+            told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
+        result = events.Result(
+            **self._common(MAIN, at),
+            status=status,
+            result=record.result,
+            replies=tuple(self._replies),
+            iterations=record.iterations,
+            usage=record.usage,
+            partial=was_cut,
+            termination_reason=reason if was_cut else None,
+            exit_code=EXIT_CODES[status],
+            receipts=tuple(self._receipts),
+        )
+        self._receipts.clear()
+        return [*told, result]
+
+    # ------------------------------------------------------------------------------------------------------- lines
+
+    def _line(self, record: records.Line, at: float) -> list[Event]:
+        self._lines[record.id] = record
+        if record.effect == "waits":
+            return [self._queued(record.id, record.waiting, at)]
+        if record.kind != "stop":
+            self._undone[record.id] = at
+        return []
+
+    def _queued(self, id: str, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
+        line = self._lines[id]
+        guidance = adjustment_view(line_of(line))
+        same = {"id": self._told_id(id), "target_agent": line.agent, "origin": origin_of(line), "adjustment": guidance}
+        return self._event(events.LineQueued, line, at, **{**same, "waiting": place, **more})
+
+    def _receipt(self, record: records.Receipt, at: float) -> Event:
+        self._undone.pop(record.id, None)
+        line = self._lines.get(record.id)
+        text, origin = ("", "prompt") if line is None else (line.text, origin_of(line))
+        receipt = self._event(events.Receipt, record, at, id=self._told_id(record.id), text=text, origin=origin)
+        assert isinstance(receipt, events.Receipt)
+        self._receipts.append(receipt)
+        return receipt
+
+    # ------------------------------------------------------------------------------------------- the conversation
+
+    def _message(self, record: records.Message, at: float) -> list[Event]:
+        agent, message = self._of(record.agent), record.message
+        if message.role == "assistant":
+            agent.calls = {call.id: call for call in message.calls}
+            common = self._common(record.agent, at)
+            return [events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
+        if message.results:
+            results = [result for result in message.results if result.id in agent.calls]
+            return [self._tool_result(record.agent, result, at) for result in results]
+        if record.point is None or record.point == "start":
+            for id in record.line_ids:
+                self._undone.pop(id, None)
+            return []
+        agent.iteration = record.iteration or agent.iteration
+        lines = [self._lines[id].text for id in record.line_ids if id in self._lines]
+        interruption = self._event(
+            events.UserInterruption,
+            record,
+            at,
+            iteration=agent.iteration,
+            ids=tuple(self._told_id(id) for id in record.line_ids),
+            message="\n\n".join(lines),
+            prompt_source=record.source or "default",
+            target_agent=record.agent,
+            tools_skipped=record.skipped,
+            trace_path=self._trace_path(),
+        )
+        return [interruption]
+
+    def _text(self, record: records.Message, at: float) -> Iterator[Event]:
+        """What was shown of a reply before it was there."""
+        common, message = self._common(record.agent, at), record.message
+        thought = "".join(block.text for block in message.blocks if isinstance(block, messages.Thinking))
+        if thought.strip():
+            yield events.ThinkingDelta(**common, text=thought)
+        if message.text.strip():
+            yield events.TextDelta(**common, text=message.text)
+            if record.agent == MAIN and self._of(MAIN).is_answered:
+                self._replies.append(message.text.strip())
+            elif record.agent == MAIN:
+                self._cut_reply = message.text.strip()
+
+    def _request(self, record: records.RequestSent, at: float) -> list[Event]:
+        agent, common = self._of(record.agent), self._common(record.agent, at)
+        if record.agent == MAIN:
+            self._cut_reply = ""
+        if record.attempt > 1:
+            retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)
+            return [retry] if agent.error else []
+        return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
+
+    def _request_ended(self, record: records.RequestEnded, at: float) -> list[Event]:
+        agent, used = self._of(record.agent), record.usage
+        agent.error, agent.is_answered = record.error, not record.error
+        return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
+
+    def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:
+        agent = self._of(name)
+        call, seconds = agent.calls.pop(result.id, None), agent.seconds.pop(result.id, 0.0)
+        return events.ToolResult(
+            **self._common(name, at),
+            id=result.id,
+            name="" if call is None else call.name,
+            text=result.text,
+            is_error=result.is_error,
+            seconds=seconds,
+        )
+
+    def _plan(self, record: PlanChange, at: float) -> list[Event]:
+        try:
+            self._tasks = changed(self._tasks, record)
+        except IndexError:
+            return []  # the task that it changes is on a record that is missing
+        author = record.by if record.by in self._agents else MAIN
+        return [events.PlanChanged(**self._common(author, at), tasks=views_of(self._tasks), by=record.by)]
+
+
+@cache
+def _same_fields(one: Any, other: Any) -> tuple[str, ...]:  # noqa: ANN401 - dataclasses
+    """The names of the fields that two dataclasses both have."""
+    return tuple({f.name for f in fields(one)} & {f.name for f in fields(other)})
