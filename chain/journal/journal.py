@@ -99,7 +99,7 @@ class Journal:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        self._seq += 1  # first, since a file may be one that calls somebody who records
+        self._seq += 1
         entry = Entry(self._seq, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
