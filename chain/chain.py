@@ -246,7 +246,7 @@ class Chain:
         return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until there may be more room, or the chain has closed; how a sender that is no person holds back."""
+        """Wait until the queue may have room, or the chain has closed; then look again, since it may have none."""
         await self._tree.main.inbox.room.wait()
 
     async def wait_idle(self) -> None:
