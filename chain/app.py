@@ -13,6 +13,7 @@ import trio
 
 from chain import sessions as sessions  # front ends have it from here
 from chain.agent.children import Bounds, Children
+from chain.agent.context import AgentContext
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.agent.tree import AgentTree, Node
@@ -107,12 +108,13 @@ async def open_chain(
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        tree = AgentTree(Node(spec, inbox, kind=spec.name))
         questions = Questions(journal, audience.emit, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
-            actors.tree, actors.journal = tree, journal
             shared = replace(shared, meanwhile=actors.meanwhile)
+        tree = AgentTree(Node(AgentContext(spec, shared, inbox), kind=spec.name))
+        if actors is not None:
+            actors.tree, actors.journal = tree, journal
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)

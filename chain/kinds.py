@@ -15,10 +15,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from chain.agent.spec import AgentSpec, PromptSource
+from chain.agent.spec import AgentSpec
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
+from chain.interruption.file import PromptFile
 from chain.model import Model
 from chain.prompt_files import handler_of
 from chain.provider import ModelSettings
@@ -36,7 +37,7 @@ class _Kind:
     settings: KindSettings
     system: str
     registry: Registry
-    prompts: PromptSource | None
+    prompts: PromptFile | None
 
 
 class Kinds:

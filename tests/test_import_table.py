@@ -25,13 +25,23 @@ GUARDED = {
 # What may be imported by everything that is pure.
 PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
-JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
-LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
+JOURNAL = {
+    "chain.errors",
+    "chain.events",
+    "chain.fields",
+    "chain.journal",
+    "chain.messages",
+    "chain.signal",
+    "chain.threads",
+    "trio",
+}
+LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "chain.signal", "trio"}
 TOOLS = PURE | {
     "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
+    "chain.signal",
     "chain.text.search",
     "chain.threads",
     "chain.tools",
@@ -52,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
+    "chain.signal": {"trio"},
     "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
     "chain.events": PURE | {"chain.hunks"},
@@ -131,6 +142,7 @@ PUBLIC |= {
     "chain.text.plain",
     "chain.prompt_files",
     "chain.replaying",
+    "chain.signal",
     "chain.threads",
     "chain.toolbox",
     "chain.version",

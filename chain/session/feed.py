@@ -17,6 +17,7 @@ from typing import TypeAlias
 import trio
 
 from chain.events import Event, Notice, TextDelta, ThinkingDelta, ToolProgress
+from chain.signal import Signal
 
 MAX_PROGRESS = 256 * 1024
 """Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
@@ -64,7 +65,7 @@ class Feed:
     def __init__(self) -> None:
         self._waiting: list[Event | _Stream] = []
         self._open: dict[tuple[str, ...], _Stream] = {}
-        self._news = trio.Event()
+        self._news = Signal()
         self.is_closed = False
 
     def put(self, event: Event) -> None:
@@ -86,7 +87,6 @@ class Feed:
     async def batch(self) -> list[Event]:
         """Everything that waits, or else the next event; empty once the feed is closed and all was read."""
         while not self._waiting and not self.is_closed:
-            self._news = trio.Event()
             await self._news.wait()
         return self.take()
 

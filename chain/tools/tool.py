@@ -101,7 +101,7 @@ class Asking(Protocol):
         """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
 
 
-class Unasked:
+class NobodyToAsk:
     """The ``Asking`` of a tool that runs where nobody can be asked."""
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ class Delegating(Protocol):
         """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
 
 
-class Alone:
+class NoAgents:
     """The ``Delegating`` of a tool that runs where there are no agents."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
@@ -150,10 +150,10 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=Unasked)
+    asking: Asking = field(default_factory=NobodyToAsk)
     approved: Preview | None = UNASKED
     agent: str = MAIN
-    delegating: Delegating = field(default_factory=Alone)
+    delegating: Delegating = field(default_factory=NoAgents)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
 
@@ -376,7 +376,7 @@ def delegates(tool: Tool) -> bool:
     return kind_of(tool) == "delegate"
 
 
-def goes_along(tool: Tool) -> bool:
+def may_run_beside_others(tool: Tool) -> bool:
     """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
     return delegates(tool) or (tool.read_only and not tool.needs_approval)
 

@@ -20,6 +20,7 @@ from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
+from chain.signal import Signal
 from chain.text.plain import sanitize
 from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
@@ -101,10 +102,9 @@ class Program:
         self._wanted: tuple[str, CommandAnswer] | None = None
         """The command that asks for another session, until that is in use or could not be opened."""
         self._switching = trio.CancelScope()
-        self._ready = trio.Event()
-        self._ready.set()
+        self._ready = Signal()
         self._is_leaving = False
-        self._news = trio.Event()
+        self._news = Signal()
         """Set when the user wants to leave, or another session."""
         self._code = 0
         self._was_signalled = False
@@ -155,7 +155,7 @@ class Program:
 
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""
-        if self._wanted is not None:
+        while self._wanted is not None:
             await self._ready.wait()
 
     def escape(self) -> None:
@@ -221,7 +221,7 @@ class Program:
         if answer.quit:
             self.leave()
         if answer.opening is not None:
-            self._wanted, self._ready = (command, answer), trio.Event()
+            self._wanted = (command, answer)
             # Nothing may begin in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
@@ -229,7 +229,6 @@ class Program:
     async def _switch_until_left(self) -> None:
         while True:
             await self._news.wait()
-            self._news = trio.Event()
             if self._wanted is not None and not self._is_leaving:
                 await self._switch(*self._wanted)
             self._wanted = None

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import trio
 
 from chain.errors import ToolError, UserError
+from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed, git_state
@@ -258,17 +259,15 @@ async def _with_reports(
     run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
 ) -> Ended:
     """Run a command and report what it writes: the first at once, then in portions, and the rest in the end."""
-    has_more = trio.Event()
+    has_more = Signal()
 
     def add(chunk: bytes) -> None:
         output.add(chunk)
         has_more.set()
 
     async def relay() -> None:
-        nonlocal has_more
         while True:
             await has_more.wait()
-            has_more = trio.Event()
             while text := output.unseen():
                 report(text)
                 await trio.sleep(PROGRESS_S)

@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
-from chain.agent.endings import Found, keeps_lines, stopped
+from chain.agent.state import Outcome, PartialResult, Run, keeps_lines, stopped
 from chain.events import Phase, Status
 from chain.exit_codes import EXIT_CODES, exit_code
 
-FOUND = [Found("search_files", "3 matches\nin 2 files"), Found("read_file", "\n  SKU123: 9 left  \n")]
+FOUND = [PartialResult("search_files", "3 matches\nin 2 files"), PartialResult("read_file", "\n  SKU123: 9 left  \n")]
 
 LIST = """\
 Here's what I found before you cancelled:
@@ -117,14 +117,16 @@ def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
 
 @pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
 def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
-    rows = stopped("tools", [Found("shell", f"result {n}") for n in range(done)], skipped, "").result.splitlines()
+    rows = stopped(
+        "tools", [PartialResult("shell", f"result {n}") for n in range(done)], skipped, ""
+    ).result.splitlines()
 
     assert rows[1 : done + 1] == [f"• shell: result {n}" for n in range(done)]
     assert rows[done + 1] == f"[{done} done, {skipped} skipped]"
 
 
 def test_a_long_result_is_recognised_by_its_beginning() -> None:
-    row = stopped("tools", [Found("shell", "x" * 5000)], 0, "").result.splitlines()[1]
+    row = stopped("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
 
     assert row.startswith("• shell: xxxx")
     assert row.endswith("…")
@@ -132,6 +134,76 @@ def test_a_long_result_is_recognised_by_its_beginning() -> None:
 
 
 def test_a_result_without_text_still_has_its_row() -> None:
-    rows = stopped("tools", [Found("shell", " \n")], 0, "").result.splitlines()
+    rows = stopped("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
 
     assert rows[1].strip() == "• shell:"
+
+
+# ------------------------------------------------------------------------------------------- what overrides what
+
+OWN: list[tuple[Status, str, str]] = [
+    # the loop's own ending, what stands after a stop, what stands after an interrupt
+    *((status, "cancelled", "interrupted") for status in ("done", "max_iterations", "limit_reached", "truncated")),
+    *((status, status, status) for status in ("empty", "refused", "context_full", "error")),
+]
+
+
+@pytest.mark.parametrize(("own", "after_stop", "after_interrupt"), OWN)
+def test_the_users_word_overrides_an_ending_that_has_nothing_to_say(
+    own: Status, after_stop: str, after_interrupt: str
+) -> None:
+    undisturbed, stopped_one, interrupted_one = Run(), Run(), Run()
+    stopped_one.stop()
+    interrupted_one.interrupt()
+
+    ends = [run.outcome(Outcome(own, "text"), 1.0).status for run in (undisturbed, stopped_one, interrupted_one)]
+
+    assert ends == [own, after_stop, after_interrupt]
+
+
+@pytest.mark.parametrize(
+    ("acts", "state", "status"),
+    [
+        ("", "running", "limit_reached"),
+        ("s", "stop asked", "limit_reached"),
+        ("i", "interrupted", "interrupted"),
+        ("si", "interrupted", "interrupted"),
+        ("is", "interrupted", "interrupted"),
+        ("ss", "stop asked", "limit_reached"),
+    ],
+)
+def test_a_run_whose_scope_was_cancelled_ends_by_the_strongest_of_what_came(
+    acts: str, state: str, status: Status
+) -> None:
+    run = Run()
+    for act in acts:
+        run.stop() if act == "s" else run.interrupt()
+    assert run.state == state
+
+    assert run.outcome(None, 1.0).status == status
+
+
+def test_the_phase_is_that_of_the_act_that_counts() -> None:
+    run = Run()
+    run.step.tools = "running"
+    run.stop()
+    run.step.tools = "over"
+    run.stop()
+    assert run.phase_reached == "tools", "a second stop changes nothing"
+
+    run.interrupt()
+    run.step.tools = "running"
+    run.stop()
+
+    assert run.outcome(None, 1.0).phase_reached == "thinking"
+
+
+async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
+    run = Run()
+    call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
+
+    run.cut()
+    assert [scope.cancel_called for scope in (call, tools, wait)] == [True, True, False]
+    assert run.state == "running"
+    run.stop()
+    assert wait.cancel_called
