@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import trust
-from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
+from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, xdg_folder
 from chain.config.kinds import BOUNDS, kind_nodes, read_kind
 from chain.config.layers import merge
 from chain.config.override import Override, read_overrides
@@ -228,7 +228,7 @@ def load_settings(
     ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
-    found = find(config, environ, cwd, skip_here=skip_here)
+    found = find_file(config, environ, cwd, skip_here=skip_here)
     user = found.content
     root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)

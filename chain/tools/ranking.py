@@ -33,7 +33,7 @@ STOP_WORDS = frozenset(
     """a about all also an and any are as at be been but by can could did do does for from had has have how i if in
     into is it its may me my no not of on or our out over should so some than that the their them then there these
     they this those to under up us was we were what when where which while who whom why will with would you your
-    find show tell information details""".split()  # noqa: SIM905 - a word on each row would say no more
+    findings_in show tell information details""".split()  # noqa: SIM905 - a word on each row would say no more
 )
 """Words that nearly every row has, and those that only say that something is sought."""
 
@@ -77,7 +77,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BestFindings:
     """The best findings, how many there were in all, and how many more were left out because of an ``ignore``."""
 
     best: tuple[Finding, ...] = ()
@@ -108,7 +108,7 @@ def score(row: str, judge: Judge) -> int:
     return sum(2 if term in words else 1 for term in inside)
 
 
-def find(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
+def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
     # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
     window: deque[tuple[int, int, str, int] | None] = deque(maxlen=2 * NEAR + 1)
@@ -133,7 +133,7 @@ def find(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
         )
 
 
-def best(findings: Iterable[Finding], most: int) -> Found:
+def best(findings: Iterable[Finding], most: int) -> BestFindings:
     """The ``most`` best of the findings and the counts of all. They may be many: only the best are held."""
     total = ignored = 0
     heap: list[tuple[bool, int, int, Finding]] = []
@@ -148,4 +148,4 @@ def best(findings: Iterable[Finding], most: int) -> Found:
             heapq.heappush(heap, entry)
         else:
             heapq.heappushpop(heap, entry)
-    return Found(tuple(entry[-1] for entry in sorted(heap, reverse=True)), total, ignored)
+    return BestFindings(tuple(entry[-1] for entry in sorted(heap, reverse=True)), total, ignored)

@@ -20,8 +20,8 @@ from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError
 from chain.threads import Threads
 from cli.acp import params
-from cli.acp.messages import NOT_FOUND, RpcError
-from cli.acp.tool_calls import one_row
+from cli.acp.rpc import NOT_FOUND, RpcError
+from cli.acp.shown_calls import as_title
 from cli.door.server import side_door
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _info(session: sessions.Summary) -> Mapping[str, Any]:
     return {
         "sessionId": session.id,
         "cwd": session.workspace,
-        "title": one_row(session.query),
+        "title": as_title(session.query),
         "updatedAt": changed,
         "_meta": {"chain": {"runs": session.runs, "isOpen": session.is_open}},
     }

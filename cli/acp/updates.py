@@ -18,11 +18,11 @@ from chain import events
 from chain.event_json import to_json
 from chain.wording import MAIN, ROOT
 from cli.acp.content import text_block
-from cli.acp.tool_calls import (
+from cli.acp.shown_calls import (
     Content,
+    as_title,
     kind_of,
     locations_of,
-    one_row,
     preview_content,
     preview_path,
     text_content,
@@ -41,7 +41,7 @@ _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
 
 
 @dataclass(slots=True)
-class _Call:
+class _AnnouncedCall:
     """A call that was announced and has not ended."""
 
     kind: str
@@ -50,12 +50,12 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Teller:
+class UpdateBuilder:
     """Tells the events of one session; ``agents`` are the tools that put an agent to work."""
 
     workspace: Path
     agents: Collection[str]
-    _calls: dict[str, _Call] = field(default_factory=dict)
+    _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The calls that started the agents, by the agents' names."""
     _messages: dict[tuple[str, Voice], str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Teller:
                 return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
-                return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
+                return [self._of_call(parent, event.agent, title=as_title(f"{name}: {task}"))]
             case events.PlanChanged(tasks=tasks):
                 return [{"sessionUpdate": "plan", "entries": [_entry(task) for task in tasks]}]
             case events.Result():
@@ -163,13 +163,13 @@ class Teller:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
-            return self._of_call(event.tool_call_id, event.agent, title=one_row(event.text))
-        call = known or _Call(kind_of(event.name, self.agents))
+            return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
+        call = known or _AnnouncedCall(kind_of(event.name, self.agents))
         call.content = preview_content(event.name, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
         path = preview_path(event.name, event.preview)
         fields = {
-            "title": one_row(event.text),
+            "title": as_title(event.text),
             "kind": call.kind,
             "status": "in_progress" if known else "pending",
             "content": list(call.content),
@@ -179,7 +179,7 @@ class Teller:
 
     def _start(self, event: events.ToolCall) -> Update:
         known = self._calls.get(event.id)
-        call = self._calls[event.id] = known or _Call(kind_of(event.name, self.agents))
+        call = self._calls[event.id] = known or _AnnouncedCall(kind_of(event.name, self.agents))
         input = to_json(event)["input"]
         fields = {
             "title": title_of(event.name, event.input),
@@ -200,7 +200,7 @@ class Teller:
 
     def _end(self, event: events.ToolResult) -> Update:
         known = self._calls.pop(event.id, None)
-        call = known or _Call(kind_of(event.name, self.agents))
+        call = known or _AnnouncedCall(kind_of(event.name, self.agents))
         result = text_content(event.text, is_markdown=event.name in self.agents)
         fields: dict[str, Any] = {
             "status": "failed" if event.is_error else "completed",

@@ -14,7 +14,7 @@ from chain.app import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.acp.opening import Opener
-from cli.acp.serving import serve
+from cli.acp.serving import serve_editor
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,7 @@ def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[
     check_state(state)
     stdin, stdout = _take_streams()
     opener = Opener(read_settings, state, tools, traces, os.environ)
-    return trio.run(partial(serve, opener, stdin=stdin, stdout=stdout))
+    return trio.run(partial(serve_editor, opener, stdin=stdin, stdout=stdout))
 
 
 def _take_streams() -> tuple[int, int]:

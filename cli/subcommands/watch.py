@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from chain import event_json, events
-from cli.door.client import Visit
+from cli.door.visit import Visit
 from cli.show.events import Renderer
 from cli.show.text import clean
 

@@ -28,7 +28,7 @@ class Recipient:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _AtWork:
     """Who a line without an address goes to, and how many lines wait for each agent at work."""
 
     target: str = MAIN
@@ -40,12 +40,12 @@ class Recipients:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._standing = _Standing()
+        self._standing = _AtWork()
 
     def update(self) -> None:
         """Adapt to the agents that are at work now."""
         waiting = {view.name: view.waiting for view in _at_work(self._chain)}
-        self._standing = _Standing(self._chain.target(), waiting)
+        self._standing = _AtWork(self._chain.target(), waiting)
 
     @property
     def waiting(self) -> int:

@@ -23,7 +23,7 @@ from cli.show.session_list import Kept
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import clean, flat, shortened
+from cli.show.text import clean, cut_to_row, flat
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ OTHER_NAMES = {
 
 INSTEAD = {
     "/add": "name the file in a line, and the model reads it",
-    "/compact": "a conversation cannot be shortened yet; /new begins afresh and keeps the plan",
+    "/compact": "a conversation cannot be cut_to_row yet; /new begins afresh and keeps the plan",
     "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
@@ -253,7 +253,7 @@ class Commands:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + target, shortened(line.text, MOST_SHOWN)))
+            rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
         return CommandAnswer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> CommandAnswer:
@@ -291,7 +291,7 @@ class Commands:
                     change = "clear"
                 case _:
                     continue
-            rows.append(f"[+] {shortened(change, MOST_SHOWN)} (waiting, {accepted.id})")
+            rows.append(f"[+] {cut_to_row(change, MOST_SHOWN)} (waiting, {accepted.id})")
         return rows
 
     def _to(self, argument: str) -> CommandAnswer:

@@ -234,7 +234,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """A tool call to make; ``input`` is JSON with templates for its texts."""
 
     name: str
@@ -257,7 +257,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScriptRule:
     """One rule; ``index`` counts from 0 in its file."""
 
     index: int
@@ -266,7 +266,7 @@ class Rule:
     collect: Mapping[str, Collection] = field(default_factory=dict)
     thinking: Template = Template()
     text: Template = Template()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     go_on: GoingOn = "no"
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class RuleFile:
 
     file: str
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ScriptRule, ...]
     marks: Marks
     pace: Pace
     terminal_pace: Pace

@@ -1,7 +1,7 @@
 """Tool calls as editors show them: kind, title, places, and what a question shows of one. Pure.
 
 What a question shows is what the user approves, so nothing in it is left out silently: characters that nobody can see
-are shown as escapes, as at a terminal, and texts are fenced, since editors render Markdown.
+are shown as escapes, as at a terminal, and texts are in_fence, since editors render Markdown.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def kind_of(name: str, agents: Collection[str]) -> Kind:
 def title_of(name: str, input: Mapping[str, Any]) -> str:
     """The name of a tool and what it is about, on one row."""
     about = next((value for key in _TITLED_BY if isinstance(value := input.get(key), str) and value.strip()), "")
-    return one_row(f"{name}: {about}" if about else name)
+    return as_title(f"{name}: {about}" if about else name)
 
 
-def one_row(text: str) -> str:
+def as_title(text: str) -> str:
     """A text as a title."""
     row = " ".join(visible(text).split())
     return row if len(row) <= LONGEST_TITLE else f"{row[:LONGEST_TITLE]}…"
@@ -73,10 +73,10 @@ def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[
 
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
     """A text as content; unless it is Markdown it is shown as it is."""
-    return {"type": "content", "content": text_block(text if is_markdown else fenced(text))}
+    return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
-def fenced(text: str, language: str = "") -> str:
+def in_fence(text: str, language: str = "") -> str:
     """The text in a fence that nothing in it ends."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
