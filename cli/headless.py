@@ -18,11 +18,10 @@ from chain.wording import MAIN
 from cli.ending import exit_at_once
 from cli.headless_output import Format, HeadlessOutput
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
-from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
-from cli.input.stdin import Lines
+from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines, read_piped, with_piped
 from cli.show.events import Renderer
 from cli.show.text import flat
 from cli.signals import LEAVING, received_signals

@@ -86,7 +86,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, init(Path(word or ".")))
     if command == "demo":
-        from cli.input.piped import is_piped
+        from cli.input.stdin import is_piped
         from cli.subcommands import demo
 
         if os.isatty(0) and os.isatty(1):

@@ -35,7 +35,7 @@ from cli import headless
 from cli.headless import Job
 from cli.headless_output import Format
 from cli.input.moments import parse_moment
-from cli.input.piped import FIRST_BYTE_S
+from cli.input.stdin import FIRST_BYTE_S
 from cli.show.events import Renderer
 
 RULES = """

@@ -154,7 +154,7 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told, by default as ``agent``; read now. Raises ``ConfigError``."""
+        """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
         require_trust(self)
         kind = self.kind(name)
         if kind.prompt is None:
@@ -170,7 +170,7 @@ class Settings:
         return replace(prompt, within=None if is_judged else self._folder(key))
 
     def within(self, key: str) -> Path | None:
-        """The folder that the file named at a key must be in, ``None`` for anywhere: a link may change."""
+        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed."""
         return None if key in (self._judged or ()) else self._folder(key)
 
     def _folder(self, key: str) -> Path | None:

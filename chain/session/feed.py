@@ -3,8 +3,8 @@
 The chain never waits for a consumer. What it has not read is kept for it, and running text, the one thing that comes
 without end, is joined while it waits: each reply and each tool has a stream of its own until an event of another kind.
 
-A listener is called in the very step of an event, to which what it does belongs, but not what it raises: that leaves
-the block in which the chain is open, when it ends.
+A listener is called in the very step of an event, since what it does belongs to that step. What it raises stops
+nobody: it leaves the block in which the chain is open when that ends.
 """
 
 from __future__ import annotations

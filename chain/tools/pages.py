@@ -105,7 +105,7 @@ class Web:
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> WebPage:
-        """The page at an address, after redirects; ``by_user`` are addresses from lines, ``wanted`` those to come.
+        """The page at an address, after redirects; ``by_user`` are those that the user named, ``wanted`` those to come.
 
         Raises ``Refused`` if the first host may not be visited, else ``Unreadable``.
         """

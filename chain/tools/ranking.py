@@ -33,7 +33,7 @@ STOP_WORDS = frozenset(
     """a about all also an and any are as at be been but by can could did do does for from had has have how i if in
     into is it its may me my no not of on or our out over should so some than that the their them then there these
     they this those to under up us was we were what when where which while who whom why will with would you your
-    findings_in show tell information details""".split()  # noqa: SIM905 - a word on each row would say no more
+    find show tell information details""".split()  # noqa: SIM905 - a word on each row would say no more
 )
 """Words that nearly every row has, and those that only say that something is sought."""
 

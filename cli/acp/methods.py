@@ -112,13 +112,13 @@ class EditorAgent:
 
     def _new(self, call: IncomingCall) -> None:
         workspace = params.folder(call.params, "cwd")
-        self._host.open(SessionRequest(call, lambda: self._opener.new(workspace), notes=_notes(call)))
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace), notes=_notes(call)))
 
     def _go_on(self, call: IncomingCall, *, is_told_again: bool) -> None:
         id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
         if not id:
             raise params.wrong("sessionId is empty")
-        self._host.open(SessionRequest(call, lambda: self._opener.old(workspace, id), id, _notes(call), is_told_again))
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace, id), id, _notes(call), is_told_again))
 
     async def _list(self, call: IncomingCall) -> None:
         has_folder = call.params.get("cwd") is not None

@@ -1,7 +1,4 @@
-"""How the session of an editor is opened: with which configuration, in which folder, new or gone on with.
-
-The sessions that are kept are listed for it a page at a time.
-"""
+"""How the session of an editor is opened, new or gone on with, and the list of those that are kept."""
 
 from __future__ import annotations
 
@@ -47,12 +44,8 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
-    async def new(self, workspace: Path) -> Opening:
-        """A new session. Raises ``UserError`` for a configuration that cannot be used, or is not trusted."""
-        return await _THREADS.run(partial(self._opening, workspace, None))
-
-    async def old(self, workspace: Path, id: str) -> Opening:
-        """One that is kept. Raises ``UserError`` as ``new`` does, and ``RpcError`` if it is not there."""
+    async def find(self, workspace: Path, id: str | None = None) -> Opening:
+        """A new session, or the one with this id. Raises ``UserError``, and ``RpcError`` if it is not there."""
         return await _THREADS.run(partial(self._opening, workspace, id))
 
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Tool calls as editors show them: kind, title, places, and what a question shows of one. Pure.
 
 What a question shows is what the user approves, so nothing in it is left out silently: characters that nobody can see
-are shown as escapes, as at a terminal, and texts are in_fence, since editors render Markdown.
+are shown as escapes, as at a terminal, and texts are fenced, since editors render Markdown.
 """
 
 from __future__ import annotations

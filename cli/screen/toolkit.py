@@ -45,7 +45,7 @@ class HeldOutput(Vt100_Output):
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """One, enough for a toolbar; the terminal is not asked: it would answer late, and among the keys."""
+        """One, enough for a toolbar. The terminal is not asked: its answer would come late, among the keys."""
         return 1
 
 

@@ -69,7 +69,7 @@ date,sku,pieces
 
 
 def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
-    """Play the demonstration on standard output and return its exit code; ``has_input``: some is left alone."""
+    """Play the demonstration on standard output; the exit code. ``has_input``: it says that it reads none."""
     import trio
 
     from cli.signals import LEAVING, received_signals

@@ -36,7 +36,7 @@ class _AtWork:
 
 
 class Recipients:
-    """The agents, as the row below the prompt needs them; ``update`` in trio's thread, the rest in any."""
+    """The agents, as the row below the prompt needs them. Only ``update`` has to be called in trio's thread."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain

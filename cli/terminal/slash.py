@@ -65,7 +65,7 @@ OTHER_NAMES = {
 
 INSTEAD = {
     "/add": "name the file in a line, and the model reads it",
-    "/compact": "a conversation cannot be cut_to_row yet; /new begins afresh and keeps the plan",
+    "/compact": "a conversation cannot be shortened yet; /new begins afresh and keeps the plan",
     "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",

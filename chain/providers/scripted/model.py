@@ -47,7 +47,7 @@ class ScriptedModel:
         return self._script.name
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """ScriptedReply one request. Raises ``ModelError`` where a rule says so."""
+        """Answer one request. Raises ``ModelError`` where a rule says so."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
         answer = dialogue.answer(request)
         if answer.pace.think_s:
@@ -93,7 +93,7 @@ class _Dialogue:
         return ModelError(str(self._script.places[budget.slowest].error(why)))
 
     def _answer(self, request: Request) -> ScriptedReply:
-        """Choose, count and part_of, in one step that nothing can come between."""
+        """Choose, count and render, in one step that nothing can come between."""
         parts: list[ReplyPart] = []
         for fit in self._choose(request):
             part = replace(part_of(fit), failure=self._failure(fit.rule, request))

@@ -157,7 +157,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a reply is streamed: after ``think_s``, ``chunk`` characters each ``delay_s``, or more to take ``most_s``."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0
