@@ -75,11 +75,6 @@ class PageText:
     unit: Literal["paragraph", "line"]
     rows: list[tuple[int, str]]
 
-    @property
-    def was_cut(self) -> bool:
-        """Whether it had more rows."""
-        return len(self.rows) >= page_text.MAX_ROWS
-
 
 class _Patience:
     """The seconds that the transfers of one source take together."""

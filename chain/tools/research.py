@@ -159,7 +159,7 @@ class _Research:
         where = f"{page.address}: {text.unit} "
         findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)
         found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
-        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if text.was_cut else []
+        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_ROWS else []
         return self._judged(Report(name, found=found, opening=opening, notes=tuple(notes)))
 
     async def _look_at_files(self, name: str, judge: Judge) -> Report:

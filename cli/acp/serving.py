@@ -21,20 +21,18 @@ from cli.writing import write_all
 _THREADS = Threads("output")
 
 
-async def serve_editor(opener: Opener, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
-    """Serve an editor until its end of the input, or a signal; the exit code."""
-    return await _EditorProcess(opener, stdin, stdout, stderr).run()
+class EditorProcess:
+    """Serves one editor."""
 
-
-class _EditorProcess:
-    def __init__(self, opener: Opener, stdin: int, stdout: int, stderr: int) -> None:
+    def __init__(self, opener: Opener, *, stdin: int, stdout: int) -> None:
         self._rows = Outbox(partial(_write, stdout))
-        self._notes = Outbox(partial(_write, stderr))
+        self._notes = Outbox(partial(_write, 2))
         self._agent = EditorAgent(Wire(Lines(stdin, MAX_ROW), self._rows), opener, self._notify)
         self._signal: int | None = None
         self._failure = ""
 
     async def run(self) -> int:
+        """Serve it until the end of its input, or a signal; the exit code."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_rows)
             nursery.start_soon(self._write_notes)
