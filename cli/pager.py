@@ -19,7 +19,7 @@ _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
 
 
-def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
+def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
     """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows

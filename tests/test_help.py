@@ -22,8 +22,8 @@ from chain import event_json, events
 from chain.agent.tree import AgentState
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
-from chain.interruption.parse import parse as parse_prompt
 from chain.interruption.prompt import NAMES
+from chain.interruption.prompt_reader import parse_prompt
 from chain.lines import parse as lines
 from chain.sessions import FORMATS
 from chain.toolbox import read_allowances, tool_groups

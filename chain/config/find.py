@@ -33,7 +33,7 @@ _LIKENESS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
 
     file: Path | None
@@ -42,24 +42,24 @@ class Found:
     passed_over: ConfigError | None = None
 
 
-def find(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> Found:
+def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
     """Find the configuration and read it; ``skip_here`` leaves ``./config.yaml`` aside. Raises ``ConfigError``."""
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
             by = "--config" if config is not None else "CHAIN_CONFIG"
             raise ConfigError(f"there is no such file, which {by} names", file=named)
-        return Found(named, yamlfile.read(named))
+        return FoundFile(named, yamlfile.read(named))
     here, passed_over = cwd / "config.yaml", None
     if not skip_here and os.path.isfile(here):
         root = _read_if_ours(here)
         if root is not None and "chains" in root.entries():
-            return Found(here, root, is_own=False)
+            return FoundFile(here, root, is_own=False)
         passed_over = None if root is None else misspelt(root)
     home = xdg_folder(environ, "XDG_CONFIG_HOME", ".config")
     if home is not None and os.path.isfile(home / "config.yaml"):
-        return Found(home / "config.yaml", yamlfile.read(home / "config.yaml"), passed_over=passed_over)
-    return Found(None, Node(None, "", 1, ""), passed_over=passed_over)
+        return FoundFile(home / "config.yaml", yamlfile.read(home / "config.yaml"), passed_over=passed_over)
+    return FoundFile(None, Node(None, "", 1, ""), passed_over=passed_over)
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import trust
-from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
+from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, xdg_folder
 from chain.config.kinds import BOUNDS, kind_nodes, read_kind
 from chain.config.layers import merge
 from chain.config.override import Override, read_overrides
@@ -156,7 +156,7 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told, by default as ``agent``; read now. Raises ``ConfigError``."""
+        """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
         require_trust(self)
         kind = self.kind(name)
         if kind.prompt is None:
@@ -172,7 +172,7 @@ class Settings:
         return replace(prompt, within=None if is_judged else self._folder(key))
 
     def within(self, key: str) -> Path | None:
-        """The folder that the file named at a key must be in, ``None`` for anywhere: a link may change."""
+        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed."""
         return None if key in (self._judged or ()) else self._folder(key)
 
     def _folder(self, key: str) -> Path | None:
@@ -230,7 +230,7 @@ def load_settings(
     ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
-    found = find(config, environ, cwd, skip_here=skip_here)
+    found = find_file(config, environ, cwd, skip_here=skip_here)
     user = found.content
     root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)

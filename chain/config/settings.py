@@ -49,7 +49,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents, how many levels may be below main, may be at work, and may be kept to be asked again."""
+    """The kinds of agents and the bounds: levels below main, agents at work, finished ones that can be asked again."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -62,7 +62,7 @@ Sandbox = Literal["auto", "strict", "off"]
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """The fence of commands: variables that look like keys and that they get, folders that they may write to."""
+    """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
 
     sandbox: Sandbox = "auto"
     network: bool = False

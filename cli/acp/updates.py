@@ -18,11 +18,11 @@ from chain import events
 from chain.event_json import to_json
 from chain.text.wording import MAIN, ROOT
 from cli.acp.content import text_block
-from cli.acp.tool_calls import (
+from cli.acp.shown_calls import (
     WIRE_KINDS,
     Content,
+    as_title,
     locations_of,
-    one_row,
     preview_content,
     text_content,
     title_of,
@@ -40,7 +40,7 @@ _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
 
 
 @dataclass(slots=True)
-class _Call:
+class _AnnouncedCall:
     """A call that was announced and has not ended."""
 
     kind: str
@@ -49,12 +49,12 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Teller:
+class UpdateBuilder:
     """Tells the events of one session; ``kinds`` are those of its tools, by name."""
 
     workspace: Path
     kinds: Mapping[str, str]
-    _calls: dict[str, _Call] = field(default_factory=dict)
+    _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The calls that started the agents, by the agents' names."""
     _messages: dict[tuple[str, Voice], str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Teller:
                 return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
-                return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
+                return [self._of_call(parent, event.agent, title=as_title(f"{name}: {task}"))]
             case events.PlanChanged(tasks=tasks):
                 return [{"sessionUpdate": "plan", "entries": [_entry(task) for task in tasks]}]
             case events.Result():
@@ -157,13 +157,13 @@ class Teller:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
-            return self._of_call(event.tool_call_id, event.agent, title=one_row(event.text))
-        call = known or _Call(self._kind_of(event.name))
+            return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
+        call = known or _AnnouncedCall(self._kind_of(event.name))
         diff = event.diff if call.kind == "edit" else None
         call.content = preview_content(diff, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
         fields = {
-            "title": one_row(event.text),
+            "title": as_title(event.text),
             "kind": call.kind,
             "status": "in_progress" if known else "pending",
             "content": list(call.content),
@@ -173,7 +173,7 @@ class Teller:
 
     def _start(self, event: events.ToolCall) -> Update:
         known = self._calls.get(event.id)
-        call = self._calls[event.id] = known or _Call(self._kind_of(event.name))
+        call = self._calls[event.id] = known or _AnnouncedCall(self._kind_of(event.name))
         input = to_json(event)["input"]
         fields = {
             "title": title_of(event.name, event.input),
@@ -194,7 +194,7 @@ class Teller:
 
     def _end(self, event: events.ToolResult) -> Update:
         known = self._calls.pop(event.id, None)
-        call = known or _Call(self._kind_of(event.name))
+        call = known or _AnnouncedCall(self._kind_of(event.name))
         result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
         fields: dict[str, Any] = {
             "status": "failed" if event.is_error else "completed",

@@ -21,7 +21,7 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.signal import Signal
-from cli.door import peers, places
+from cli.door import peers, sockets
 from cli.door.connection import Connection, error_row
 from cli.event_rows import json_row
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
@@ -49,7 +49,7 @@ _OF_QUESTIONS = (events.Question, events.Answer)
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
     """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
     try:
-        listening, path = places.listen(state, environ, chain.session_id)
+        listening, path = sockets.listen(state, environ, chain.session_id)
     except UserError as error:
         yield str(error)
         return

@@ -36,7 +36,7 @@ from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Listener
-from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
+from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, screen_size
 from cli.show.text import cut
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Terminal:
         self._shown = Signal()
         self._ended = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
-        self._output = Output(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
+        self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         self._page = Page(self._output, self._draft)
         self._keyboard = Keyboard(self._draft, self._page, self._ask)
         self._session: PromptSession[None] = PromptSession(

@@ -34,7 +34,7 @@ def flat(text: str) -> str:
     return " ".join(sanitize(text).split())
 
 
-def shortened(text: str, most: int) -> str:
+def cut_to_row(text: str, most: int) -> str:
     """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."

@@ -43,7 +43,7 @@ _NOTHING = object()
 
 
 @dataclass(slots=True)
-class _Found:
+class _CheckResult:
     """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
     values: dict[str, object] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         require_trust(settings)
     except ConfigError as error:
         return [*head, f"1 problem: {error}"], False
-    found, shipped = _Found(), _Found()
+    found, shipped = _CheckResult(), _CheckResult()
     _show_values(settings, found)
     # The defaults in the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
@@ -118,7 +118,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, and {verdict.message}"], True
 
 
-def _verdict(found: _Found) -> str:
+def _verdict(found: _CheckResult) -> str:
     count = sum(map(len, found.problems.values()))
     if count == 1:
         [[only]] = found.problems.values()
@@ -127,7 +127,7 @@ def _verdict(found: _Found) -> str:
     return f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"
 
 
-def _show_values(settings: Settings, found: _Found) -> None:
+def _show_values(settings: Settings, found: _CheckResult) -> None:
 
     def show(key: str, value: object, shown: str = "") -> None:
         found.values[key] = value
@@ -164,7 +164,7 @@ def _show_values(settings: Settings, found: _Found) -> None:
                 show(f"agents.{name}.{key}", getattr(kind, key))
 
 
-def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> None:
+def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]) -> None:
     groups = tool_groups(settings)
     for name in settings.model_names:
         model = found.attempt(f"models.definitions.{name}", settings.model, name)
@@ -192,7 +192,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
 
 
 def _check_chain(
-    settings: Settings, chain: ChainSettings, found: _Found, tools: Sequence[Tool], groups: ToolGroups
+    settings: Settings, chain: ChainSettings, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups
 ) -> None:
     place = f"chains.{chain.name}"
     found.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
@@ -212,7 +212,7 @@ def _check_chain(
         found.problem(limit, str(settings.error(limit, hint)))
 
 
-def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[Tool], groups: ToolGroups) -> None:
+def _check_kind(settings: Settings, name: str, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups) -> None:
     place = f"agents.{name}"
     found.attempt(place, check_kind_name, settings, name, groups, tools)
     kind = found.attempt(place, settings.kind, name)
@@ -234,7 +234,7 @@ def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[To
             found.problem(place, str(mistake))
 
 
-def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
+def _check_shell(settings: Settings, found: _CheckResult, groups: ToolGroups) -> None:
     """What fences commands in on this machine, and what they can do all the same."""
     place = "tools.shell.sandbox"
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chain import event_json, events
 from chain.text.plain import sanitize
-from cli.door.client import Visit
+from cli.door.visit import Visit
 from cli.show.renderer import Renderer
 
 

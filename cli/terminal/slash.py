@@ -24,7 +24,7 @@ from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import flat, shortened
+from cli.show.text import cut_to_row, flat
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Commands:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + target, shortened(line.text, MOST_SHOWN)))
+            rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
         return CommandAnswer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> CommandAnswer:
@@ -292,7 +292,7 @@ class Commands:
                     change = "clear"
                 case _:
                     continue
-            rows.append(f"[+] {shortened(change, MOST_SHOWN)} (waiting, {accepted.id})")
+            rows.append(f"[+] {cut_to_row(change, MOST_SHOWN)} (waiting, {accepted.id})")
         return rows
 
     def _to(self, argument: str) -> CommandAnswer:

@@ -99,7 +99,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a reply is streamed: after ``think_s``, ``chunk`` characters each ``delay_s``, or more to take ``most_s``."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0
@@ -176,7 +179,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """A tool call to make; ``input`` is JSON with templates for its texts."""
 
     name: str
@@ -199,7 +202,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScriptRule:
     """One rule; ``index`` counts from 0 in its file."""
 
     index: int
@@ -208,7 +211,7 @@ class Rule:
     collect: Mapping[str, Collection] = field(default_factory=dict)
     thinking: Template = Template()
     text: Template = Template()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     go_on: GoingOn = "no"
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -223,7 +226,7 @@ class RuleFile:
 
     file: str
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ScriptRule, ...]
     marks: Marks
     pace: Pace
     terminal_pace: Pace

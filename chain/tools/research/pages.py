@@ -58,7 +58,7 @@ _THREADS = Threads("pages")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """What was fetched: where it was in the end, its bytes, and what the server says that they are."""
 
     address: str
@@ -69,16 +69,11 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PageText:
     """A page's text: rows that are numbered as ``unit`` counts, several of one number where one was long."""
 
     unit: Literal["paragraph", "line"]
     rows: list[tuple[int, str]]
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether it had more rows."""
-        return len(self.rows) >= page_text.MAX_ROWS
 
 
 class _Patience:
@@ -104,8 +99,8 @@ class Web:
     def __init__(self) -> None:
         self._tls: ssl.SSLContext | None = None
 
-    async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> Page:
-        """The page at an address, after redirects; ``by_user`` are addresses from lines, ``wanted`` those to come.
+    async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> WebPage:
+        """The page at an address, after redirects; ``by_user`` are those that the user named, ``wanted`` those to come.
 
         Raises ``Refused`` if the first host may not be visited, else ``Unreadable``.
         """
@@ -129,7 +124,7 @@ class Web:
                 raise Unreadable(f"redirects to {host}, which was refused: {refused}") from None
             with patience.running():
                 answer = await self._get(url, targets, self._tls)
-            if isinstance(answer, Page):
+            if isinstance(answer, WebPage):
                 return answer
             url = answer
         raise Unreadable(f"redirects more than {MAX_REDIRECTS} times")
@@ -147,7 +142,7 @@ class Web:
         await permits.of_target(host, found.values(), users)
         return list(found)[:MAX_ADDRESSES]
 
-    async def _get(self, url: httpx2.URL, targets: list[str], tls: ssl.SSLContext) -> Page | httpx2.URL:
+    async def _get(self, url: httpx2.URL, targets: list[str], tls: ssl.SSLContext) -> WebPage | httpx2.URL:
         """The page, or where it redirects to. Raises ``Unreadable``."""
         import httpx2
 
@@ -190,7 +185,7 @@ class Web:
             raise Unreadable(_why(error)) from None
 
 
-async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.URL:
+async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
     status = response.status_code
     if status in (301, 302, 303, 307, 308) and (location := response.headers.get("location")):
         return redirected(url, location)
@@ -212,10 +207,10 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> Page | httpx2.U
     )
     if b"\0" in raw[:1024] and not charset and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Unreadable("is no text, whatever its server says")
-    return Page(str(url), raw, "html" if kind in _HTML else "text", charset.replace("\0", ""), was_cut)
+    return WebPage(str(url), raw, "html" if kind in _HTML else "text", charset.replace("\0", ""), was_cut)
 
 
-class _Body:
+class _Unpacked:
     """The body of a response, decompressed, up to one byte more than is read of a source."""
 
     def __init__(self, coding: str) -> None:
@@ -246,7 +241,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
 
     The reading is cancelled where no more is wanted: only an exception from the innermost of the iterators ends all.
     """
-    body = _Body(coding)
+    body = _Unpacked(coding)
     failure: Unreadable | None = None
     with trio.CancelScope() as reading:
         async for chunk in response.aiter_raw():
@@ -262,7 +257,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     return bytes(body.raw[:MAX_BYTES]), len(body.raw) > MAX_BYTES
 
 
-async def text_of_page(page: Page) -> Text:
+async def text_of_page(page: WebPage) -> PageText:
     """The text of a page, made by a process of its own that is ended when it takes too long. Raises ``Unreadable``."""
     library = await _THREADS.run(_library, abandon_on_cancel=True)
     code, written = None, b""
@@ -271,7 +266,7 @@ async def text_of_page(page: Page) -> Text:
     if code != 0:
         raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
     rows = await _THREADS.run(partial(_rows, written), abandon_on_cancel=True)
-    return Text("paragraph" if page.kind == "html" else "line", rows)
+    return PageText("paragraph" if page.kind == "html" else "line", rows)
 
 
 async def _looked_up(host: str) -> dict[str, Address]:

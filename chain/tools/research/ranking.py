@@ -77,7 +77,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BestFindings:
     """The best findings, how many there were in all, and how many more were left out because of an ``ignore``."""
 
     best: tuple[Finding, ...] = ()
@@ -108,7 +108,7 @@ def score(row: str, judge: Judge) -> int:
     return sum(2 if term in words else 1 for term in inside)
 
 
-def find(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
+def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
     # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
     window: deque[tuple[int, int, str, int] | None] = deque(maxlen=2 * NEAR + 1)
@@ -133,7 +133,7 @@ def find(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
         )
 
 
-def best(findings: Iterable[Finding], most: int) -> Found:
+def best(findings: Iterable[Finding], most: int) -> BestFindings:
     """The ``most`` best of the findings and the counts of all. They may be many: only the best are held."""
     total = ignored = 0
     heap: list[tuple[bool, int, int, Finding]] = []
@@ -148,4 +148,4 @@ def best(findings: Iterable[Finding], most: int) -> Found:
             heapq.heappush(heap, entry)
         else:
             heapq.heappushpop(heap, entry)
-    return Found(tuple(entry[-1] for entry in sorted(heap, reverse=True)), total, ignored)
+    return BestFindings(tuple(entry[-1] for entry in sorted(heap, reverse=True)), total, ignored)

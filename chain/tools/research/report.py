@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from chain.text.wording import counted
 from chain.tools import grep
 from chain.tools.research import ranking
-from chain.tools.research.ranking import Finding, Found, Judge, Key, Near, Row
+from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Near, Row
 
 MAX_RESULT = 24_000
 """Characters of what sources say in a result at most, less than the default limit of a tool result."""
@@ -27,10 +27,10 @@ MAX_ROW = 300
 MIN_ROW = 20
 """Characters of a row's beginning that still say something."""
 
-NOTHING_FOUND = Found()
+NOTHING_FOUND = BestFindings()
 
 
-class Opening:
+class Beginning:
     """The beginning of a source: of each of its texts in turn, up to the limit of a result."""
 
     def __init__(self, judge: Judge) -> None:
@@ -53,9 +53,9 @@ class Opening:
         """Whether these are all rows."""
         return not self._is_cut and len(shown) == len(self._kept)
 
-    def without_beginning(self) -> Opening:
+    def without_beginning(self) -> Beginning:
         """All of the texts or nothing, since the first of many say nothing of the others."""
-        return Opening(self._judge) if self._is_cut else self
+        return Beginning(self._judge) if self._is_cut else self
 
     def shown(self, most: int) -> tuple[list[str], dict[Key, bool]]:
         """Rows of at most so many characters, and which they are, each with whether it fits."""
@@ -66,13 +66,13 @@ class Opening:
             where = each.key[0]
             new = [*([] if where == last else [f"{where}N"]), _numbered(each, MAX_RESULT)]
             last = where
-            if size(new) > most:
+            if chars_in(new) > most:
                 # Of the row for which there is no room its beginning, if that says something.
-                room = most - size(new[:-1]) - len("…\n")
+                room = most - chars_in(new[:-1]) - len("…\n")
                 return [*rows, *new[:-1], _cut(new[-1], room)] if room > MIN_ROW else rows, shown
             rows += new
             shown[each.key] = each.fits
-            most -= size(new)
+            most -= chars_in(new)
         return rows, shown
 
 
@@ -83,8 +83,8 @@ class Report:
     name: str
     outcome: str = ""
     title: str = ""
-    opening: Opening | None = None
-    found: Found = NOTHING_FOUND
+    opening: Beginning | None = None
+    found: BestFindings = NOTHING_FOUND
     preferred: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -92,9 +92,9 @@ class Report:
         """The source's part of a result, in about so many characters."""
         title = [_cut(self.title, min(BEGINNING, most // 2))] if self.title else []
         before = ["", f"## {on_one_row(self.name)}: {self.outcome}", *title]
-        left = most - size([*before, *self.notes])
+        left = most - chars_in([*before, *self.notes])
         opening, shown = self._opening(left, is_alone=is_alone)
-        places = _places(self.found.best, shown, left - size(opening))
+        places = _places(self.found.best, shown, left - chars_in(opening))
         if places and any(each.is_preferred for each in self.found.best):
             places = [f"First those with {', '.join(self.preferred)} (prefer, from the user's line):", *places]
         more = self.found.total - sum(shown.values())
@@ -109,13 +109,13 @@ class Report:
         rows, shown = self.opening.shown(most)
         if self.opening.is_whole(shown):
             return rows, shown
-        return self.opening.shown(most - size(_places(self.found.best, {}, most - BEGINNING)))
+        return self.opening.shown(most - chars_in(_places(self.found.best, {}, most - BEGINNING)))
 
 
 def rendered(reports: Sequence[Report], most: int = MAX_RESULT) -> list[str]:
     """The rows of a result, in about so many characters. What a source does not need is left to the others."""
     is_alone = sum(report.opening is not None for report in reports) == 1
-    whole = [size(report.rows(most, is_alone=is_alone)) for report in reports]
+    whole = [chars_in(report.rows(most, is_alone=is_alone)) for report in reports]
     left, share = most, {}
     for waiting, n in enumerate(sorted(range(len(reports)), key=whole.__getitem__)):
         share[n] = left // (len(reports) - waiting)
@@ -123,7 +123,7 @@ def rendered(reports: Sequence[Report], most: int = MAX_RESULT) -> list[str]:
     return [row for n, report in enumerate(reports) for row in report.rows(share[n], is_alone=is_alone)]
 
 
-def size(rows: Iterable[str]) -> int:
+def chars_in(rows: Iterable[str]) -> int:
     """The characters of some rows."""
     return sum(len(row) + 1 for row in rows)
 

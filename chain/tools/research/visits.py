@@ -29,7 +29,7 @@ from chain.tools.research.hosts import Permits, Refused
 from chain.tools.research.page_text import MAX_ROWS
 from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
-from chain.tools.research.report import MAX_RESULT, Opening, Report, on_one_row, rendered
+from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
 from chain.tools.subject import Subject
 from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
@@ -174,11 +174,11 @@ class _Research:
         wanted = [s.name for s in self._course.waiting if courses.is_address(s.name)]
         page = await self._web.fetch(address, self._permits, self._by_user, wanted)
         text = await text_of_page(page)
-        opening = Opening(judge)
+        opening = Beginning(judge)
         where = f"{page.address}: {text.unit} "
-        findings = ranking.find(opening.noted(text.rows, where), judge, where)
+        findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)
         found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
-        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if text.was_cut else []
+        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_ROWS else []
         return self._judged(Report(name, found=found, opening=opening, notes=tuple(notes)))
 
     async def _look_at_files(self, name: str, judge: Judge) -> Report:
@@ -232,7 +232,7 @@ class _Passed:
 
 def _search(workspace: Path, name: str, judge: Judge) -> Report:
     """Search a file or the files of a folder. Runs in a thread. Raises ``ToolError``."""
-    tree, passed, opening = walk(workspace, name), _Passed(), Opening(judge)
+    tree, passed, opening = walk(workspace, name), _Passed(), Beginning(judge)
     if len(tree.entries) == 1 and not tree.folders and (workspace / name).is_file():
         # Somebody named this one file, so it says at once why it cannot be read, and may be larger.
         entry = tree.entries[0]
@@ -249,7 +249,7 @@ def _search(workspace: Path, name: str, judge: Judge) -> Report:
     return Report(name, found=found, title=title, opening=opening, notes=(*passed.notes(), *tree.notes()))
 
 
-def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most: int) -> Iterator[Finding]:
+def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Beginning, most: int) -> Iterator[Finding]:
     left = MAX_BYTES
     for entry in tree.entries:
         trio.from_thread.check_cancelled()
@@ -274,7 +274,7 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Opening, most:
         passed.was_cut = passed.was_cut or size > len(raw)
         left -= len(raw)
         where = f"{entry.shown}:"
-        yield from ranking.find(opening.noted(_counted_lines(text_of(raw)), where), judge, where)
+        yield from ranking.findings_in(opening.noted(_counted_lines(text_of(raw)), where), judge, where)
 
 
 def _counted_lines(text: str) -> Iterator[Row]:

@@ -9,7 +9,7 @@ import trio
 from chain.tools.research import pages
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.page_text import MAX_PIECE, decoded, lines, numbered, paragraphs, pieces
-from chain.tools.research.pages import Page, text_of_page
+from chain.tools.research.pages import WebPage, text_of_page
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_lines_keep_their_numbers() -> None:
 # ------------------------------------------------------------------------------------------- in a process of its own
 
 
-async def text(raw: bytes, kind: str = "html", charset: str = "") -> pages.Text:
-    return await text_of_page(Page("http://x/", raw, "html" if kind == "html" else "text", charset, False))
+async def text(raw: bytes, kind: str = "html", charset: str = "") -> pages.PageText:
+    return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", charset, False))
 
 
 async def test_a_page_has_paragraphs_and_a_text_has_lines() -> None:
-    assert await text("<p>Grüße<p>zwei".encode()) == pages.Text("paragraph", [(1, "Grüße"), (2, "zwei")])
-    assert await text(b"a\n\n<p>b\n", "plain") == pages.Text("line", [(1, "a"), (3, "<p>b")])
-    assert await text(b"") == pages.Text("paragraph", [])
+    assert await text("<p>Grüße<p>zwei".encode()) == pages.PageText("paragraph", [(1, "Grüße"), (2, "zwei")])
+    assert await text(b"a\n\n<p>b\n", "plain") == pages.PageText("line", [(1, "a"), (3, "<p>b")])
+    assert await text(b"") == pages.PageText("paragraph", [])
     assert await text("\t\ud800".encode("utf-8", "surrogatepass")) is not None
     long = await text(b"y " * 3000, "plain")
     assert {n for n, _ in long.rows} == {1}

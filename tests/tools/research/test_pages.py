@@ -18,7 +18,7 @@ from support.site import Answer, Asked, Names, open_site
 from chain.tools.research import pages
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.pages import MAX_BYTES, Page, Web
+from chain.tools.research.pages import MAX_BYTES, Web, WebPage
 from chain.version import VERSION
 
 
@@ -50,7 +50,7 @@ def _sockets() -> int:
     return sum(os.path.islink(link) and os.readlink(link).startswith("socket:") for link in links)
 
 
-async def fetch(address: str, user: Asked | None = None, by_user: tuple[str, ...] = ()) -> Page:
+async def fetch(address: str, user: Asked | None = None, by_user: tuple[str, ...] = ()) -> WebPage:
     return await Web().fetch(address, Permits(user or Asked(), ()), by_user, [])
 
 

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from support import sharded
 
-from chain.tools.research.ranking import Finding, best, find, judge, score, terms
+from chain.tools.research.ranking import Finding, best, findings_in, judge, score, terms
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def rows(*texts: str) -> list[tuple[int, str]]:
 
 
 def test_the_best_come_first_and_equals_in_their_order() -> None:
-    found = best(find(rows("wires", "no", "the wire", "wire and pole", "wire"), judge("wire pole"), "a:"), 3)
+    found = best(findings_in(rows("wires", "no", "the wire", "wire and pole", "wire"), judge("wire pole"), "a:"), 3)
     assert [(f.place, f.text) for f in found.best] == [("a:4", "wire and pole"), ("a:3", "the wire"), ("a:5", "wire")]
     assert (found.total, found.ignored) == (4, 0)
 
 
 def test_what_is_preferred_comes_first_and_what_is_ignored_not_at_all() -> None:
     judged = judge("wire pole", preferred=["Copper"], ignored=["DRAFT"])
-    found = best(find(rows("wire pole", "copper wires", "wire, a draft", "copper"), judged, ""), 9)
+    found = best(findings_in(rows("wire pole", "copper wires", "wire, a draft", "copper"), judged, ""), 9)
     assert [f.text for f in found.best] == ["copper wires", "wire pole"]
     assert (found.total, found.ignored) == (2, 1)
 
 
 def test_of_a_long_row_the_part_with_the_term_is_shown() -> None:
-    (finding,) = find(rows("x " * 500 + "needle" + " y" * 500), judge("needle"), "")
+    (finding,) = findings_in(rows("x " * 500 + "needle" + " y" * 500), judge("needle"), "")
     assert "needle" in finding.text
     assert len(finding.text) < 250
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from chain.tools.research import ranking
-from chain.tools.research.ranking import best, find, judge
-from chain.tools.research.report import BEGINNING, MAX_RESULT, Opening, Report, rendered, size
+from chain.tools.research.ranking import best, findings_in, judge
+from chain.tools.research.report import BEGINNING, MAX_RESULT, Beginning, Report, chars_in, rendered
 
 NOTHING = "nothing of it at all"
 
 
 def report(name: str, texts: Iterable[str], topic: str = "wire", *, preferred: tuple[str, ...] = ()) -> Report:
     judged = judge(topic, preferred)
-    opening = Opening(judged)
-    found = best(find(opening.noted(list(enumerate(texts, 1)), f"{name}:"), judged, f"{name}:"), 12)
+    opening = Beginning(judged)
+    found = best(findings_in(opening.noted(list(enumerate(texts, 1)), f"{name}:"), judged, f"{name}:"), 12)
     return Report(name, f"{found.total} places", opening=opening, found=found, preferred=preferred)
 
 
@@ -31,11 +31,11 @@ def test_what_a_source_does_not_need_is_left_to_the_others() -> None:
     many = [report(f"long{n}", long) for n in range(20)]
     few = rendered([*many[:10], *(report(f"short{n}", ["wire"]) for n in range(10))])
     all_of = rendered(many)
-    assert size(all_of) <= MAX_RESULT
-    assert size(few) <= MAX_RESULT
-    sizes = [size(of(f"long{n}", few)) for n in range(10)]
+    assert chars_in(all_of) <= MAX_RESULT
+    assert chars_in(few) <= MAX_RESULT
+    sizes = [chars_in(of(f"long{n}", few)) for n in range(10)]
     assert max(sizes) - min(sizes) < 250, "shared fairly"
-    assert min(sizes) > 1.5 * max(size(of(f"long{n}", all_of)) for n in range(20))
+    assert min(sizes) > 1.5 * max(chars_in(of(f"long{n}", all_of)) for n in range(20))
     assert all(of(f"long{n}", all_of)[1] == f"1- {NOTHING}" for n in range(20)), "the beginning of each"
 
 
@@ -60,9 +60,9 @@ def test_each_row_is_shown_once_and_all_that_fit_are_counted() -> None:
 
 def test_pieces_of_a_long_row_are_not_taken_for_each_other() -> None:
     judged = judge("wire")
-    opening = Opening(judged)
+    opening = Beginning(judged)
     pieces = [(1, "x" * 400)] * 9 + [(1, "the wire"), (1, "y" * 400), (1, "z" * 400), (1, "wires")]
-    found = best(find(opening.noted(pieces, "p "), judged, "p "), 12)
+    found = best(findings_in(opening.noted(pieces, "p "), judged, "p "), 12)
     rows = of("p", rendered([Report("p", opening=opening, found=found), report("b", [])]))
     assert "p 1: the wire" in rows
     assert "p 1: wires" in rows
@@ -73,7 +73,7 @@ def test_of_a_row_for_which_there_is_no_room_the_beginning_is_shown() -> None:
     rows = of("a", rendered([report("a", ["x" * 10_000]), report("b", [])]))
     assert rows[1].startswith("1- xxx")
     assert rows[1].endswith("…")
-    assert BEGINNING - 50 < size(rows) <= BEGINNING
+    assert BEGINNING - 50 < chars_in(rows) <= BEGINNING
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -89,8 +89,8 @@ def test_what_the_user_prefers_comes_first_where_places_are_listed(n: int) -> No
 
 def test_near_rows_are_those_before_and_behind() -> None:
     texts = ["0", "1", "2", "wire", "4", "5", "6"]
-    (finding,) = find(enumerate(texts), judge("wire"), "")
+    (finding,) = findings_in(enumerate(texts), judge("wire"), "")
     assert [each.text for each in finding.near] == ["1", "2", "4", "5"]
     assert ranking.NEAR == 2
-    (finding,) = find([(1, "wire")], judge("wire"), "")
+    (finding,) = findings_in([(1, "wire")], judge("wire"), "")
     assert finding.near == ()

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from chain.errors import UserError
-from cli.door import places
+from cli.door import sockets
 
 ANSWER_S = 2.0
 """How long a chain may take to say who it is: it may be stopped, or hang."""
@@ -37,7 +37,7 @@ class Visit:
     def __init__(self, path: Path) -> None:
         """Connect. Raises ``OSError`` if nobody is there."""
         self._path = path
-        self._socket = places.connect(path, timeout_s=ANSWER_S)
+        self._socket = sockets.connect(path, timeout_s=ANSWER_S)
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
 
@@ -103,7 +103,7 @@ class Visit:
         self.close()
 
 
-def enter(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
+def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
     """A connection to the chain of a session, or else to the only one of a workspace. Raises ``UserError``."""
     with ExitStack() as stack:
         here = os.path.realpath(workspace)
@@ -141,7 +141,7 @@ def _visits(
     found: dict[str, Visit] = {}
     problems: dict[str, str] = {}
     with selectors.DefaultSelector() as asked:
-        for path in places.sockets(state, environ):
+        for path in sockets.sockets(state, environ):
             if not path.name.startswith(session):
                 continue
             try:

@@ -17,19 +17,19 @@ from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.event_json import to_json
 from cli.acp import permissions
-from cli.acp.messages import CANCELLED, INTERNAL_ERROR, RpcError
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.turns import Turns, cancelled, end_turn
-from cli.acp.updates import Teller, Update
-from cli.acp.wire import Call, Wire
+from cli.acp.updates import Update, UpdateBuilder
+from cli.acp.wire import IncomingCall, Wire
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _PendingAnswer:
     """An answer that needs no run. It is told at the receipt of its ``line``, or at ``notice`` where there is none."""
 
     line: str
     notice: events.Notice
-    call: Call | None
+    call: IncomingCall | None
     result: Mapping[str, Any]
 
 
@@ -37,7 +37,7 @@ class _Answer:
 class _Held:
     """A prompt, or a line of steering, that waits for the end of a run."""
 
-    call: Call
+    call: IncomingCall
     submit: Callable[[], None]
 
     def withdraw(self) -> None:
@@ -48,7 +48,7 @@ class _Held:
             self.call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
 
 
-class Session:
+class EditorSession:
     """An open session. All of its methods are called in trio's thread."""
 
     def __init__(
@@ -65,15 +65,15 @@ class Session:
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
-        self.closing: list[Call] = []
+        self.closing: list[IncomingCall] = []
         """The requests that ask for that."""
         self._wire = wire
         self._notify = notify
         self._tells_receipts = tells_receipts
-        self._teller = Teller(chain.workspace, kinds)
+        self._teller = UpdateBuilder(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
-        self._answers: list[_Answer] = []
+        self._answers: list[_PendingAnswer] = []
         self._ending: float | None = None
         """The run that was interrupted or stopped last, which may be over by now."""
         self._held: list[_Held] = []
@@ -106,11 +106,11 @@ class Session:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    def prompt(self, call: Call, text: str) -> None:
+    def prompt(self, call: IncomingCall, text: str) -> None:
         """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
         self._when_it_has_ended(call, lambda: self._prompt(call, text))
 
-    def steer(self, call: Call, text: str, *, needs_turn: bool) -> None:
+    def steer(self, call: IncomingCall, text: str, *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
@@ -124,7 +124,7 @@ class Session:
         self._held.clear()
         self._interrupt()
 
-    def cancel_prompt(self, call: Call) -> bool:
+    def cancel_prompt(self, call: IncomingCall) -> bool:
         """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
         held = next((each for each in self._held if each.call is call), None)
         if held is not None:
@@ -165,7 +165,7 @@ class Session:
         last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
         return last.state == "queued" or last.time >= run
 
-    def _when_it_has_ended(self, call: Call, submit: Callable[[], None]) -> None:
+    def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
         """Submit a line, behind others and after a run that is ending: it would come back with that run's lines."""
         if self._held or self._is_ending:
             self._held.append(_Held(call, submit))
@@ -181,14 +181,14 @@ class Session:
             except RpcError as error:
                 held.call.fail(error)
 
-    def _prompt(self, call: Call, text: str) -> None:
+    def _prompt(self, call: IncomingCall, text: str) -> None:
         answer = self._submit(text)
         if answer.what in ("started", "queued", "stopping"):
             self._turns.add(call, answer.id)
         else:
             self._say(answer, call)
 
-    def _steer(self, call: Call, text: str) -> None:
+    def _steer(self, call: IncomingCall, text: str) -> None:
         answer = self._submit(text)
         if answer.message:
             self._say(answer)
@@ -205,11 +205,11 @@ class Session:
             self._ending = self._run
         return answer
 
-    def _say(self, answer: Submitted, call: Call | None = None) -> None:
+    def _say(self, answer: Submitted, call: IncomingCall | None = None) -> None:
         """Tell the answer to a line that needs no run, behind what it has changed, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)
-        self._answers.append(_Answer(answer.id, notice, call, result))
+        self._answers.append(_PendingAnswer(answer.id, notice, call, result))
         if not answer.id:
             self._feed.put(notice)
 

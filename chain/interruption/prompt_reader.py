@@ -32,14 +32,7 @@ from typing import TYPE_CHECKING, get_args
 
 from chain import yamlfile
 from chain.errors import ConfigError
-from chain.interruption.prompt import (
-    DEFAULT_USER,
-    MAX_SEARCH_S,
-    NAMES,
-    Action,
-    InterruptionPrompt,
-    Rule,
-)
+from chain.interruption.prompt import DEFAULT_USER, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
 from chain.text.wording import RESUME
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 
-def parse(text: str, file: str) -> InterruptionPrompt:
+def parse_prompt(text: str, file: str) -> InterruptionPrompt:
     """Read a handler file; ``file`` is its name, for ``source`` and for errors. Raises ``ConfigError``."""
     root = yamlfile.parse(text, file)
     if root.value is None:

@@ -14,12 +14,12 @@ import trio
 
 from chain.version import VERSION
 from cli.acp import params
-from cli.acp.content import text_of
-from cli.acp.host import Host, Wanted
-from cli.acp.messages import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
+from cli.acp.content import prompt_text
+from cli.acp.editor_session import EditorSession
+from cli.acp.host import Host, SessionRequest
 from cli.acp.opening import Opener
-from cli.acp.session import Session
-from cli.acp.wire import Call, Wire
+from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
+from cli.acp.wire import IncomingCall, Wire
 
 PROTOCOL_VERSION = 1
 
@@ -35,7 +35,7 @@ _CAPABILITIES = {
 _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
 
-class Agent:
+class EditorAgent:
     """Serves one editor."""
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
@@ -44,7 +44,7 @@ class Agent:
         self._host = Host(wire, notify)
         self._is_initialized = False
         self._reading = trio.CancelScope()
-        self._methods: Mapping[str, Callable[[Call], None]] = {
+        self._methods: Mapping[str, Callable[[IncomingCall], None]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
             "session/new": self._new,
@@ -68,7 +68,7 @@ class Agent:
         with self._reading:
             await self._wire.run(self)
 
-    def on_request(self, call: Call) -> None:
+    def on_request(self, call: IncomingCall) -> None:
         """Serve a request. Raises ``RpcError``."""
         method = self._methods.get(call.method)
         if method is None:
@@ -83,11 +83,11 @@ class Agent:
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
 
-    def on_cancel(self, call: Call) -> None:
+    def on_cancel(self, call: IncomingCall) -> None:
         """Take back a prompt. All other requests are answered soon in any case."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
-    def _initialize(self, call: Call) -> None:
+    def _initialize(self, call: IncomingCall) -> None:
         if self._is_initialized:
             raise RpcError(INVALID_REQUEST, "the connection is initialized already")
         version = call.params.get("protocolVersion")
@@ -105,38 +105,38 @@ class Agent:
             }
         )
 
-    def _authenticate(self, call: Call) -> None:
+    def _authenticate(self, call: IncomingCall) -> None:
         raise params.wrong(
             f"methodId {params.text(call.params, 'methodId')!r:.60}: there are no authentication methods"
         )
 
-    def _new(self, call: Call) -> None:
+    def _new(self, call: IncomingCall) -> None:
         workspace = params.folder(call.params, "cwd")
-        self._host.open(Wanted(call, lambda: self._opener.new(workspace), notes=_notes(call)))
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace), notes=_notes(call)))
 
-    def _go_on(self, call: Call, *, is_told_again: bool) -> None:
+    def _go_on(self, call: IncomingCall, *, is_told_again: bool) -> None:
         id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
         if not id:
             raise params.wrong("sessionId is empty")
-        self._host.open(Wanted(call, lambda: self._opener.old(workspace, id), id, _notes(call), is_told_again))
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace, id), id, _notes(call), is_told_again))
 
-    async def _list(self, call: Call) -> None:
+    async def _list(self, call: IncomingCall) -> None:
         has_folder = call.params.get("cwd") is not None
         cwd = params.absolute(call.params, "cwd") if has_folder else None
         call.answer(await self._opener.list(cwd, params.text(call.params, "cursor", default="")))
 
-    def _session(self, call: Call) -> Session:
+    def _session(self, call: IncomingCall) -> EditorSession:
         id = params.text(call.params, "sessionId")
         session = self._host.sessions.get(id)
         if session is None:
             raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
         return session
 
-    def _prompt(self, call: Call) -> None:
+    def _prompt(self, call: IncomingCall) -> None:
         session = self._session(call)
         session.prompt(call, _text(call, session))
 
-    def _steer(self, call: Call) -> None:
+    def _steer(self, call: IncomingCall) -> None:
         session = self._session(call)
         steering = params.mapping(params.mapping(call.params, "_meta"), "steering")
         behavior = steering.get("idleBehavior")
@@ -145,14 +145,14 @@ class Agent:
         session.steer(call, _text(call, session), needs_turn=behavior == "promptRequired")
 
 
-def _text(call: Call, session: Session) -> str:
-    text = text_of(params.array(call.params, "prompt"), "prompt", session.workspace)
+def _text(call: IncomingCall, session: EditorSession) -> str:
+    text = prompt_text(params.array(call.params, "prompt"), "prompt", session.workspace)
     if not text.strip():
         raise params.wrong("prompt has no text")
     return text
 
 
-def _notes(call: Call) -> list[str]:
+def _notes(call: IncomingCall) -> list[str]:
     servers = [server for server in params.array(call.params, "mcpServers")[:MAX_NAMED] if isinstance(server, dict)]
     names = ", ".join(f"{server.get('name')!s:.60}" for server in servers)
     return [f"MCP servers are not supported yet; left out: {names}"] if names else []

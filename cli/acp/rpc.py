@@ -45,7 +45,7 @@ class RpcError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RpcRequest:
     """The other side asks for something, and waits for the answer with this id."""
 
     id: Id
@@ -71,34 +71,34 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class BadMessage:
     """A row that is none of these: what to answer, and the id if it can be known."""
 
     error: RpcError
     id: Id = None
 
 
-Incoming: TypeAlias = Request | Notification | Response | Malformed
+Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
 
 
-def read(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
+def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
     """What a row says. One that ``is_cut`` had more than ``most`` bytes, and only its beginning is there."""
     if is_cut:
         begun = _BEGINNING.match(text)
         id = json.loads(begun[1]) if begun else None
-        return Malformed(RpcError(INVALID_REQUEST, f"the message is longer than {most:,} bytes"), id)
+        return BadMessage(RpcError(INVALID_REQUEST, f"the message is longer than {most:,} bytes"), id)
     if not is_utf8:
-        return Malformed(RpcError(PARSE_ERROR, "the message is not UTF-8"))
+        return BadMessage(RpcError(PARSE_ERROR, "the message is not UTF-8"))
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        return Malformed(RpcError(INVALID_REQUEST, "the message is nested too deeply"))
+        return BadMessage(RpcError(INVALID_REQUEST, "the message is nested too deeply"))
     except ValueError as error:
-        return Malformed(RpcError(PARSE_ERROR, f"the message is not JSON: {error}"))
+        return BadMessage(RpcError(PARSE_ERROR, f"the message is not JSON: {error}"))
     if isinstance(found, list):
-        return Malformed(RpcError(INVALID_REQUEST, "batches are not supported; send each message on a row of its own"))
+        return BadMessage(RpcError(INVALID_REQUEST, "batches are not supported; send each message on a row of its own"))
     if not isinstance(found, dict):
-        return Malformed(RpcError(INVALID_REQUEST, "a message is a JSON object"))
+        return BadMessage(RpcError(INVALID_REQUEST, "a message is a JSON object"))
     return _read_object(found)
 
 
@@ -106,18 +106,18 @@ def _read_object(found: Mapping[str, Any]) -> Incoming:
     has_id = "id" in found
     id = found.get("id")
     if has_id and (why := _wrong_id(id)):
-        return Malformed(RpcError(INVALID_REQUEST, why))
+        return BadMessage(RpcError(INVALID_REQUEST, why))
     if found.get("jsonrpc") != "2.0":
-        return Malformed(RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"'), id)
+        return BadMessage(RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"'), id)
     method = found.get("method")
     if isinstance(method, str):
         params = found.get("params", {})
-        return Request(id, method, params) if has_id else Notification(method, params)
+        return RpcRequest(id, method, params) if has_id else Notification(method, params)
     if "method" in found:
-        return Malformed(RpcError(INVALID_REQUEST, "method must be a string"), id)
+        return BadMessage(RpcError(INVALID_REQUEST, "method must be a string"), id)
     if has_id and ("result" in found) != ("error" in found):
         return Response(id, found["result"]) if "result" in found else Response(id, error=_error(found["error"]))
-    return Malformed(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
+    return BadMessage(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
 
 
 def _wrong_id(id: object) -> str:
@@ -145,7 +145,7 @@ def result_row(id: Id, result: object) -> bytes:
     return _row({"id": id, "result": result})
 
 
-def error_row(id: Id, error: RpcError) -> bytes:
+def error_response_row(id: Id, error: RpcError) -> bytes:
     """The row of an answer that is an error."""
     fields: dict[str, object] = {"code": error.code, "message": error.message}
     if error.data is not None:

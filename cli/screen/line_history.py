@@ -18,7 +18,7 @@ MAX_ENTRY = 10_000
 """Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
 
 
-def read(path: Path) -> list[str]:
+def read_entries(path: Path) -> list[str]:
     """The latest entries, the newest first."""
     try:
         with path.open("rb") as file:

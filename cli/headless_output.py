@@ -31,7 +31,7 @@ _THREADS = Threads("output")
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
 
-class Output:
+class HeadlessOutput:
     """Writes the events of a chain in one of the three formats."""
 
     def __init__(self, chain: Chain, format: Format, renderer: Renderer, *, stdout: int, stderr: int) -> None:

@@ -32,10 +32,10 @@ _TICKS = re.compile(r"`{3,}")
 def title_of(name: str, input: Mapping[str, Any]) -> str:
     """The name of a tool and what it is about, on one row."""
     about = next((value for key in _TITLED_BY if isinstance(value := input.get(key), str) and value.strip()), "")
-    return one_row(f"{name}: {about}" if about else name)
+    return as_title(f"{name}: {about}" if about else name)
 
 
-def one_row(text: str) -> str:
+def as_title(text: str) -> str:
     """A text as a title."""
     row = " ".join(visible(text).split())
     return row if len(row) <= LONGEST_TITLE else f"{row[:LONGEST_TITLE]}…"
@@ -53,10 +53,10 @@ def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[
 
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
     """A text as content; unless it is Markdown it is shown as it is."""
-    return {"type": "content", "content": text_block(text if is_markdown else fenced(text))}
+    return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
-def fenced(text: str, language: str = "") -> str:
+def in_fence(text: str, language: str = "") -> str:
     """The text in a fence that nothing in it ends."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
