@@ -109,7 +109,7 @@ async def open_chain(
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
-        questions = Questions(journal, audience.emit, allowed)
+        questions = Questions(journal, allowed)
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
             actors.tree, actors.journal = tree, journal

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import trio
 
-from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
@@ -26,7 +24,7 @@ from chain.agent.handler import current_prompt
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
 from chain.agent.tree import AgentTree, AgentView, Node
-from chain.errors import JournalError, ToolError, UserError
+from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
 from chain.lines.inbox import Inbox
@@ -207,17 +205,9 @@ class Children:
         assert node.parent is not None
         spec, parent = node.spec, node.parent
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        self._shared.journal.record(record)
+        told = self._shared.journal.record(record)
         parent.below.append(node)
-        started = events.AgentStarted(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=spec.name,
-            kind=node.kind,
-            parent_id=spec.parent_id,
-            task=node.task,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(started))
+        self._shared.journal.in_order(told.emit)
         if spec.prompts.is_configured:
             # A fault of its file is reported at once, not at the first interruption.
             current_prompt(spec, self._shared.emit, node.iteration)
@@ -247,18 +237,8 @@ class Children:
         agent.latest = replace(node.view(), state="finished")
         self._keep(agent)
         ended = records.AgentEnded(node.name, node.spec.parent_id, status, node.iteration, parent.name, node.run.usage)
-        with suppress(JournalError):  # a full disk must not keep an agent from ending
-            self._shared.journal.record(ended)
-        told = events.AgentEnded(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=node.name,
-            kind=node.kind,
-            parent_id=node.spec.parent_id,
-            task=node.task,
-            status=status,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(told))
+        # A full disk must not keep an agent from ending.
+        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
     def _keep(self, agent: _Agent) -> None:
         """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""

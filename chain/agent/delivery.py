@@ -71,8 +71,9 @@ class Delivery:
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             current_prompt(self._spec, self._shared.emit, run.iteration)
-        met = Met(point, prompt.source, remaining, skipped, run.iteration)
-        self._history.append(user_text(composed.text), lines=lines, met=met)
+        waited_s = trio.current_time() - lines[0].accepted_at
+        met = Met(point, prompt.source, remaining, skipped, run.iteration, waited_s)
+        entered = self._history.append(user_text(composed.text), lines=lines, met=met)
         run.stranded.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
@@ -86,21 +87,7 @@ class Delivery:
             aside_task=asides_only and (run.asked.aside_task if in_mid_task else True),
         )
         run.unanswered += arrivals
-        entered = events.UserInterruption(
-            agent=self._spec.name,
-            iteration=run.iteration,
-            ids=tuple(a.id for a in lines),
-            message="\n\n".join(a.line.text for a in lines),
-            point=point,
-            prompt_source=prompt.source,
-            target_agent=self._spec.name,
-            parent_id=self._spec.parent_id,
-            waited_s=trio.current_time() - lines[0].accepted_at,
-            remaining=remaining,
-            tools_skipped=skipped,
-            trace_path=self._shared.trace_path,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(entered))
+        self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point)
         return True
 

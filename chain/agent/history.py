@@ -12,7 +12,7 @@ from chain.agent.conversation import Conversation
 from chain.agent.spec import AgentSpec
 from chain.events import Point
 from chain.journal import records
-from chain.journal.journal import Journal
+from chain.journal.journal import Journal, Projected
 from chain.lines.receipts import Accepted
 from chain.messages import Message
 
@@ -26,6 +26,7 @@ class Met:
     remaining: int = 0
     skipped: tuple[str, ...] = ()
     iteration: int = 0
+    waited_s: float = 0.0
 
 
 _NOT_MET = Met(None)
@@ -43,14 +44,14 @@ class History:
         """What comes from now on is that of this spec."""
         self._spec = spec
 
-    def append(self, message: Message, *, lines: Sequence[Accepted] = (), met: Met | None = None) -> None:
+    def append(self, message: Message, *, lines: Sequence[Accepted] = (), met: Met | None = None) -> Projected:
         """Validates, journals and appends a message; ``lines`` are those that it delivers, and ``met`` is how.
 
-        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        Returns its events. Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
         met = met or _NOT_MET
         after = self.conversation.check(message)
-        self._journal.record(
+        told = self._journal.record(
             records.Message(
                 message,
                 agent=self._spec.name,
@@ -62,9 +63,11 @@ class History:
                 remaining=met.remaining,
                 skipped=met.skipped,
                 iteration=met.iteration,
+                waited_s=met.waited_s,
             )
         )
         self.conversation.append_checked(message, after)
+        return told
 
     def withdraw(self) -> None:
         """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""

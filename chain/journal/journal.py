@@ -98,15 +98,16 @@ class Journal:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        entry = Entry(self._seq + 1, time.time(), record)
+        self._seq += 1
+        entry = Entry(self._seq, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
             is_late = self._file.append(data)
         except OSError as error:
+            self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
-        self._seq = entry.seq
         if is_late:
             self._late += 1
             self._wanted.set()

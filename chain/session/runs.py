@@ -31,7 +31,6 @@ from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Task, views_of
 from chain.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
@@ -67,7 +66,7 @@ class Session:
         self._idle.set()
         self._is_ending = False
         self._is_over = False
-        shared.plan.watcher = self
+        shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
 
@@ -141,13 +140,9 @@ class Session:
                 return
 
     def _announce(self, run: Run) -> None:
-        query = run.query
-        id, text = (query.id, query.line.message) if query else ("", "")
+        begun = records.RunBegun("" if run.query is None else run.query.on_record)
         # The run fails by itself if the disk is still full at its first message.
-        with suppress(JournalError):
-            self._journal.record(records.RunBegun(id))
-        started = events.RunStarted(agent=self.spec.name, id=id, query=text)
-        self._journal.in_order(lambda: self._shared.emit(started))
+        self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
@@ -241,12 +236,9 @@ class Session:
         self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
         self.usage += usage
 
-    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+    def _plan_changes(self, change: PlanChange) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
-        author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
-        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views_of(tasks), by=change.by)
-        self._journal.record(change)
-        self._journal.in_order(lambda: self._shared.emit(changed))
+        self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
