@@ -16,7 +16,7 @@ text, and no progress of tools comes.
     tool_finished            tool_result
     message of results       tool_result, of those that were not told before
     plan                     plan_changed
-    request                  reading: iteration_started or retry, usage
+    request                  usage, when it has ended; reading: iteration_started or retry when it is sent
     result                   reading: result
     session, model           reading: init or notice
 
@@ -37,7 +37,6 @@ from chain.exit_codes import EXIT_CODES
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
-from chain.messages import Usage
 from chain.plan import Task, changed, views_of
 from chain.wording import MAIN, PROGRAM_ENDED, ROOT
 
@@ -111,6 +110,12 @@ class Projection:
             case records.RequestSent():
                 agent = self._of(record.agent)
                 agent.iteration, agent.is_answered = record.iteration, False
+            case records.RequestEnded(usage=used, error=error):
+                agent = self._of(record.agent)
+                agent.error, agent.is_answered = error, not error
+                # Of a failure it is known only where the service says so.
+                is_known = not error or used.total_tokens > 0
+                return [self._event(events.UsageReport, record, at, **asdict(used))] if is_known else []
             case records.ToolStarted():
                 call = self._of(record.agent).calls.get(record.id)
                 input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
@@ -148,8 +153,6 @@ class Projection:
                 return [*self._text(record, at), *self.of(entry)]
             case records.RequestSent():
                 return [*self.of(entry), *self._request(record, at)]
-            case records.RequestEnded():
-                return self._request_ended(record, at)
             case records.Model():
                 return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
             case records.Result():
@@ -316,11 +319,6 @@ class Projection:
             retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)
             return [retry] if agent.error else []
         return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
-
-    def _request_ended(self, record: records.RequestEnded, at: float) -> list[Event]:
-        agent, used = self._of(record.agent), record.usage
-        agent.error, agent.is_answered = record.error, not record.error
-        return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
 
     def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:
         agent = self._of(name)
