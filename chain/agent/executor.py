@@ -314,7 +314,7 @@ class Executor:
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
-        told = self._history.append(message)
+        told = self._history.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()

@@ -44,12 +44,14 @@ class History:
         """What comes from now on is that of this spec."""
         self._spec = spec
 
-    def append(self, message: Message, *, lines: Sequence[Accepted] = (), met: Met | None = None) -> Projected:
+    def append(
+        self, message: Message, *, lines: Sequence[Accepted] = (), met: Met = _NOT_MET, is_cut: bool = False
+    ) -> Projected:
         """Validates, journals and appends a message; ``lines`` are those that it delivers, and ``met`` is how.
 
-        Returns its events. Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        ``is_cut``: it is what was shown of a reply that a now line cut. Returns the message's events. Raises
+        ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
-        met = met or _NOT_MET
         after = self.conversation.check(message)
         told = self._journal.record(
             records.Message(
@@ -64,6 +66,7 @@ class History:
                 skipped=met.skipped,
                 iteration=met.iteration,
                 waited_s=met.waited_s,
+                is_cut=is_cut,
             )
         )
         self.conversation.append_checked(message, after)

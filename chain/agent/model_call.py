@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 import trio
@@ -16,7 +17,7 @@ from chain import events
 from chain.agent.conversation import Conversation
 from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
-from chain.errors import ConversationError, ModelError, ParameterRefused
+from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, ToolSpec
@@ -77,7 +78,7 @@ class ModelCalls:
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
                     if error.usage is not None and any(error.usage[:4]):
-                        run.add_usage(Usage(*error.usage))
+                        self._account(run, Usage(*error.usage))
                     if _is_cut(run):
                         break
                     delay = _delay(attempt, error.retry_after)
@@ -105,9 +106,10 @@ class ModelCalls:
             reply = await self._reply(run, request)
         except ModelError as error:
             # What the service says is what the user has to know, also when the disk is full.
-            journal.record_if_possible(_failed(agent, run, error)).emit()
+            with suppress(JournalError):
+                journal.record(_failed(agent, run, error))
             raise
-        run.add_usage(reply.usage)
+        self._account(run, reply.usage)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
@@ -116,7 +118,7 @@ class ModelCalls:
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
             message, cut = None if kept else reply.message, tuple(sorted(reply.cut_calls))
-            journal.record(records.RequestEnded(agent, n, reply.stop_reason, reply.usage, message, cut)).emit()
+            journal.record(records.RequestEnded(agent, n, reply.stop_reason, reply.usage, message, cut))
         return reply
 
     async def _reply(self, run: Run, request: Request) -> Reply:
@@ -178,6 +180,20 @@ class ModelCalls:
             return
         run.step.shown.append(delta.text)
         self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
+
+    def _account(self, run: Run, usage: Usage) -> None:
+        run.add_usage(usage)
+        self._shared.emit(
+            events.UsageReport(
+                agent=self._spec.name,
+                iteration=run.iteration,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                cost_usd=usage.cost_usd,
+            )
+        )
 
 
 class BudgetSpent(Exception):

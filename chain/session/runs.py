@@ -185,31 +185,21 @@ class Session:
         self.usage += run.usage
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
-        result = self._result(run, outcome)
         # A full disk must not keep the run from ending.
-        with suppress(JournalError):
-            self._journal.record(records.Result(result.status, result.result, result.iterations, result.usage))
-        self._journal.in_order(lambda: self._shared.emit(result))
-
-    def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        told = self._journal.record_if_possible(
+            records.Result(outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached)
+        )
+        (ended,) = told.events
+        assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
-        return events.Result(
-            agent=self.spec.name,
-            iteration=run.iteration,
-            status=outcome.status,
-            result=outcome.result,
-            replies=tuple(run.replies),
-            iterations=run.iteration,
-            usage=run.usage,
-            partial=outcome.partial,
-            phase_reached=outcome.phase_reached,
+        result = replace(
+            ended,
             partial_results=outcome.partial_results,
-            termination_reason=outcome.termination_reason,
-            trace_path=self._shared.trace_path,
             exit_code=self.exit_code(),
             receipts=settled.receipts,
             unsent=settled.unsent,
         )
+        self._journal.in_order(lambda: self._shared.emit(result))
 
     # ------------------------------------------------------------------------------------------- with which model
 
