@@ -18,8 +18,7 @@ from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.agent.tree import AgentTree, Node
 from chain.chain import Chain
 from chain.config.load import Settings, require_trust
-from chain.config.settings import ModelSettings
-from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
+from chain.errors import JournalError, SessionError, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
 from chain.journal.journal import Journal
@@ -28,25 +27,25 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompts import prompt_file, system_prompt
-from chain.session.feed import Audience
+from chain.prompt_files import prompt_file, system_prompt
+from chain.provider import ModelSettings
+from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Session, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
-from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, tool_groups
+from chain.text.wording import MAIN, ROOT
+from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
-from chain.tools.processes import Guard
+from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
-from chain.tools.tool import Tool, delegates
-from chain.wording import MAIN, ROOT
+from chain.tools.tool import Tool, delegates, kind_of
 
-REALLY_RUN = frozenset({"todo", "ask", "agents"})
-"""The groups of tools that have no effects outside of a session, so that a replay runs them."""
+REALLY_RUN = frozenset({"plan", "ask", "delegate"})
+"""The kinds of our tools that have no effects outside of a session, so that a replay runs them."""
 
 if TYPE_CHECKING:
-    from chain.providers.anthropic.client import AnthropicModel, Verdict
     from chain.replay.actors import Actors
 
 
@@ -76,11 +75,11 @@ async def open_chain(
     is raised in the block leaves it as it is.
     """
     guard = Guard()
-    groups = tool_groups(settings, guard, state)
+    today = groups = tool_groups(settings, guard, state)
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
-        real = [tool for name in REALLY_RUN for tool in groups[name]]
+        real = [tool for each in groups.values() for tool in each if kind_of(tool) in REALLY_RUN]
         groups = {name: actors.tools(each, real) for name, each in groups.items()}
         tools = actors.tools(tools, real)
         open_model = actors.open_model
@@ -91,7 +90,7 @@ async def open_chain(
     if actors is not None:
         rules = actors.rules(rules)
     kinds = Kinds(settings, spec, groups, tools, open_model)
-    allowed = read_allowances(settings, spec.registry, groups)
+    allowed = read_allowances(settings, spec.registry, today)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
@@ -101,7 +100,7 @@ async def open_chain(
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
-        audience = Audience()
+        audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
@@ -109,7 +108,7 @@ async def open_chain(
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(Node(spec, inbox, kind=spec.name))
-        questions = Questions(journal, allowed)
+        questions = Questions(journal, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
             actors.tree, actors.journal = tree, journal
@@ -248,59 +247,9 @@ def explain_line(settings: Settings, text: str) -> Explanation:
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
-    """The model of a definition. Raises ``ConfigError``.
-
-    ``interactive``: people watch it and type meanwhile, so a file of rules answers at the pace that it has for them.
-    """
-    from chain.providers.scripted.model import ScriptedModel
-
+    """The model of a definition. Raises ``ConfigError``. ``interactive``: people watch it and type meanwhile."""
     settings.require_key()
-    if settings.provider == "scripted":
-        assert settings.script is not None
-        try:
-            return ScriptedModel.load(settings.script, settings.within, at_terminal=interactive)
-        except UnreadableFile as error:
-            file, line = settings.named_at or (None, None)
-            message = f"models.definitions.{settings.name}.script: {error.file} {error.message}"
-            raise ConfigError(message, file=file, line=line) from None
-    return anthropic_model(settings)
-
-
-def anthropic_model(settings: ModelSettings) -> AnthropicModel:
-    """The model of a definition whose provider is ``anthropic``; its library is imported at the first call."""
-    from chain.providers.anthropic.client import AnthropicModel
-    from chain.providers.anthropic.encoding import Parameters
-    from chain.providers.anthropic.service import Price, Service
-
-    parameters = Parameters(
-        model=settings.model,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        effort=settings.effort,
-        thinking=settings.thinking,
-        stop_sequences=settings.stop_sequences,
-        system_messages=settings.system_messages,
-        extra_body=settings.extra_body,
-    )
-    service = Service(
-        api_key=settings.api_key,
-        base_url=settings.base_url,
-        timeout_s=settings.timeout_s,
-        idle_timeout_s=settings.idle_timeout_s,
-        extra_headers=settings.extra_headers,
-    )
-    cost = settings.price
-    price = Price(cost.input, cost.output, cost.cache_read, cost.cache_write) if cost else None
-    return AnthropicModel(parameters, service, price)
-
-
-async def check_model(settings: ModelSettings) -> Verdict:
-    """Ask the service of a definition whether it accepts the key and has the model."""
-    model = anthropic_model(settings)
-    try:
-        return await model.check()
-    finally:
-        await model.aclose()
+    return settings.open(interactive)
 
 
 def check_state(state: Path) -> None:

@@ -26,15 +26,15 @@ from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
 from chain.model import Model
-from chain.session.feed import Audience, Feed, Listener
+from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.projection import Projection
 from chain.session.resume import Resumed
 from chain.session.runs import Session
 from chain.session.standing import Standing
+from chain.text.wording import counted
 from chain.tools.tool import delegates
 from chain.version import VERSION
-from chain.wording import counted
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
@@ -59,7 +59,7 @@ class Chain:
         session: Session,
         shared: Shared,
         journal: Journal,
-        audience: Audience,
+        audience: Broadcaster,
         projection: Projection,
         resumed: Resumed | None = None,
     ) -> None:

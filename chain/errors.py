@@ -23,7 +23,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 
@@ -105,3 +105,10 @@ class JournalError(ChainError):
 
 class ConversationError(ChainError):
     """A message was offered that the conversation does not allow next."""
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The one of the names that this one was probably meant to be, for a message; empty if none is like it."""
+    import difflib  # only for a mistake, and the prompt waits for every import
+
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")

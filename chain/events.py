@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from chain.hunks import FileDiff, read_diff
 from chain.messages import Usage
-from chain.wording import MAIN, ROOT
+from chain.text.wording import MAIN, ROOT
 
 Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
 """Where a line entered the conversation: as a run's query, or at one of the safe points."""
@@ -267,6 +268,11 @@ class Question(_Event):
     name: str
     preview: str = ""
     protections: tuple[str, ...] = ()
+
+    @property
+    def diff(self) -> FileDiff | None:
+        """What the call would change in a file, if the preview shows that."""
+        return read_diff(self.preview)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

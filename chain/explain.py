@@ -6,17 +6,13 @@ Nothing is imitated here: the line is read, ruled on and put to the model by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chain.errors import ConfigError, PlanError
-from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, InterruptionPrompt, Situation, by_rule, compose
+from chain.interruption.file import PromptFile
+from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, by_rule, compose
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.plan import Plan
-from chain.wording import MAIN
-
-if TYPE_CHECKING:
-    from chain.interruption.file import PromptFile
-    from chain.interruption.prompt import Action
+from chain.text.wording import MAIN
 
 _ITERATION = 3
 _QUERY = "Summarise the notes"
@@ -26,24 +22,13 @@ _SKIPPED = ("read_file",)
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """The rule of a handler prompt that a line matches: the ``number``-th (from 1), on this ``line`` of the file."""
-
-    number: int
-    line: int
-    pattern: str
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """What a line would be while a run is active.
 
-    ``typed`` is what the line says by itself, ``line`` what the rule that it matches makes of it. ``problem`` says why
-    it would be refused; empty if it would not. ``file`` is the handler prompt's, empty where the built-in one is used,
-    and ``mistake`` why that is so although a file is configured. ``rules`` is how many the file has, and ``is_ruled``
-    whether rules see such a line. ``composed`` is what the model would get in ``situation``, an example; ``None`` if it
-    would get nothing.
+    ``typed`` is the line by itself, ``line`` what its ``rule`` makes of it, ``problem`` why it would be refused.
+    ``file`` is the handler prompt's, empty for the built-in one, ``mistake`` why a configured one is not used.
+    ``is_ruled``: rules see such a line. ``composed`` is what the model would get in the example ``situation``, if
+    anything.
     """
 
     typed: Line
@@ -51,9 +36,9 @@ class Explanation:
     problem: str
     file: str
     mistake: ConfigError | None
-    rules: int
+    rules: tuple[Rule, ...]
     is_ruled: bool
-    match: Match | None
+    rule: Rule | None
     todo_direct: bool
     situation: Situation
     composed: Composed | None
@@ -80,20 +65,13 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
         problem=problem,
         file=prompt.source.removeprefix("yaml:") if prompt.source != "default" else "",
         mistake=mistake if prompts.is_configured else None,
-        rules=len(prompt.rules),
+        rules=prompt.rules,
         is_ruled=is_ruled,
-        match=_match(prompt, typed) if is_ruled else None,
+        rule=prompt.rule_for(typed) if is_ruled else None,
         todo_direct=prompt.todo_direct,
         situation=situation,
         composed=composed,
     )
-
-
-def _match(prompt: InterruptionPrompt, typed: Line) -> Match | None:
-    rule = prompt.rule_for(typed)
-    if rule is None:
-        return None
-    return Match(prompt.rules.index(rule) + 1, rule.line, rule.pattern.pattern, rule.action)
 
 
 def _example(line: Line, max_iterations: int) -> Situation:
@@ -105,7 +83,6 @@ def _example(line: Line, max_iterations: int) -> Situation:
 
 
 def _outcome(line: Line) -> str:
-    """What code would tell the model of a todo line, with the plan of the example."""
     if line.command is None:
         return ""
     plan = Plan()

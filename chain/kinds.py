@@ -17,16 +17,14 @@ from dataclasses import dataclass, replace
 
 from chain.agent.spec import AgentSpec, PromptSource
 from chain.config.load import Settings
-from chain.config.settings import KindSettings, ModelSettings
+from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
-from chain.prompts import handler_of
+from chain.prompt_files import handler_of
+from chain.provider import ModelSettings
 from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
-
-_LOOKS_FURTHER = ("research", "ask_user_question")
-"""Tools that change nothing either, though they may ask."""
 
 OpenModel = Callable[[ModelSettings], Model]
 
@@ -102,5 +100,4 @@ def _registry(
     if kind.name not in ("explore", "plan"):
         return chain
     planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
-    reading = [tool for tool in chain if tool.read_only or tool.name in {*_LOOKS_FURTHER, *planning}]
-    return Registry.of(reading)
+    return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)

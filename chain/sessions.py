@@ -15,7 +15,7 @@ from chain.session.projection import retell
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
-LOOKED_AT = 20
+MAX_RESUMABLE = 20
 """Sessions among which those are that somebody goes on with."""
 
 Report: TypeAlias = Callable[[str], object]
@@ -28,7 +28,7 @@ def _ignore(what: str) -> None:
     pass
 
 
-def every(state: Path) -> list[Summary]:
+def all_sessions(state: Path) -> list[Summary]:
     """All sessions of a state folder, the one that changed last first."""
     return listing.summaries(_folder(state))
 
@@ -55,7 +55,7 @@ def latest(state: Path, workspace: Path) -> Summary | None:
 
 def resumable(state: Path, workspace: Path) -> list[Summary]:
     """The sessions of a workspace that changed last, the last one first."""
-    return listing.summaries(_folder(state), latest=LOOKED_AT, workspace=workspace)
+    return listing.summaries(_folder(state), latest=MAX_RESUMABLE, workspace=workspace)
 
 
 def delete(state: Path, id: str) -> None:
@@ -82,7 +82,7 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
-            from chain.session.export.document import document
+            from chain.export.json import document
 
             try:
                 with session.path.open("rb") as rows:
@@ -96,13 +96,13 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
             except OSError as error:
                 raise _unreadable(session.path, error) from None
         case "md":
-            from chain.session.export.markdown import markdown
-            from chain.session.export.teller import tell
+            from chain.export.markdown import markdown
+            from chain.export.outline_builder import tell
 
             yield from markdown(tell(told_again(session, report)))
         case "html":
-            from chain.session.export.page import page
-            from chain.session.export.teller import tell
+            from chain.export.html import page
+            from chain.export.outline_builder import tell
 
             yield from page(tell(told_again(session, report)))
         case _:

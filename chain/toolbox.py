@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.config.values import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
-from chain.tools.allowances import SUBJECTS, Allowance
-from chain.tools.processes import Guard
-from chain.tools.tool import Tool
+from chain.tools.allowances import Allowance, Subjects
+from chain.tools.processes.guarded import Guard
+from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
+from chain.values import MissingVariable
 
 if TYPE_CHECKING:
-    from chain.tools.shell import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -31,8 +31,8 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
     from chain.tools import agents, ask, edit, files, plan
-    from chain.tools.research import ResearchRules, research_tools
-    from chain.tools.shell import shell_tools
+    from chain.tools.processes.shell import shell_tools
+    from chain.tools.research.visits import research_tools
 
     return {
         "todo": plan.TOOLS,
@@ -41,8 +41,20 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(ResearchRules(settings.research_hosts)),
+        "research": research_tools(settings.research_hosts),
     }
+
+
+def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, ToolKind]:
+    """The kinds of the tools that there are, and of those that are registered, by their names."""
+    groups = (*tool_groups(settings).values(), registered)
+    return {tool.name: kind_of(tool) for tools in groups for tool in tools}
+
+
+def subjects_of(groups: ToolGroups) -> Subjects:
+    """What the patterns of allowances are matched with, for the tools that say so."""
+    tools = [tool for group in groups.values() for tool in group if isinstance(tool, FunctionTool)]
+    return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
 
 def _own_files(settings: Settings) -> Iterator[Path]:
@@ -54,7 +66,7 @@ def _own_files(settings: Settings) -> Iterator[Path]:
             found += [chosen.system_prompt, chosen.interruption_prompt]
     for name in settings.model_names:
         with suppress(ConfigError):
-            found.append(settings.model(name).script)
+            found += settings.model(name).files.values()
     for name in settings.kind_names:
         with suppress(ConfigError):
             found.append(settings.kind(name).prompt)
@@ -111,7 +123,7 @@ def named_tools(
 
 def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
     """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
-    from chain.tools.shell import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
     shell = settings.shell
     own = (*settings.own_folders, *([] if state is None else [state]))
@@ -123,22 +135,19 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
 
     Raises ``ConfigError`` where no command would run.
     """
-    from chain.tools import fence, shell
+    from chain.tools.processes.sandbox import Sandbox
 
     rules = shell_rules(settings)
-    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
+    found = rules.probed()
     try:
-        places = shell.open_places(rules, found, workspace)
+        places = rules.places(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
     with nullcontext() if places is None else closing(places):
-        if lacks := shell.missing(rules, found, places):
-            raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
-        return (
-            shell.protections(rules, found, places),
-            shell.gaps(rules, found, places),
-            shell.closed(workspace, places),
-        )
+        box = Sandbox(rules, found, places)
+        if box.missing:
+            raise settings.error("tools.shell.sandbox", box.missing.removeprefix("tools.shell.sandbox is "))
+        return box.held, box.gaps, box.closed(workspace)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
@@ -146,37 +155,43 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
     Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
+    from chain.tools.research.visits import HOSTS
+
     for n, host in enumerate(settings.research_hosts):
-        if problem := allowances.host_problem(host.strip()):
-            raise settings.error("tools.research.hosts", f"{host!r:.80} can never allow anything: {problem}", item=n)
+        try:
+            HOSTS.pattern(host.strip())
+        except UserError as error:
+            why = f"{host!r:.80} can never allow anything: {error}"
+            raise settings.error("tools.research.hosts", why, item=n) from None
     ours = {tool.name: tool for group in groups.values() for tool in group}
-    others = {tool.name: tool for tool in registered}
+    known, subjects = ours | {tool.name: tool for tool in registered}, subjects_of(groups)
     found = []
     for n, text in enumerate(settings.allow):
         try:
-            found.append(_read_allowance(text, ours, others))
+            allowance = allowances.parse(text, subjects)
+            if groups.get(allowance.tool) != ():  # a group of one tool, which this system lacks
+                _check_allowance(allowance, known, may_ask=lambda name: name in subjects or name not in ours)
+            found.append(allowance)
         except UserError as error:
             raise settings.error("tools.allow", str(error), item=n) from None
     return tuple(found)
 
 
-def explain_allowance(text: str) -> str:
-    """What an allowance means. Raises ``UserError`` for one that means nothing."""
-    return allowances.explain(allowances.parse(text))
+def _check_allowance(found: Allowance, known: Mapping[str, Tool], may_ask: Callable[[str], bool]) -> None:
+    """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match.
 
-
-def _read_allowance(text: str, ours: Mapping[str, Tool], registered: Mapping[str, Tool]) -> Allowance:
-    found = allowances.parse(text)
-    known = {**ours, **registered}
-    if found.tool in SUBJECTS and found.tool not in known:
-        return found  # one of ours that this system lacks
+    ``may_ask`` says whether a tool may ask in the middle of its work, as a program's own may, about whatever it likes.
+    """
     if found.tool not in known:
         near = difflib.get_close_matches(found.tool, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
         raise UserError(f"there is no tool {found.tool!r}; {hint}")
     tool = known[found.tool]
-    # A program's own tool may ask in the middle of its work, about whatever it likes.
-    has_subject = calling.can_preview(tool) if tool.needs_approval else found.tool not in ours
-    if found.pattern is not None and not (found.tool in SUBJECTS or has_subject):
+    has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask(found.tool)
+    if found.pattern is not None and not has_subject:
         raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
-    return found
+
+
+def explain_allowance(text: str, groups: ToolGroups) -> str:
+    """What an allowance means. Raises ``UserError`` for one that means nothing."""
+    return allowances.explain(allowances.parse(text, subjects_of(groups)))

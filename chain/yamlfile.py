@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.errors import ConfigError, UnreadableFile
+from chain.errors import ConfigError, UnreadableFile, nearest
 
 if TYPE_CHECKING:
     import yaml
@@ -59,10 +59,8 @@ class Node:
             names = list(known)
             for key, node in self.value.items():
                 if key not in names:
-                    import difflib  # imported only for a mistake, since the prompt waits for every import
-
-                    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-                    hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(names)}"
+                    near = nearest(key, names, 0.5)
+                    hint = f"did you mean {near}?" if near else f"the keys here are {', '.join(names)}"
                     raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)
         return dict(self.value)
 
@@ -149,11 +147,9 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` accepts. A FIFO is refused and not waited for.
+    """The text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
 
-    ``within`` is the folder of a configuration that is not trusted yet: a file outside of it is refused, also when a
-    link leads there. The file that was opened is checked, not its path, which may change meanwhile. Raises
-    ``ConfigError``.
+    ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
     """
     try:
         # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
@@ -256,10 +252,9 @@ class _Builder:
     def build(self, node: yaml.Node, key: str, depth: int) -> Node:
         import yaml
 
-        line = node.start_mark.line + 1
         self._values += 1
         if self._values > MAX_VALUES or depth > MAX_DEPTH:
-            raise ConfigError("holds too many values once its aliases are expanded", file=self._file, line=line)
+            raise self._error(node, "holds too many values once its aliases are expanded")
         value: Any
         if isinstance(node, yaml.MappingNode):
             value = {}
@@ -267,37 +262,35 @@ class _Builder:
                 name = self._name(key_node)
                 child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
                 if name in value:
-                    at, first = key_node.start_mark.line + 1, value[name].line
+                    first = value[name].line
                     message = f"the key {printable(child.key)} is there twice, first on line {first}; take one away"
-                    raise ConfigError(message, file=self._file, line=at)
+                    raise self._error(key_node, message)
                 # A key's line is where a user looks, also when its value begins further down.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
         elif isinstance(node, yaml.SequenceNode):
             value = [self.build(item, f"{key}[{n}]", depth + 1) for n, item in enumerate(node.value)]
         else:
             value = self._scalar(node)
-        return Node(value, self._file, line, key)
+        return Node(value, self._file, node.start_mark.line + 1, key)
+
+    def _error(self, node: yaml.Node, message: str) -> ConfigError:
+        return ConfigError(message, file=self._file, line=node.start_mark.line + 1)
 
     def _name(self, node: yaml.Node) -> str:
         if isinstance(node.value, str):
             return node.value
-        raise ConfigError("a key must be a word", file=self._file, line=node.start_mark.line + 1)
+        raise self._error(node, "a key must be a word")
 
     def _scalar(self, node: yaml.Node) -> str | bool | int | float | None:
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
-            at = node.start_mark.line + 1
-            raise ConfigError(
-                f"a number of more than {MAX_NUMBER} characters has no use here", file=self._file, line=at
-            )
+            raise self._error(node, f"a number of more than {MAX_NUMBER} characters has no use here")
         try:
             value = self._loader.construct_object(node)
         except Exception:  # noqa: BLE001 - yaml's constructors raise ValueError, KeyError and their own
             kind = node.tag.removeprefix("tag:yaml.org,2002:")
-            at = node.start_mark.line + 1
-            raise ConfigError(f"{node.value!r:.60} cannot be read as {kind}", file=self._file, line=at) from None
+            raise self._error(node, f"{node.value!r:.60} cannot be read as {kind}") from None
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            at = node.start_mark.line + 1
-            raise ConfigError("a number of more than 15 digits has no use here", file=self._file, line=at)
+            raise self._error(node, "a number of more than 15 digits has no use here")
         if value is None or isinstance(value, str | bool | int | float):
             return value
         return str(node.value)  # a date or the like: what was written is meant

@@ -49,10 +49,7 @@ _ELSEWHERE = {
 
 
 def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
-    """The subcommand, empty where there is none, and the one word beside it: a query, or what the subcommand is about.
-
-    Raises ``UserError`` for more words than that, and for a word that is probably a mistyped subcommand.
-    """
+    """The subcommand, empty for none, and the word beside it. Raises ``UserError``, also for a mistyped command."""
     words: list[str] = args.words
     if (args.format or args.output) and (args.print or words[:2] != ["sessions", "export"]):
         name = "--format" if args.format else "--output"
@@ -108,11 +105,7 @@ def is_interactive(args: argparse.Namespace) -> bool:
 
 
 def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
-    """The configuration, with the flags that override it; ``skip_here`` as in ``load_settings``.
-
-    It is looked for in ``cwd``, by default the folder of the process, which paths on the command line are relative to.
-    Raises ``ConfigError``.
-    """
+    """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
     flags = {
         "model": args.model,
         "chain": args.chain,

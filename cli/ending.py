@@ -50,5 +50,10 @@ def let_signals_end(*numbers: signal.Signals) -> None:
         signal.signal(number, _on_signal if _duties else signal.SIG_DFL)
 
 
+def code_of(number: int) -> int:
+    """The exit code of a program that a signal has ended."""
+    return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE
+
+
 def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
-    exit_at_once(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)
+    exit_at_once(code_of(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import trio
@@ -14,16 +14,16 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.ending import exit_at_once
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
-from cli.input.sender import NO_MOMENT, NO_ROOM, Outgoing, Sender
+from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
 from cli.input.stdin import Lines
 from cli.output import Format, Output
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import flat
 from cli.signals import LEAVING, received
 
@@ -38,17 +38,15 @@ SHOWN = 200
 NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 
-_Asked: TypeAlias = Outgoing | Interrupt | Drop | JsonAnswer | Malformed | None
+_Row: TypeAlias = ScheduledLine | Interrupt | Drop | JsonAnswer | Malformed | None
 """What a row of the input asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a headless process is asked to do. ``reads_stdin``: lines come from standard input too.
+    """What a headless process is asked to do. ``notes`` are shown first; ``reads_stdin``: lines come from there too.
 
-    ``notes`` are shown to the user first. With ``piped_within`` all of standard input goes with the query, or is the
-    query where there is none, if its first byte comes within so many seconds. ``is_kept``: the session can be gone on
-    with.
+    With ``piped_within`` all of standard input goes with the query, if its first byte comes within so many seconds.
     """
 
     query: str | None = None
@@ -95,11 +93,11 @@ class _Headless:
             await self._chain.wait_idle()
             for raw in self._stdin.unread():
                 line = self._parse(raw)
-                if isinstance(line, Outgoing):
+                if isinstance(line, ScheduledLine):
                     self._sender.report_unsent(line, UNREAD)
             if not self._has_begun and self._signal is not None:
                 for each in self._job.scheduled:
-                    self._sender.report_unsent(_outgoing(each), NO_MOMENT)
+                    self._sender.report_unsent(each, NO_MOMENT)
             self._sender.discard(NO_ROOM)
             is_done = self._was_answered or self._chain.last_status is not None or self._signal is not None
             problem = "" if is_done else self._problem
@@ -146,7 +144,7 @@ class _Headless:
             if not is_asked or self._chain.is_running:
                 self._has_begun = True
                 for line in self._job.scheduled:
-                    self._sender.schedule(_outgoing(line))
+                    self._sender.schedule(line)
                 if self._job.reads_stdin:
                     nursery.start_soon(self._run_waiting_without_input)
                     await self._read()
@@ -233,7 +231,7 @@ class _Headless:
                 if raw.notice:
                     self._notify(raw.notice)
                 match self._parse(raw):
-                    case Outgoing() as line:
+                    case ScheduledLine() as line:
                         self._sender.schedule(line)
                     case Interrupt():
                         self._chain.interrupt()
@@ -255,11 +253,9 @@ class _Headless:
         finally:
             answerer.close()
 
-    def _parse(self, raw: RawLine) -> _Asked:
-        """What a row of the input asks for; ``None`` for a blank row of JSON input."""
+    def _parse(self, raw: RawLine) -> _Row:
         if self._job.input == "text":
-            line = parse_moment(raw.text, strict=False)
-            return Outgoing(line.moment, line.text, raw.text, to=line.to)
+            return parse_moment(raw.text, strict=False)
         found = read_row(raw)
         assert not isinstance(found, Hello | Watch), "these are for the side door"
         if not isinstance(found, JsonLine):
@@ -267,10 +263,9 @@ class _Headless:
         line = parse_moment(found.text, strict=False)
         if isinstance(line.moment, AtQuestion):
             return Malformed(found.text, found.id, NO_ANSWER)
-        return Outgoing(line.moment, line.text, found.text, found.urgency, found.id, "json", line.to or found.to)
+        return replace(line, urgency=found.urgency, id=found.id, origin="json", to=line.to or found.to)
 
     def _drop(self, id: str) -> None:
-        """Drop a line, whether it waits in the chain or was not sent yet."""
         if self._sender.drop(id):
             return
         try:
@@ -289,7 +284,7 @@ class _Headless:
             )
             self._output.put(refused)
 
-    def _on_answer(self, line: Outgoing, answer: Submitted) -> None:
+    def _on_answer(self, line: ScheduledLine, answer: Submitted) -> None:
         self._record(answer)
         if line.id and answer.what == "nothing":
             # There was nothing to do, but the sender that gave the line an id waits for its receipt.
@@ -313,7 +308,3 @@ class _Headless:
 
     def _notify(self, message: str) -> None:
         self._output.put(events.Notice(message=message))
-
-
-def _outgoing(line: ScheduledLine) -> Outgoing:
-    return Outgoing(line.moment, line.text, line.written, to=line.to)

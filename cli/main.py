@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from chain import Tool
     from cli.door.client import Visit
-    from cli.show.events import Renderer
+    from cli.show.renderer import Renderer
 
 
 ROWS_AT_ONCE = 200
@@ -73,7 +73,8 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     except UserError as error:
         if verbose:
             _write(2, traceback.format_exc())
-        return _fail(str(error))
+        _write(2, f"chain: {error}\n")
+        return WRONG_USAGE
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
 
@@ -104,8 +105,9 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         if os.isatty(0):
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)
-        read = partial(_settings_of, args)
-        return acp.acp(read, state, tools, _traces(state, by_default=False))
+        return acp.acp(
+            lambda folder: arguments.read_settings(args, cwd=folder), state, tools, _traces(state, by_default=False)
+        )
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explain
@@ -129,10 +131,6 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
 
-def _settings_of(args: argparse.Namespace, folder: Path) -> Settings:
-    return arguments.read_settings(args, cwd=folder)
-
-
 def _help(args: argparse.Namespace, topic: str | None) -> int:
     from cli.subcommands.help import index, read_topic
 
@@ -150,7 +148,6 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
 
 
 def _page(rows: Iterable[str]) -> int:
-    """Show painted rows, through a pager if they are many."""
     from cli.pager import page
 
     left = iter(page(rows, os.environ))
@@ -163,28 +160,27 @@ def _page(rows: Iterable[str]) -> int:
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     from cli.subcommands import sessions
 
-    asked, state = sessions.read_words(words), state_folder(os.environ)
+    (what, id), state = sessions.read_words(words), state_folder(os.environ)
     color, ascii, width = _looks(args, fd=1)
-    if asked.what == "list":
+    if what == "list":
         here = Path(args.workspace or ".")
         return _show(args, sessions.listed(state, here=here, width=width, ascii=ascii))
     faults: list[str] = []
-    if asked.what in ("show", "export"):
-        if asked.what == "show":
-            code = _page(sessions.shown(state, asked.id, faults.append, color=color, ascii=ascii, width=width))
+    if what in ("show", "export"):
+        if what == "show":
+            code = _page(sessions.shown(state, id, faults.append, color=color, ascii=ascii, width=width))
         else:
             write = partial(_write_painted, 1)
-            code = _report(sessions.export(state, asked.id, args.format, args.output, write, faults.append))
+            code = _report(sessions.export(state, id, args.format, args.output, write, faults.append))
         _write(2, "".join(f"chain: {fault}\n" for fault in faults))
         return code
-    if not sessions.delete(state, asked.id, partial(_write, 2)):
+    if not sessions.delete(state, id, partial(_write, 2)):
         _write(2, "Nothing was deleted.\n")
         return 1
     return _show(args, ["Deleted."])
 
 
 def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
-    """Send a line to a chain that runs elsewhere, or watch it."""
     from cli.door.client import enter
 
     arguments.check_door(args, command, line)
@@ -277,10 +273,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
-    """Ask whether to trust a configuration that was merely found; the answer is remembered for its content.
-
-    Returns the configuration that holds, and what was typed before the question was there.
-    """
+    """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
     from cli.terminal import trust_question
 
     ascii = args.ascii or not tty.is_utf8(os.environ)
@@ -300,12 +293,10 @@ def _traces(state: Path, *, by_default: bool) -> Path | None:
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
     """The renderer for a descriptor; with ``streams`` it shows the answers too, as they come."""
-    from cli.show.events import Renderer
-    from cli.show.live import StreamingRenderer
+    from cli.show.renderer import Renderer
 
-    make = StreamingRenderer if streams else Renderer
     color, ascii, width = _looks(args, fd)
-    return make(color=color, ascii=ascii, width=width)
+    return Renderer(color=color, ascii=ascii, width=width, streams=streams)
 
 
 def _looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
@@ -338,11 +329,6 @@ def _report(why: str) -> int:
     if why:
         _write(2, f"chain: standard output cannot be written: {why}\n")
     return 1 if why else 0
-
-
-def _fail(message: str) -> int:
-    _write(2, f"chain: {message}\n")
-    return WRONG_USAGE
 
 
 def _write(fd: int, text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from chain.errors import UserError
+from chain.errors import UserError, nearest
 from chain.version import VERSION
 
 USAGE = """\
@@ -155,13 +155,10 @@ def _unknown(name: str, actions: Iterable[argparse.Action]) -> str:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    import difflib  # only for a mistake
-
     if name.startswith("--"):
-        begun = [each for each in names if each.startswith(name)]
-        return next(iter(begun or difflib.get_close_matches(name, names, n=1, cutoff=0.6)), "")
+        return next((each for each in names if each.startswith(name)), "") or nearest(name, names)
     # With one dash it may as well be text, so it has to be nearer.
-    return next(iter(difflib.get_close_matches(f"-{name}", names, n=1, cutoff=0.8)), "")
+    return nearest(f"-{name}", names, 0.8)
 
 
 def _mistake(error: argparse.ArgumentError, actions: Iterable[argparse.Action]) -> str:
@@ -200,7 +197,6 @@ def _one_of(*names: str) -> Callable[[str], str]:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
-    """The parser with its options."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("words", nargs="*")
     add = parser.add_argument

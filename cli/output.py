@@ -21,7 +21,7 @@ from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.threads import Threads
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import clean, columns, unpainted
 from cli.writing import write_all
 
@@ -100,10 +100,7 @@ class Output:
         self._feed.put(notice)
 
     async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
-        """Write what is left, and the last result again if it has changed or was not the last object written.
-
-        ``session`` is the id of what can be gone on with, which people are told.
-        """
+        """Write what is left, the last result if it has changed, and which ``session`` can be gone on with."""
         self._feed.close()
         await self._done.wait()
         settled = self._chain.settled()
@@ -127,7 +124,6 @@ class Output:
             await self._write(self._stderr, f"chain: {self.failure}\n")
 
     def _pieces(self, event: events.Event) -> Iterator[tuple[int, str]]:
-        """The texts to write for an event, each with its descriptor."""
         self._ends_with_result = isinstance(event, events.Result)
         if isinstance(event, events.Result):
             self._last = event

@@ -7,26 +7,19 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from cli.screen import tty
 from cli.show.text import clean, columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
 
 
 def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows through a pager, each as soon as there is room for it, and wait for its end.
-
-    Returns those that are left to be written: all of them where input or output is no terminal, where all fit on the
-    screen, or where there is no pager.
-    """
+    """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
     rows, first, needed = iter(rows), list[str](), 0

@@ -6,12 +6,12 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import trio
 
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
-from cli.ending import exit_at_once
+from cli.ending import code_of, exit_at_once
 from cli.screen import tty
 
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,35 +35,26 @@ class Signals:
         self._waiting_since = None
         return number
 
-    def record(self, number: int) -> None:
-        """Record that a signal came. This is a signal handler: it may run at any place of the program."""
+    def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+        """Record that a signal came, and call trio's handler. It may run at any place of the program."""
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
             # What was acknowledged is on the disk, so nothing is lost.
             tty.restore()
-            exit_at_once(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)
+            exit_at_once(code_of(number))
+        then(number, frame)
 
 
 @contextmanager
 def received(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Receive these signals, in the main thread, instead of their default actions.
-
-    Signals that are ignored stay ignored, as nohup needs it.
-    """
+    """Receive these signals, in the main thread. Those that are ignored stay ignored, as nohup needs it."""
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     with trio.open_signal_receiver(*handled) as numbers_received:
         signals = Signals(numbers_received)
         for number in handled:
-            signal.signal(number, _recording(signals, signal.getsignal(number)))
+            handler = signal.getsignal(number)
+            assert callable(handler)
+            signal.signal(number, partial(signals.record, handler))
         yield signals
-
-
-def _recording(signals: Signals, then: object) -> Callable[[int, FrameType | None], None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        signals.record(number)
-        if callable(then):
-            then(number, frame)
-
-    return handle

@@ -18,7 +18,7 @@ from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, ESC, idle, send
 
 from chain.errors import UserError
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.subcommands.demo import by_itself
 
 Start = Callable[..., Screen]

@@ -64,8 +64,8 @@ def test_the_rule_that_matches_decides(
 ) -> None:
     found = explained(text, handler)
     assert (found.line.kind, found.line.urgency) == (kind, urgency)
-    assert (found.match and found.match.number, found.match and found.match.line) == (number, row)
-    assert (found.rules, found.file) == (3, str(handler))
+    assert (found.rule and found.rules.index(found.rule) + 1, found.rule and found.rule.line) == (number, row)
+    assert (len(found.rules), found.file) == (3, str(handler))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_the_model_never_gets_is_put_in_no_words(text: str, handler: Path) 
 def test_a_line_that_would_be_refused_says_why_and_no_rule_sees_it(text: str, words: str, handler: Path) -> None:
     found = explained(text, handler)
     assert words in found.problem
-    assert (found.is_ruled, found.match) == (False, None)
+    assert (found.is_ruled, found.rule) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_broken_file_is_named_and_the_built_in_prompt_is_used(text: str | None
     found = explained("no, wait", file)
     assert found.mistake
     assert words in str(found.mistake)
-    assert (found.file, found.rules, found.line.urgency) == ("", 0, "next")
+    assert (found.file, found.rules, found.line.urgency) == ("", (), "next")
     assert found.composed
 
 

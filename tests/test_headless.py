@@ -36,7 +36,7 @@ from cli.headless import Job
 from cli.input.moments import parse_moment
 from cli.input.piped import FIRST_BYTE_S
 from cli.output import Format
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 
 RULES = """
 rules:

@@ -23,15 +23,16 @@ GUARDED = {
 }
 
 # What may be imported by everything that is pure.
-PURE = {"chain.errors", "chain.messages", "chain.wording"}
+PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
 JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
 LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
 TOOLS = PURE | {
+    "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
-    "chain.search",
+    "chain.text.search",
     "chain.threads",
     "chain.tools",
     "trio",
@@ -44,13 +45,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
-    "chain.wording": set(),
-    "chain.plain": set(),
+    "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
-    "chain.search": {"regex"},
+    "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
-    "chain.events": PURE,
+    "chain.events": PURE | {"chain.hunks"},
+    "chain.hunks": set(),
     "chain.fields": {"chain.messages"},
     "chain.event_json": {"chain.events", "chain.fields", "chain.messages"},
     "chain.model": PURE,
@@ -63,60 +64,72 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
-    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.search", "chain.yamlfile"},
+    "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.text.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
-    "chain.tools.lifeline": {"chain.tools.fence"},
-    "chain.tools.fence": set(),  # this and the next two are the guard, a program of its own
-    "chain.tools.keeper": {"chain.tools.fence"},
-    "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
-    "chain.tools.output": set(),
+    "chain.tools.processes.lifeline": {"chain.tools.processes.fence"},
+    "chain.tools.processes.fence": set(),  # this and the next two are the guard, a program of its own
+    "chain.tools.processes.keeper": {"chain.tools.processes.fence"},
+    "chain.tools.processes.guard": {"chain.tools.processes.fence", "chain.tools.processes.keeper"},
+    "chain.tools.processes.output": set(),
     "chain.tools.paths": {"chain.errors"},
-    "chain.tools.diff": PURE,
+    "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
-    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
-    "chain.tools.course": {"chain.lines.parse"},
-    "chain.tools.ranking": {"chain.tools.grep"},
-    "chain.tools.page_text": {"chain.tools.lifeline", "selectolax"},  # runs as a program of its own
-    "chain.tools.addresses": {"chain.tools.hosts", "httpx2"},
-    "chain.tools.pages": TOOLS | {"chain.version", "httpx2"},
+    "chain.tools.subject": set(),
+    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.subject", "chain.tools.tool"},
+    "chain.tools.research.course": {"chain.lines.parse"},
+    "chain.tools.research.ranking": {"chain.tools.grep"},
+    "chain.tools.research.page_text": {"chain.tools.processes.lifeline", "selectolax"},  # runs as a program of its own
+    "chain.tools.research.addresses": {"chain.tools.research.hosts", "httpx2"},
+    "chain.tools.research.pages": TOOLS | {"chain.version", "httpx2"},
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
-    "chain.session.export": SESSION | {"chain.plain", "chain.version", "markdown_it"},
-    "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
+    "chain.export": SESSION | {"chain.export", "chain.text.plain", "chain.version", "markdown_it"},
+    "chain.values": {"chain.errors", "chain.yamlfile"},
+    "chain.provider": {"chain.errors", "chain.model", "chain.values", "chain.yamlfile"},  # providers are found by name
+    "chain.config": {
+        "chain.config",
+        "chain.errors",
+        "chain.listed",
+        "chain.provider",
+        "chain.values",
+        "chain.yamlfile",
+    },
     "chain.providers": PURE
-    | {"chain.model", "chain.providers", "chain.search", "chain.threads", "chain.yamlfile", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers", "chain.text.search", "chain.threads", "chain.values"}
+    | {"chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
-    | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers.anthropic", "chain.threads"}
+    | {"anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompts": {"chain.config", "chain.errors", "chain.interruption"},
+    "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.toolbox": TOOLS | {"chain.config"},
-    "chain.sessions": SESSION,
+    "chain.toolbox": TOOLS | {"chain.config", "chain.values"},
+    "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompts", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.provider", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
-EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "keys", "page", "toolkit")}
+EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "toolkit")}
 PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
-PUBLIC |= {"chain.event_json"}
+PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
     "chain.lines.parse",
-    "chain.plain",
-    "chain.prompts",
+    "chain.text.plain",
+    "chain.prompt_files",
     "chain.replaying",
     "chain.threads",
     "chain.toolbox",
     "chain.version",
-    "chain.wording",
+    "chain.text.wording",
 }
 """What a front end may import: it speaks to a `Chain` and reads events."""
 

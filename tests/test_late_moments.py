@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from cli import headless
 from cli.headless import Job
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 
 TWO_STEPS = """
 rules:

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import trio
 from support import open_session
+from support.renderers import Make, at_a_terminal
 from support.stages import Printing
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
 from cli.output import Format, Output
-from cli.show.events import Renderer
-from cli.show.live import StreamingRenderer
+from cli.show.renderer import Renderer
 
 RULES = """
 rules:
@@ -87,7 +87,7 @@ async def opened(
     *,
     stdout: int | None = None,
     stderr: int | None = None,
-    make: type[Renderer] = Renderer,
+    make: Make = Renderer,
 ) -> AsyncIterator[Told]:
     paths = folder / "stdout", folder / "stderr"
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
@@ -158,10 +158,8 @@ async def test_text_puts_each_runs_answer_in_turn(tmp_path: Path) -> None:
         assert stage.stdout == "The answer.\nOn two lines.\n" * 2
 
 
-@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
-async def test_each_answer_comes_once_and_before_the_closing_row_of_its_run(
-    tmp_path: Path, make: type[Renderer]
-) -> None:
+@pytest.mark.parametrize("make", [Renderer, at_a_terminal])
+async def test_each_answer_comes_once_and_before_the_closing_row_of_its_run(tmp_path: Path, make: Make) -> None:
     with (tmp_path / "both").open("wb") as both:
         async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
             await stage.run("task")
@@ -178,7 +176,7 @@ async def test_each_answer_comes_once_and_before_the_closing_row_of_its_run(
 
 
 async def test_where_the_reply_is_shown_as_it_streams_it_is_not_written_again(tmp_path: Path) -> None:
-    async with opened(tmp_path, "text", make=StreamingRenderer) as stage:
+    async with opened(tmp_path, "text", make=at_a_terminal) as stage:
         await stage.run("task")
         await stage.output.finish(0)
 
@@ -186,8 +184,8 @@ async def test_where_the_reply_is_shown_as_it_streams_it_is_not_written_again(tm
         assert stage.stderr.count("The answer.") == 1
 
 
-@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
-async def test_the_text_that_a_stop_cut_comes_once_with_what_was_found(tmp_path: Path, make: type[Renderer]) -> None:
+@pytest.mark.parametrize("make", [Renderer, at_a_terminal])
+async def test_the_text_that_a_stop_cut_comes_once_with_what_was_found(tmp_path: Path, make: Make) -> None:
     with (tmp_path / "both").open("wb") as both:
         async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
             stage.session.chain.listen(lambda e: e.type == "text_delta" and stage.session.chain.submit("stop"))

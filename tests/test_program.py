@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked
 from support.house import ROOT
 from support.rows import check_order
 from support.stages import line
@@ -166,13 +167,11 @@ class Place:
     ) -> Ran:
         """Run the program to its end. ``stdin``: what it reads, or a descriptor."""
         given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
-        done = subprocess.run(
+        done = forked.run(
             [*program, *args],
             cwd=self.folder,
             env={**self.environ, **(environ or {})},
-            capture_output=True,
             timeout=DEADLINE_S,
-            check=False,
             **given,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -184,7 +183,7 @@ class Place:
         os.mkfifo(self.folder / "gate")
         err = self.folder / "stderr"
         with err.open("wb") as stderr:
-            process = subprocess.Popen(
+            process = forked.Popen(
                 [sys.executable, str(driver), "--config", "config.yaml", *args],
                 cwd=self.folder,
                 env=self.environ,

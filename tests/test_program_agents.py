@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked
 from support.program import environ
 from support.stages import line
 
@@ -45,15 +45,13 @@ def home(tmp_path: Path) -> Path:
 def told(home: Path, *args: str, input: Iterable[dict[str, Any] | str] = ()) -> tuple[int, list[dict[str, Any]]]:
     """What the program prints as stream-json, and its exit code."""
     rows = [each if isinstance(each, str) else json.dumps(each) for each in input]
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "cli", "--config", "test.yaml", "--output-format", "stream-json", *args],
         cwd=home,
         env=environ(home, {}),
         input="".join(f"{row}\n" for row in rows),
-        capture_output=True,
         text=True,
         timeout=DEADLINE_S,
-        check=False,
     )
     return done.returncode, [json.loads(row) for row in done.stdout.splitlines()]
 

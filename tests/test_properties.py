@@ -42,6 +42,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
+from support.examples import some
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from trio.testing import MockClock
 
@@ -358,6 +359,7 @@ async def events_of(name: str) -> int:
         return len(session.events)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "line", ["use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 )
@@ -365,7 +367,7 @@ async def events_of(name: str) -> int:
 async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, autojump_clock: MockClock) -> None:
     count = await events_of(name)
     limit = LIMIT.get(name, 6)
-    for moment in range(count + 1):
+    for moment in some(range(count + 1)):
         use = chain_settings(max_iterations=limit)
         async with open_session(RandomModel(list(SCENARIOS[name])), tools=TOOLS, use=use) as session:
             acts = Acts(session, [(moment, line)])
@@ -438,10 +440,11 @@ async def play_questions(name: str, moment: int, line: str) -> int:
         return len(session.events)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "line", ["use the other file", "!at once", "!!now", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 )
 @pytest.mark.parametrize("name", WITH_QUESTIONS)
 async def test_a_line_at_every_moment_of_a_question(name: str, line: str, autojump_clock: MockClock) -> None:
-    for moment in range(await play_questions(name, -1, line) + 1):
+    for moment in some(range(await play_questions(name, -1, line) + 1)):
         await play_questions(name, moment, line)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support import forked
 from support.program import environ
 from support.screen import Screen
 from support.terminal import CTRL_C, Start, busy, idle, journal, quit, send, states
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who is at the o
 
 def command(home: Path, *words: str, cwd: Path | None = None, **more: str) -> subprocess.Popen[str]:
     """Start a command of the program, as another terminal of the same user would."""
-    return subprocess.Popen(
+    return forked.Popen(
         [sys.executable, "-m", "cli", *words],
         cwd=cwd or home / "work",
         env=environ(home, more),

@@ -423,10 +423,11 @@ def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start
     screen.resize(24, 70)
     screen.until("w17")
     screen.resize(24, 33)
-    screen.until("✓ done")
+    # What is said at the end is written first, and the prompt below it drawn again after that.
+    screen.until("✓ done").until(lambda s: (s.editor or "").startswith("a text that is") and "idle" in s.toolbar)
     found = Counter(re.findall(r"\bw\d\d\b", " ".join(screen.rows)))
     assert found == Counter(f"w{n:02}" for n in range(1, 41))
-    assert sum(row.startswith("> a text") for row in screen.rows) == 1
+    assert sum(row.startswith("> a text") for row in screen.rows) == 1, screen.everything
     screen.type(CTRL_U)
     screen.resize(24, 100)
     send(idle(screen), "/quit")

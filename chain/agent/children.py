@@ -29,7 +29,7 @@ from chain.events import Status
 from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
-from chain.wording import counted
+from chain.text.wording import counted
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""

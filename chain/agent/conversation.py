@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
 from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
-from chain.wording import INTERRUPTED, SKIPPED
+from chain.text.wording import INTERRUPTED, SKIPPED
 
 MAX_ID = 128
 """Characters of a tool call's id; those of the API have 30."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chain.wording import INTERRUPTED_TEXT, QUESTION
+from chain.text.wording import INTERRUPTED_TEXT, QUESTION
 
 if TYPE_CHECKING:
     from chain.events import Phase, Status

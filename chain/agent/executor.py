@@ -63,7 +63,7 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
-from chain.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
+from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 _GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
 """The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""

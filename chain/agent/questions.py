@@ -29,11 +29,11 @@ from chain.journal import records
 from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
+from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
-from chain.tools.allowances import Allowance
+from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
 from chain.tools.tool import Preview, Verdict
-from chain.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -130,9 +130,10 @@ class Answerer:
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(self, journal: Journal, allowed: Iterable[Allowance] = ()) -> None:
+    def __init__(self, journal: Journal, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None) -> None:
         self._journal = journal
         self._allowed = list(allowed)
+        self._subjects = subjects or {}
         self._answerers = Counter[str]()
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[_Asked] = deque()
@@ -178,7 +179,7 @@ class Questions:
         if asked.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
         if asked.by == "nobody":
-            flag = allowances.that_permits(name, preview)
+            flag = allowances.that_permits(name, preview, self._subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
             return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
         return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")

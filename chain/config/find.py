@@ -15,8 +15,9 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config.kinds import BOUNDS, is_kind
-from chain.config.values import CHAIN_KEYS, PROVIDERS
+from chain.config.settings import CHAIN_KEYS
 from chain.errors import ConfigError
+from chain.provider import NAMES
 from chain.yamlfile import Node
 
 TOP_KEYS = ("models", "chains", "inbox", "tools", "agents")
@@ -33,10 +34,7 @@ _LIKENESS = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The file that holds, if any, and its content. ``is_own``: the user named it, or it is in their own folder.
-
-    ``passed_over`` is why a file that looks like a configuration of this program is not used.
-    """
+    """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
 
     file: Path | None
     content: Node
@@ -115,7 +113,7 @@ def _holds_chains(node: Node) -> bool:
 def _has_our_definitions(root: Node) -> bool:
     definitions = root.entries("models", "definitions").values()
     providers = [provider.value for each in definitions if (provider := each.entries().get("provider")) is not None]
-    return any(provider in PROVIDERS for provider in providers)
+    return any(provider in NAMES for provider in providers)
 
 
 def _has_our_shape(key: str, node: Node) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 from chain.config.settings import AgentsSettings, KindSettings
-from chain.config.values import Values
-from chain.errors import ConfigError
+from chain.errors import ConfigError, nearest
+from chain.values import Values
 from chain.yamlfile import Node, printable
 
 BUILT_IN = ("explore", "plan", "agent")
@@ -35,7 +35,7 @@ def read_kind(values: Values, name: str, node: Node) -> KindSettings:
     keys = {key: child for key, child in node.mapping(KIND_KEYS).items() if child.value is not None}
     description = values.text(keys.get("description"))
     if not description and name not in BUILT_IN:
-        near = _nearest(name, BUILT_IN)
+        near = nearest(name, BUILT_IN)
         hint = f", or did you mean {near}?" if near else ""
         place = keys.get("description", node)
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
@@ -56,7 +56,7 @@ def is_kind(node: Node) -> bool:
 
 
 def _check_name(name: str, node: Node) -> None:
-    if not isinstance(node.value, dict | None) and (near := _nearest(name, BOUNDS)):
+    if not isinstance(node.value, dict | None) and (near := nearest(name, BOUNDS)):
         raise ConfigError(f"unknown key {printable(node.key)}: did you mean {near}?", file=node.file, line=node.line)
     if name.casefold() in _TAKEN:
         taken = f"{name} cannot be a kind of agent, since {' and '.join(_TAKEN)} are names of the program's own"
@@ -66,9 +66,3 @@ def _check_name(name: str, node: Node) -> None:
         raise ConfigError(
             f"{name!r:.60} cannot be a kind of agent: its name is {allowed}", file=node.file, line=node.line
         )
-
-
-def _nearest(name: str, names: Iterable[str]) -> str | None:
-    import difflib  # only for a mistake, and the prompt waits for every import
-
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), None)

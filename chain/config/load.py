@@ -16,22 +16,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chain import yamlfile
-from chain.config import layers, trust
-from chain.config.agent_prompt import AgentPrompt, read_agent_prompt
+from chain.config import trust
 from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
-from chain.config.given import Given, read_given
 from chain.config.kinds import BOUNDS, kind_nodes, read_kind
+from chain.config.layers import merge
+from chain.config.override import Override, read_overrides
 from chain.config.settings import (
-    KEY_VARIABLE,
     AgentsSettings,
     ChainSettings,
     KindSettings,
-    ModelSettings,
     ShellSettings,
+    read_chain,
+    read_shell,
 )
+from chain.config.system_prompt import AgentPrompt, read_agent_prompt
 from chain.config.trust import Sensitive, is_trusted
-from chain.config.values import MissingVariable, Values, variables, variables_within
-from chain.errors import ConfigError, UnreadableFile
+from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.provider import ModelSettings, providers, read_model
+from chain.values import MissingVariable, Values, variables, variables_within
 from chain.yamlfile import Node
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -43,11 +45,10 @@ end a line or steer a terminal."""
 class Settings:
     """The whole configuration.
 
-    ``file`` is the user's, ``None`` where only the shipped values hold. ``default_model`` is for chains that name no
-    model, ``default_chain`` runs unless another is asked for. ``allow`` are the calls that need no approval, as they
-    were written, and ``research_hosts`` the hosts. ``passed_over`` is why a file that seems to be meant as the
-    configuration is not it. ``asked`` is what a found file sets that must be trusted first, and ``digest`` is what
-    trust is remembered by.
+    ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
+    another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
+    configuration is not used. ``asked`` is what a found file needs trust for, and ``digest`` what that is remembered
+    by.
     """
 
     file: Path | None
@@ -61,7 +62,7 @@ class Settings:
     research_hosts: tuple[str, ...]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _given: Mapping[str, Given] = field(repr=False)
+    _given: Mapping[str, Override] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
@@ -116,8 +117,9 @@ class Settings:
     def key_variables(self) -> frozenset[str]:
         """The environment variables that models' definitions take keys, headers and the like from."""
         definitions = self._root.entries("models", "definitions").values()
-        nodes = [definition.entries().get(key) for definition in definitions for key in trust.SENSITIVE]
-        return frozenset({KEY_VARIABLE, *(name for node in nodes for name in variables_within(node))})
+        nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
+        usual = {each.usual.strip("${}") for each in providers().values()} - {""}
+        return frozenset({*usual, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
         """A definition with its variables filled in, by default that of the default chain.
@@ -129,8 +131,8 @@ class Settings:
         definitions = self._root.entries("models", "definitions")
         if name not in definitions:
             raise ConfigError(_unknown("model", name, definitions))
-        within = self.within(f"models.definitions.{name}.script")
-        return replace(self._values.model(name, definitions[name]), within=within)
+        place = f"models.definitions.{name}"
+        return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """A chain by name, or the default one. Raises ``ConfigError`` as ``model`` does, but for the trust."""
@@ -138,7 +140,7 @@ class Settings:
         chains = self._root.entries("chains")
         if name not in chains:
             raise ConfigError(_unknown("chain", name, chains))
-        settings = self._values.chain(name, chains[name], self.default_model)
+        settings = read_chain(self._values, name, chains[name], self.default_model)
         if "model" in self._given:
             settings = replace(settings, model=self.default_model)
         if "max_iterations" in self._given:
@@ -154,10 +156,7 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told; its file is read now. Raises ``ConfigError`` as ``model`` does.
-
-        A kind without a prompt has that of ``agent``, which says nothing if it has none either.
-        """
+        """What agents of a kind are told, by default as ``agent``; read now. Raises ``ConfigError``."""
         require_trust(self)
         kind = self.kind(name)
         if kind.prompt is None:
@@ -173,10 +172,7 @@ class Settings:
         return replace(prompt, within=None if is_judged else self._folder(key))
 
     def within(self, key: str) -> Path | None:
-        """The folder that the file named at a dotted key must be in whenever it is read; ``None`` for anywhere.
-
-        A file that was merely found was judged by where the paths in it lead, and a link may lead elsewhere later.
-        """
+        """The folder that the file named at a key must be in, ``None`` for anywhere: a link may change."""
         return None if key in (self._judged or ()) else self._folder(key)
 
     def _folder(self, key: str) -> Path | None:
@@ -186,10 +182,9 @@ class Settings:
         return self.file.parent if is_found and self.file is not None else None
 
     def source(self, key: str) -> str:
-        """Where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
+        """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
 
-        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain. A place is
-        followed by the variables that the value is made of.
+        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
         """
         if (given := self._given_for(key)) is not None:
             return given.source
@@ -204,11 +199,7 @@ class Settings:
         return ", ".join([place, *variables(node)])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """The error for a mistake in the value at a dotted key, to be raised by the caller.
-
-        It names the flag or the variable that gave the value, or else the file and the line. ``item`` is the mistaken
-        one of a list.
-        """
+        """The error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
         if (given := self._given_for(key)) is not None:
             return ConfigError(f"{given.source}: {message}")
         node = _find(self._root, key)
@@ -216,8 +207,7 @@ class Settings:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
 
-    def _given_for(self, key: str) -> Given | None:
-        """The flag or variable that sets the value at a dotted key."""
+    def _given_for(self, key: str) -> Override | None:
         name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
         if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
             name = key.rpartition(".")[2]
@@ -234,19 +224,18 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     skip_here: bool = False,
 ) -> Settings:
-    """Find the configuration and read it. Raises ``ConfigError``.
+    """Find the configuration, read and check it. Raises ``ConfigError``.
 
-    ``config`` is what ``--config`` names; ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of
-    ``flags`` only ``model``, ``chain``, ``max_iterations`` and ``allow`` are read; ``None`` and an empty list are flags
-    that were not given. All of the file is checked now, but for what waits for a variable that is not set.
+    ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of ``flags`` only ``model``, ``chain``,
+    ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
     found = find(config, environ, cwd, skip_here=skip_here)
     user = found.content
-    root = layers.put_over(user, shipped)
+    root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values, given = Values(environ), read_given(flags or {}, environ)
+    values, given = Values(environ), read_overrides(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
         file=found.file,
@@ -256,7 +245,7 @@ def load_settings(
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
-        shell=values.shell(tools["shell"]),
+        shell=read_shell(values, tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         passed_over=found.passed_over,
         _root=root,
@@ -304,10 +293,7 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Note in the state folder that the user trusts this configuration; returns it as trusted.
-
-    Raises ``UserError`` if it cannot be written down.
-    """
+    """Note that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 
@@ -327,7 +313,7 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
         raise default.error(_unknown("model", default.text(), settings.model_names))
     for name, node in definitions.mapping().items():
         with suppress(MissingVariable):
-            settings._values.model(name, node)
+            read_model(name, node, settings._values)
     for name, node in chains.mapping().items():
         with suppress(MissingVariable):
             if settings.chain(name).model not in settings.model_names:
@@ -348,12 +334,10 @@ def _check_agents(settings: Settings, agents: Node) -> None:
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    import difflib  # only for a mistake, and the prompt waits for every import
-
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = nearest(name, known, 0.5)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    hint = f"did you mean {near[0]}?" if near else all_known
+    hint = f"did you mean {near}?" if near else all_known
     return f"there is no {kind} {name!r:.60}: {hint}"
 
 

@@ -15,11 +15,7 @@ _State: TypeAlias = tuple[int, ...] | str
 
 
 class PromptFile:
-    """Gives the handler prompt as its file has it now, or the built-in one.
-
-    ``within`` is a folder that the file must not lead out of, whenever it is read (``yamlfile.read_text``).
-    ``named_at`` is what names the file, for the error that there is none.
-    """
+    """The handler prompt as its file, in the folder ``within``, has it now, or the built-in one."""
 
     def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
         self._path = path
@@ -36,9 +32,8 @@ class PromptFile:
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
         """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
 
-        The error is given once for each state of the file: not again while nothing changes, but again when the file
-        breaks anew. A rule that proves too slow breaks it too, until the file changes. Blocks for one ``stat``, and
-        after a change for as long as it takes to read a file of bounded size.
+        The error is given once for each state of the file; a rule that proves too slow breaks it too. Blocks for a
+        ``stat`` and, when the file changed, for reading it, which is bounded.
         """
         state = self._read_state()
         if state == self._state:

@@ -31,6 +31,7 @@ from string import Template
 from typing import TYPE_CHECKING, get_args
 
 from chain import yamlfile
+from chain.errors import ConfigError
 from chain.interruption.prompt import (
     DEFAULT_USER,
     MAX_SEARCH_S,
@@ -40,13 +41,12 @@ from chain.interruption.prompt import (
     Rule,
 )
 from chain.messages import Overrides
-from chain.search import BadPattern, Expressions
-from chain.wording import RESUME
+from chain.text.search import BadPattern, Expressions
+from chain.text.wording import RESUME
+from chain.yamlfile import Node
 
 if TYPE_CHECKING:
-    from chain.errors import ConfigError
-    from chain.search import Pattern
-    from chain.yamlfile import Node
+    from chain.text.search import Pattern
 
 
 def parse(text: str, file: str) -> InterruptionPrompt:
@@ -170,4 +170,4 @@ def _at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigE
     """An error in a text, on the line where one of the pieces stands as it was written, else on its key's."""
     rows = source.splitlines()
     lines = [n for piece in pieces for n in range(node.line, len(rows) + 1) if piece.strip() in rows[n - 1]]
-    return yamlfile.Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)
+    return Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)

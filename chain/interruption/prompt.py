@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from chain.errors import ConfigError
+from chain.lines.parse import Kind, Line
 from chain.messages import Overrides
-from chain.search import SearchBudget, TooSlow
-from chain.wording import RESUME
+from chain.text.search import SearchBudget, TooSlow
+from chain.text.wording import RESUME
 
 if TYPE_CHECKING:
-    from chain.errors import ConfigError
-    from chain.lines.parse import Kind, Line
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 MAX_SEARCHED = 2_000
 """Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
@@ -54,10 +54,9 @@ MAX_FOUND = 32
 
 @dataclass(frozen=True, slots=True)
 class InterruptionPrompt:
-    """A handler prompt.
+    """A handler prompt; ``source`` is ``default`` or ``yaml:<path>``, ``todo_direct``: code carries out plan commands.
 
-    ``source`` is ``default`` or ``yaml:<path>``. ``post_prompt`` is empty where there is none, ``resume`` is ``None``
-    where coming back to the task is off, and ``todo_direct`` says whether code carries out plan commands.
+    ``post_prompt`` may be empty, and ``resume`` is ``None`` where coming back to the task is off.
     """
 
     source: str
@@ -70,10 +69,7 @@ class InterruptionPrompt:
     _found: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def rule_for(self, line: Line) -> Rule | None:
-        """The first rule that matches a line; none for one that is not put to the model as an interruption.
-
-        A line is asked for when it comes and when it is delivered, and searched once.
-        """
+        """The first rule that matches a line, if any; searched once, since a line is asked for twice."""
         if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
             return None
         if line.message not in self._found:
@@ -100,11 +96,7 @@ class InterruptionPrompt:
 
 @dataclass(eq=False, slots=True)
 class Rule:
-    """What holds for the lines that ``pattern`` is found in.
-
-    ``line`` is where the rule stands in its file, ``prompt`` the handler prompt with the rule's own parts in it.
-    ``was_too_slow`` is set when searching for it took too long, and ``too_slow`` is the error to report then.
-    """
+    """What holds for lines that ``pattern`` is found in; ``too_slow`` is the error where searching took too long."""
 
     line: int
     pattern: Pattern
@@ -127,10 +119,7 @@ BUILT_IN = InterruptionPrompt(
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where the lines are delivered: at ``point`` of ``iteration``, with ``remaining`` model calls left to the run.
-
-    ``skipped`` are the names of the tools that an urgent line kept from starting, ``query`` is the run's.
-    """
+    """Where lines are delivered, with how many model calls are left and the tools that were skipped."""
 
     iteration: int
     point: str
@@ -150,10 +139,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """What the model gets: ``text`` as a user message, the rest for the one call that answers it.
-
-    ``post_prompt`` may be empty. ``resume`` brings the model back to its task; ``None`` if the reply may end the run.
-    """
+    """The user message, and the rest for the call that answers it; with a ``resume`` the task goes on after it."""
 
     text: str
     post_prompt: str
@@ -179,14 +165,10 @@ def compose(
     situation: Situation,
     unanswered: Sequence[Arrival] = (),
 ) -> Composed:
-    """Put all lines of one safe point into one message, which is never blank. Each is put by its own rule.
+    """Put all lines of one safe point into one message, each by its own rule; the call also answers the ``unanswered``.
 
-    The call that answers them also answers the ``unanswered``, which were put to the model in messages before.
-
-    Of the lines' settings the later wins, except ``max_tokens``, where the largest does, so that no answer is cut for
-    another line's sake; a line that sets none has no say. Texts that several lines share are there once, with the
-    messages of all these lines in it. The model can be brought back to its task only once, so of several ``resume``
-    texts the first that a rule has of its own is used, with the messages of the lines that it is for.
+    A later line's settings win, but of ``max_tokens`` the largest. Texts that several lines share come once, with the
+    messages of all. Of several ``resume`` texts the first that a rule has of its own is used.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")

@@ -23,7 +23,7 @@ from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
 from chain.lines.receipts import Accepted, Ledger, Refused
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 
 class Room:

@@ -24,7 +24,7 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal
 from chain.journal.records import Effect
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
 """Where lines come from that are not of the process's own input: their senders have the receipts."""

@@ -13,7 +13,7 @@ from chain.journal.records import PlanChange, Record, Unknown
 from chain.lines.parse import Urgency, parse_line
 from chain.replay.actors import Actors, RecordedModel
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 _ORIGINS: tuple[Origin, ...] = get_args(Origin)
 _URGENCIES: tuple[Urgency, ...] = ("urgent", "now")

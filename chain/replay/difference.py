@@ -11,7 +11,7 @@ from chain.journal import records
 from chain.journal.records import Record, Unknown
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.replay.tape import Difference
-from chain.wording import counted
+from chain.text.wording import counted
 
 CONTEXT = 2
 """Rows of both sides around those that differ."""

@@ -19,7 +19,7 @@ from chain.journal import records
 from chain.replay.actors import Actors
 from chain.replay.acts import Acts, Attempts
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_JUMPS = 100
 """How often time may pass before the replay goes on: a call is made again after a pause, a few times at most."""

@@ -15,8 +15,8 @@ from chain.journal import records
 from chain.journal.records import Entry, Record, Unknown
 from chain.messages import Message, ToolResult
 from chain.plan import Task, changed
+from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
 from chain.tools.tool import Preview
-from chain.wording import INTERRUPTED, MAIN, SKIPPED
 
 SOME_TEXT = " "
 """Stands for text that was shown and is not on record. It is blank, since what was not is kept."""

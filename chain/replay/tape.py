@@ -20,7 +20,7 @@ from chain.journal import records
 from chain.journal.records import Record, Unknown
 from chain.messages import Usage
 from chain.replay.script import Script
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 MAX_LOOSE = 100
 """How far is looked past what agents side by side have still to do: they are bounded by the configuration."""

@@ -1,13 +1,10 @@
 """Events on their way to one consumer, who may be slow or dead.
 
-The chain never waits for a consumer. What a consumer has not read is kept for it, and only running text, the one thing
-that comes without end, is joined while it waits: a thousand waiting pieces of a reply become one. Each reply and each
-tool has a stream of its own, into which its pieces go until an event of another kind comes; so two tools that talk in
-turn are two waiting events, not thousands.
+The chain never waits for a consumer. What it has not read is kept for it, and running text, the one thing that comes
+without end, is joined while it waits: each reply and each tool has a stream of its own until an event of another kind.
 
-A listener is the other kind of consumer: it is called in the very step of an event, since what it does (a line at a
-moment, a step of a trace) belongs to that step. What it raises is no part of that step: the chain and the other
-listeners go on, and it leaves the block in which the chain is open, when that ends.
+A listener is called in the very step of an event, to which what it does belongs, but not what it raises: that leaves
+the block in which the chain is open, when it ends.
 """
 
 from __future__ import annotations
@@ -112,7 +109,7 @@ class Feed:
         stream.add(event.text)
 
 
-class Audience:
+class Broadcaster:
     """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from chain.journal.records import Effect
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
 from chain.session.runs import Session
-from chain.wording import STOPPED_BY_RULE
+from chain.text.wording import STOPPED_BY_RULE
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,9 @@ MAX_ROW = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One session at a glance.
+    """One session at a glance; ``query`` is the first row of its first one, ``open_lines`` are ids of those that wait.
 
-    ``began`` and ``changed`` are the times of its first and its last record, ``query`` is the first row of its first
-    query, ``tokens`` and ``cost_usd`` are of the runs that ended. ``open_lines`` are the ids of those that wait, and
-    ``is_open`` says that a process has it open. ``was_used``: a line was accepted in it.
+    ``began`` and ``changed`` are times of records, tokens and cost are of runs that ended, ``is_open``: by a process.
     """
 
     id: str
@@ -119,9 +117,6 @@ def summary(path: Path) -> Summary:
     """The summary of one session. Raises ``OSError``."""
     head = _head(path)
     return _summary(_Head(path, 0.0, 0.0) if head is None else head)
-
-
-# ---------------------------------------------------------------------------------------- the first and the last record
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +225,6 @@ def _time(written: bytes) -> float:
     return time if 0 <= time < record_json.MAX_TIME else 0.0
 
 
-# ------------------------------------------------------------------------------------------------------- the whole file
-
-
 @dataclass(slots=True)
 class _Tally:
     """What the rows of a journal add up to."""
@@ -338,7 +330,6 @@ def _entry(row: bytes) -> records.Entry | None:
 
 
 def _sync(folder: Path) -> None:
-    """Bring to the disk that the name is gone."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -38,7 +38,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
 from chain.messages import Usage
 from chain.plan import Task, changed, views_of
-from chain.wording import MAIN, PROGRAM_ENDED, ROOT
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 """The events by the names of their types."""

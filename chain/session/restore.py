@@ -18,7 +18,7 @@ from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.messages import Usage
 from chain.plan import Task, changed
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 
 @dataclass(slots=True)

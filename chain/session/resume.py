@@ -32,8 +32,8 @@ from chain.lines.receipts import Accepted
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import Session
+from chain.text.wording import PROGRAM_ENDED, counted
 from chain.version import VERSION
-from chain.wording import PROGRAM_ENDED, counted
 
 MAX_PAST = 1_000
 """Events of the past that are told again: more rows than anybody scrolls back, and ``chain sessions show`` has all."""

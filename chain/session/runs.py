@@ -31,7 +31,7 @@ from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.wording import PROGRAM_ENDED
+from chain.text.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""

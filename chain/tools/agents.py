@@ -28,7 +28,7 @@ to do, where, and when it is done, since it knows nothing of your conversation."
 
 
 # An agent has its own limits, and its time is that of the run above it.
-@tool(name=ASK, timeout_s=math.inf, delegates=True)
+@tool(name=ASK, timeout_s=math.inf, kind="delegate")
 async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
     """Ask an agent that has finished one more question; it still knows all that it did and found.
 
@@ -47,4 +47,4 @@ def _starter(kind: str, description: str) -> Tool:
         return await ctx.delegating.start(kind, task, ctx.call_id)
 
     start.__doc__ = description
-    return tool(name=kind, timeout_s=math.inf, delegates=True)(start)
+    return tool(name=kind, timeout_s=math.inf, kind="delegate")(start)

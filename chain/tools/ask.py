@@ -15,7 +15,7 @@ MAX_QUESTION = 4_000
 
 
 # The user may take any time: the clocks stand still until there is an answer.
-@tool(read_only=True, timeout_s=math.inf)
+@tool(kind="ask", read_only=True, timeout_s=math.inf)
 async def ask_user_question(ctx: ToolContext, question: str, options: list[str]) -> str:
     """Ask the user which of 1 to 5 options to take, when you cannot go on sensibly without knowing.
 

@@ -1,4 +1,4 @@
-"""What an edit makes of a file: the new content, and the difference as people and models read it.
+"""What an edit makes of a file: the new content, and the hunks that differ.
 
 Pure, and the same function for the question and for the file: what was shown is what is written.
 
@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from chain.errors import ToolError
+from chain.hunks import FileDiff, Hunk, HunkRow
 
 CONTEXT = 3
 """Lines that are shown before and after a change, as other programs do."""
@@ -89,11 +90,10 @@ Edit: TypeAlias = Whole | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an edit makes of a file. ``diff`` is unified, below a head ``path +3 −1``; without a change it is empty."""
+    """What an edit makes of a file; ``diff`` has no hunks without a change."""
 
     content: bytes
-    diff: str
-    head: str
+    diff: FileDiff
 
 
 def change(path: str, text: Text, edit: Edit) -> Change:
@@ -114,12 +114,9 @@ def change(path: str, text: Text, edit: Edit) -> Change:
         raise ToolError(f"The new text of {path} would hold half a character (a lone surrogate).") from None
     before, after = _lines(text.body), _lines(new)
     blocks = list(_Matching(before, after).blocks())
-    removed, added = sum(b.old_end - b.old for b in blocks), sum(b.new_end - b.new for b in blocks)
-    head = f"{path} +{added} −{removed}"
     # A CR at the end of every line says nothing; one that some lines have and others have not is what a change may be.
     hide_cr = text.is_crlf and all(line.endswith("\r\n") for line in after if line.endswith("\n"))
-    rows = [head, *_hunks(before, after, blocks, hide_cr=hide_cr)]
-    return Change(content, "\n".join(rows) if blocks else "", head)
+    return Change(content, FileDiff(path, tuple(_hunks(before, after, blocks, hide_cr=hide_cr))))
 
 
 def _replaced(path: str, text: Text, edit: Replacement) -> str:
@@ -264,8 +261,7 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------ how it is shown
 
 
-def _hunks(before: Sequence[str], after: Sequence[str], blocks: Sequence[_Block], *, hide_cr: bool) -> Iterator[str]:
-    """The rows of a unified difference, without the names of the files."""
+def _hunks(before: Sequence[str], after: Sequence[str], blocks: Sequence[_Block], *, hide_cr: bool) -> Iterator[Hunk]:
     left = deque(blocks)
     while left:
         group = [left.popleft()]
@@ -273,27 +269,23 @@ def _hunks(before: Sequence[str], after: Sequence[str], blocks: Sequence[_Block]
             group.append(left.popleft())
         first, last = group[0], group[-1]
         lead = min(CONTEXT, first.old)
-        tail = min(CONTEXT, len(before) - last.old_end)
-        ranges = _range(first.old - lead, last.old_end + tail), _range(first.new - lead, last.new_end + tail)
-        yield f"@@ -{ranges[0]} +{ranges[1]} @@"
-        here = first.old - lead
+        here, end = first.old - lead, min(last.old_end + CONTEXT, len(before))
+        # An empty side is named by the line before it.
+        old = here + (end > here)
+        new = first.new - lead + (last.new_end - first.new + end - last.old_end + lead > 0)
+        rows: list[HunkRow] = []
         for block in group:
-            yield from (_row(" ", line, hide_cr) for line in before[here : block.old])
-            yield from (_row("-", line, hide_cr) for line in before[block.old : block.old_end])
-            yield from (_row("+", line, hide_cr) for line in after[block.new : block.new_end])
+            rows += [_row(" ", line, hide_cr) for line in before[here : block.old]]
+            rows += [_row("-", line, hide_cr) for line in before[block.old : block.old_end]]
+            rows += [_row("+", line, hide_cr) for line in after[block.new : block.new_end]]
             here = block.old_end
-        yield from (_row(" ", line, hide_cr) for line in before[here : here + tail])
+        rows += [_row(" ", line, hide_cr) for line in before[here:end]]
+        yield Hunk(old, new, tuple(rows))
 
 
-def _range(begin: int, end: int) -> str:
-    """Line numbers as a unified difference has them: an empty range names the line before it."""
-    count = end - begin
-    return f"{begin + 1}" if count == 1 else f"{begin + 1 if count else begin},{count}"
-
-
-def _row(sign: str, line: str, hide_cr: bool) -> str:
+def _row(sign: Literal[" ", "-", "+"], line: str, hide_cr: bool) -> HunkRow:
     if not line.endswith("\n"):
-        return f"{sign}{line}\n\\ No newline at end of file"
+        return HunkRow(sign, line, ends=False)
     if line.endswith("\r\n"):
-        return f"{sign}{line[:-2]}{'' if hide_cr else '␍'}"
-    return f"{sign}{line[:-1]}"
+        return HunkRow(sign, f"{line[:-2]}{'' if hide_cr else '␍'}")
+    return HunkRow(sign, line[:-1])

@@ -20,13 +20,14 @@ from typing import TypeAlias
 
 import trio
 
-from chain.errors import ToolError
+from chain.errors import ToolError, UserError
 from chain.threads import Threads
 from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
 from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
+from chain.tools.subject import Subject
 from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
@@ -35,16 +36,37 @@ NO_FILE = "no file"
 """Stands for the digest of a file that does not exist."""
 
 
+class _Paths(Subject):
+    """Paths relative to the workspace."""
+
+    plural = "paths"
+
+    def pattern(self, text: str) -> str:
+        if text.startswith(("/", "~")):
+            raise UserError("paths are relative to the workspace")
+        if text.endswith("/"):
+            raise UserError(f"{text} is a folder; {text}* are the files in it")
+        if {"", ".", ".."} & set(text.split("/")):
+            raise UserError("paths are relative to the workspace, without . and .. and empty parts in them")
+        return text
+
+    def note(self, pattern: str | None) -> str:
+        if pattern is None:
+            return "; what git runs and what configures the chain has to be named"
+        return "; * stands for slashes too" if "*" in pattern else ""
+
+
+PATHS = _Paths()
+
 Own: TypeAlias = Callable[[], Iterable[Path]]
 
 
 def edit_tools(own: Own = tuple) -> tuple[Tool, ...]:
     """The tools ``write_file`` and ``edit_file``. ``own`` finds the files that the chain is configured by."""
     edits = _Edits(own)
-    return (
-        tool(name="write_file", needs_approval=True, preview=edits.preview_write)(edits.write),
-        tool(name="edit_file", needs_approval=True, preview=edits.preview_edit)(edits.edit),
-    )
+    write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
+    edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)
+    return write(edits.write), edit(edits.edit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +108,10 @@ class _Edits:
             plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
             ctx.seen.note(plan.real, digest(plan.change.content))
         if plan.status is None:
-            return f"Created {plan.change.head}."
-        return f"Changed {plan.change.head}." if plan.change.diff else f"{plan.shown} has this content already."
+            return f"Created {plan.change.diff.head}."
+        return (
+            f"Changed {plan.change.diff.head}." if plan.change.diff.hunks else f"{plan.shown} has this content already."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +132,11 @@ class _Plan:
     @property
     def preview(self) -> Preview | None:
         """What is put to the user; ``None`` if nothing changes."""
-        if self.status is not None and not self.change.diff:
+        if self.status is not None and not self.change.diff.hunks:
             return None
         # The real path: a pattern must not be led elsewhere by a link.
         subject = as_text(PurePath(*self.parts))
-        return Preview(self.change.diff or self.change.head, subject, self.digest, only_by_name=self.only_by_name)
+        return Preview(self.change.diff.text, subject, self.digest, only_by_name=self.only_by_name)
 
     @property
     def real(self) -> Path:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import trio
 
 from chain.errors import ToolError
-from chain.search import BadPattern, Expressions, TooSlow
+from chain.text.search import BadPattern, Expressions, TooSlow
 from chain.threads import Threads
 from chain.tools import grep
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
@@ -34,7 +34,7 @@ from chain.tools.tool import Tool, ToolContext, tool
 from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 MAX_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
@@ -61,7 +61,7 @@ SEARCH_S = 20
 """Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
 
 
-@tool(read_only=True)
+@tool(kind="search", read_only=True)
 async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> str:
     """List the files under a folder of the workspace, each with its lines, words and bytes.
 
@@ -74,7 +74,7 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
     return await _THREADS.run(partial(_list, ctx.workspace, path, pattern, order), abandon_on_cancel=True)
 
 
-@tool(read_only=True)
+@tool(kind="read", read_only=True)
 async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0) -> str:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
@@ -91,7 +91,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     return found.text
 
 
-@tool(read_only=True)
+@tool(kind="search", read_only=True)
 async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """Search the text files under a folder of the workspace, or one file, line by line.
 

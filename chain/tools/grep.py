@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from chain.errors import ToolError
-from chain.search import SearchBudget
+from chain.text.search import SearchBudget
 from chain.tools.paths import MAX_WHOLE, open_file
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 MAX_LINE = 2_000
 """Characters of a line that are looked at: minified files have lines of megabytes."""

@@ -5,37 +5,37 @@ from __future__ import annotations
 from chain.tools.tool import Tool, ToolContext, tool
 
 
-@tool
+@tool(kind="plan")
 async def plan_add_task(ctx: ToolContext, task: str) -> str:
     """Add a task to the end of the plan."""
     return _report(ctx, ctx.plan.add(task, ctx.agent))
 
 
-@tool
+@tool(kind="plan")
 async def plan_mark_done(ctx: ToolContext, task_number: int) -> str:
     """Mark a task of the plan as done. Tasks are numbered from 1; done is final."""
     return _report(ctx, ctx.plan.close(task_number, "DONE", ctx.agent))
 
 
-@tool
+@tool(kind="plan")
 async def plan_mark_failed(ctx: ToolContext, task_number: int, reason: str = "") -> str:
     """Mark a task of the plan as failed, with the reason. Tasks are numbered from 1; failed is final."""
     return _report(ctx, ctx.plan.close(task_number, "FAILED", ctx.agent, reason))
 
 
-@tool
+@tool(kind="plan")
 async def plan_set_tasks(ctx: ToolContext, tasks: list[str]) -> str:
     """Replace the whole plan with these tasks."""
     return _report(ctx, ctx.plan.replace_all(tasks, ctx.agent))
 
 
-@tool
+@tool(kind="plan")
 async def plan_clear(ctx: ToolContext) -> str:
     """Remove every task from the plan."""
     return _report(ctx, ctx.plan.clear(ctx.agent))
 
 
-@tool(read_only=True)
+@tool(kind="plan", read_only=True)
 async def plan_list(ctx: ToolContext) -> str:
     """Show the plan."""
     return ctx.plan.render()

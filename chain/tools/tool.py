@@ -29,10 +29,14 @@ import trio
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
+from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
-from chain.wording import MAIN, NOBODY_CHOOSES
+from chain.tools.subject import Subject
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
+
+ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
+"""What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
@@ -50,7 +54,6 @@ class Steering(Protocol):
 
     def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +96,9 @@ class Asking(Protocol):
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
-        ...
 
     async def approve(self, preview: Preview) -> Verdict:
         """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
-        ...
 
 
 class Unasked:
@@ -117,11 +118,9 @@ class Delegating(Protocol):
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
-        ...
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
-        ...
 
 
 class Alone:
@@ -188,40 +187,32 @@ class Tool(Protocol):
     @property
     def name(self) -> str:
         """What the model calls it by: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -."""
-        ...
 
     @property
     def description(self) -> str:
         """What the model reads about it."""
-        ...
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input, of type object."""
-        ...
 
     @property
     def timeout_s(self) -> float | None:
         """Seconds until a call is stopped."""
-        ...
 
     @property
     def read_only(self) -> bool:
         """Whether it has no effects."""
-        ...
 
     @property
     def needs_approval(self) -> bool:
         """Whether the user has to allow it."""
-        ...
 
     def check(self, input: Mapping[str, Any]) -> object:
         """Raises ``ToolError`` for input that does not fit the schema."""
-        ...
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
         """Checks the input and runs the tool; returns the text of the result. Raises ``ToolError`` where it cannot."""
-        ...
 
 
 @runtime_checkable
@@ -230,7 +221,6 @@ class Previewing(Protocol):
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
         """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -244,8 +234,8 @@ class FunctionTool:
     read_only: bool = False
     needs_approval: bool = False
     previewer: PreviewFunction | None = None
-    delegates: bool = False
-    """Whether it hands its task to another agent."""
+    kind: ToolKind = "other"
+    subject: Subject | None = None
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
@@ -316,7 +306,8 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
-    delegates: bool = False,
+    kind: ToolKind = "other",
+    subject: Subject | None = None,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
@@ -329,10 +320,12 @@ def tool(
     read_only: bool = False,
     needs_approval: bool = False,
     preview: PreviewFunction | None = None,
-    delegates: bool = False,
+    kind: ToolKind = "other",
+    subject: Subject | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
+    ``subject`` is that of its previews, or of what it asks while it runs.
     Raises ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
@@ -345,7 +338,8 @@ def tool(
             read_only=read_only,
             needs_approval=needs_approval,
             previewer=preview,
-            delegates=delegates,
+            kind=kind,
+            subject=subject,
         )
         if mistake := next(_mistakes(made), None):
             raise TypeError(f"{getattr(function, '__qualname__', repr(function))} cannot be a tool: {mistake}")
@@ -372,9 +366,14 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
     yield from mistakes(made)
 
 
+def kind_of(tool: Tool) -> ToolKind:
+    """The kind of a tool; a ``Tool`` of another making need not say it."""
+    return tool.kind if isinstance(tool, FunctionTool) else "other"
+
+
 def delegates(tool: Tool) -> bool:
     """Whether a tool hands its task to an agent."""
-    return isinstance(tool, FunctionTool) and tool.delegates
+    return kind_of(tool) == "delegate"
 
 
 def goes_along(tool: Tool) -> bool:

@@ -68,8 +68,6 @@ class Agent:
         with self._reading:
             await self._wire.run(self)
 
-    # --------------------------------------------------------------------------------------------------- the server
-
     def on_request(self, call: Call) -> None:
         """Serve a request. Raises ``RpcError``."""
         method = self._methods.get(call.method)
@@ -88,8 +86,6 @@ class Agent:
     def on_cancel(self, call: Call) -> None:
         """Take back a prompt. All other requests are answered soon in any case."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
-
-    # ------------------------------------------------------------------------------------------------- connection
 
     def _initialize(self, call: Call) -> None:
         if self._is_initialized:
@@ -114,8 +110,6 @@ class Agent:
             f"methodId {params.text(call.params, 'methodId')!r:.60}: there are no authentication methods"
         )
 
-    # ---------------------------------------------------------------------------------------------------- sessions
-
     def _new(self, call: Call) -> None:
         workspace = params.folder(call.params, "cwd")
         self._host.open(Wanted(call, lambda: self._opener.new(workspace), notes=_notes(call)))
@@ -137,8 +131,6 @@ class Agent:
         if session is None:
             raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
         return session
-
-    # ----------------------------------------------------------------------------------------------------- prompts
 
     def _prompt(self, call: Call) -> None:
         session = self._session(call)

@@ -53,7 +53,6 @@ def text_of(blocks: Sequence[Any], name: str, workspace: Path) -> str:
 
 
 def _resource(block: Mapping[str, Any], here: str, workspace: Path) -> tuple[str, str]:
-    """The place and the text of an embedded resource."""
     resource = block.get("resource")
     if not isinstance(resource, dict):
         raise wrong(f"{here}.resource must be an object")

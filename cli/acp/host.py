@@ -31,10 +31,7 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A session that a request asks for. ``find`` reads what it is opened with; ``notes`` are told with the answer.
-
-    ``id`` is that of one that is kept, ``None`` for a new one.
-    """
+    """A session that a request asks for; ``id`` is that of a kept one, and ``find`` reads how it is opened."""
 
     call: Call
     find: Callable[[], Awaitable[Opening]]
@@ -130,7 +127,7 @@ class Host:
                     opening = await self._find(wanted)
                     async with opening.open() as chain, opening.open_door(chain) as doorless:
                         kept = Session(
-                            chain, self._wire, opening.agents, self._notify, tells_receipts=self.tells_receipts
+                            chain, self._wire, opening.kinds, self._notify, tells_receipts=self.tells_receipts
                         )
                         await self._admit(wanted, opening, kept, doorless)
                         nursery.start_soon(kept.tell)
@@ -183,7 +180,6 @@ class Host:
 
 
 def _notes(opening: Opening, chain: Chain) -> Sequence[str]:
-    """What is to be said of a session that was opened."""
     notes = [] if opening.settings.passed_over is None else [str(opening.settings.passed_over)]
     if chain.resumed is not None:
         notes += chain.resumed.changes

@@ -25,9 +25,6 @@ NOT_FOUND = -32002
 MAX_ID = 200
 """Characters of an id: it is kept as long as its request is in work, and is sent back."""
 
-MAX_METHOD = 200
-"""Characters of a method's name that an error repeats."""
-
 _INTEGERS = range(-(2**63), 2**63)
 """The numbers that the protocol's schema has for ids."""
 
@@ -133,7 +130,6 @@ def _wrong_id(id: object) -> str:
 
 
 def _error(found: object) -> RpcError:
-    """The error of an answer, however it is written."""
     fields = found if isinstance(found, dict) else {}
     code, message = fields.get("code"), fields.get("message")
     known = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
@@ -142,9 +138,6 @@ def _error(found: object) -> RpcError:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
-
-
-# ------------------------------------------------------------------------------------------------------ what we write
 
 
 def result_row(id: Id, result: object) -> bytes:

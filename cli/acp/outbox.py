@@ -12,11 +12,7 @@ ROOM = 64
 
 
 class Outbox:
-    """A bounded queue of whole rows.
-
-    ``send`` waits for room. ``put`` does not, and is for what is bounded otherwise: answers by the requests in work,
-    and requests of ours by the open sessions.
-    """
+    """A queue of whole rows. ``send`` waits for room; ``put`` does not, for what is bounded otherwise."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._write = write

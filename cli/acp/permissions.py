@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chain import events
-from chain.wording import NOBODY_CHOOSES
+from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.messages import RpcError
 from cli.acp.tool_calls import one_row, text_content
 from cli.show.questions import visible

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 
 import trio
 
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
-from chain.plain import clean
+from chain.text.plain import clean
 from chain.threads import Threads
 from cli.acp.agent import Agent
 from cli.acp.host import GRACE_S
 from cli.acp.opening import Opener
 from cli.acp.outbox import ROOM, Outbox
 from cli.acp.wire import MAX_ROW, Wire
-from cli.ending import exit_at_once
+from cli.ending import code_of, exit_at_once
 from cli.input.stdin import Lines
 from cli.signals import LEAVING, received
 from cli.writing import write_all
@@ -47,7 +45,7 @@ class _Process:
                 await self._notes.wait_empty()
             nursery.cancel_scope.cancel()
         if self._signal is not None:
-            return _code(self._signal)
+            return code_of(self._signal)
         return 1 if self._failure else 0
 
     def _notify(self, note: str) -> None:
@@ -78,13 +76,9 @@ class _Process:
             async for number in signals:
                 if self._signal is not None:
                     # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    exit_at_once(_code(number))
+                    exit_at_once(code_of(number))
                 self._signal = number
                 self._agent.leave()
-
-
-def _code(number: int) -> int:
-    return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE
 
 
 async def _write(fd: int, rows: bytes) -> None:

@@ -6,9 +6,9 @@ meanwhile. A prompt is answered by that task as well, so its answer comes behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import trio
 
@@ -22,15 +22,10 @@ from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Teller, Update
 from cli.acp.wire import Call, Wire
 
-Outcome: TypeAlias = Literal["injected", "startedNewTurn"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What there is to say to a line that needs no run, and the prompt that it was, if it was one.
-
-    It is said in order with the events: at the receipt of its ``line``, or at ``notice`` where there is none.
-    """
+    """An answer that needs no run. It is told at the receipt of its ``line``, or at ``notice`` where there is none."""
 
     line: str
     notice: events.Notice
@@ -60,7 +55,7 @@ class Session:
         self,
         chain: Chain,
         wire: Wire,
-        agents: Collection[str],
+        kinds: Mapping[str, str],
         notify: Callable[[str], None],
         *,
         tells_receipts: bool,
@@ -75,7 +70,7 @@ class Session:
         self._wire = wire
         self._notify = notify
         self._tells_receipts = tells_receipts
-        self._teller = Teller(chain.workspace, agents)
+        self._teller = Teller(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
         self._answers: list[_Answer] = []
@@ -111,17 +106,12 @@ class Session:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    # -------------------------------------------------------------------------------------------------- prompts in
-
     def prompt(self, call: Call, text: str) -> None:
         """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
         self._when_it_has_ended(call, lambda: self._prompt(call, text))
 
     def steer(self, call: Call, text: str, *, needs_turn: bool) -> None:
-        """Submit a line while a run is active; without one it starts a run, unless it ``needs_turn``.
-
-        Raises ``RpcError`` for a line that is refused.
-        """
+        """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
@@ -153,11 +143,7 @@ class Session:
 
     @property
     def _run(self) -> float | None:
-        """The run that is active, known by when it began.
-
-        That is as things are now. Events tell of a run when its records are on the disk, and the editor has read what
-        comes before; by then another one may be active.
-        """
+        """When the active run began, by which it is known. Events tell of it later, when another may be active."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -170,10 +156,7 @@ class Session:
             self._ending = self._run
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Whether a line that does not wait, or can be dropped no more, is in the run that is active.
-
-        The run of a prompt may be over, and its end not told yet.
-        """
+        """Whether a line that cannot be dropped is in the active run: its own may be over, and its end not told yet."""
         run = self._run
         if run is None:
             return False
@@ -183,10 +166,7 @@ class Session:
         return last.state == "queued" or last.time >= run
 
     def _when_it_has_ended(self, call: Call, submit: Callable[[], None]) -> None:
-        """Submit a line now, or once the run has ended that was interrupted or stopped: it is meant for what follows.
-
-        Otherwise it would come back with that run's lines. It comes behind those that are held back already.
-        """
+        """Submit a line, behind others and after a run that is ending: it would come back with that run's lines."""
         if self._held or self._is_ending:
             self._held.append(_Held(call, submit))
         else:
@@ -212,7 +192,7 @@ class Session:
         answer = self._submit(text)
         if answer.message:
             self._say(answer)
-        outcome: Outcome = "startedNewTurn" if answer.what == "started" else "injected"
+        outcome = "startedNewTurn" if answer.what == "started" else "injected"
         call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
     def _submit(self, text: str) -> Submitted:
@@ -232,8 +212,6 @@ class Session:
         self._answers.append(_Answer(answer.id, notice, call, result))
         if not answer.id:
             self._feed.put(notice)
-
-    # ------------------------------------------------------------------------------------------------- events out
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
         match event:
@@ -279,8 +257,6 @@ class Session:
             told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
             del told["type"]
             await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
-
-    # -------------------------------------------------------------------------------------------------- questions
 
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._teller.updates(question)

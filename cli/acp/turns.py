@@ -1,8 +1,7 @@
 """Which prompt is answered when a run ends, and with what. Pure.
 
-A prompt is a line. It belongs to the run in which its line was delivered, or gave its last receipt otherwise, and that
-run's result answers it. Events tell both, in order: what was submitted between the end of a run and the event of that
-end belongs to a later one, though the chain says that it is idle.
+A prompt is a line, and the result of the run that got it answers it. Events tell both in order: what was submitted
+between a run's end and the event of that end belongs to a later run, though the chain says that it is idle.
 """
 
 from __future__ import annotations

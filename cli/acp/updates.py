@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
-from chain.wording import MAIN, ROOT
+from chain.text.wording import MAIN, ROOT
 from cli.acp.content import text_block
 from cli.acp.tool_calls import (
+    WIRE_KINDS,
     Content,
-    kind_of,
     locations_of,
     one_row,
     preview_content,
-    preview_path,
     text_content,
     title_of,
 )
@@ -51,10 +50,10 @@ class _Call:
 
 @dataclass(slots=True)
 class Teller:
-    """Tells the events of one session; ``agents`` are the tools that put an agent to work."""
+    """Tells the events of one session; ``kinds`` are those of its tools, by name."""
 
     workspace: Path
-    agents: Collection[str]
+    kinds: Mapping[str, str]
     _calls: dict[str, _Call] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The calls that started the agents, by the agents' names."""
@@ -87,8 +86,14 @@ class Teller:
                 return self._retry(event, reason, delay)
             case events.RunStarted() | events.UserInterruption():
                 return self._lines_in(event)
-            case events.Question() | events.ToolCall() | events.ToolProgress() | events.ToolResult():
-                return self._call(event)
+            case events.Question():
+                return [self._announce(event)]
+            case events.ToolCall():
+                return [self._start(event)]
+            case events.ToolProgress():
+                return self._report(event)
+            case events.ToolResult():
+                return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
                 return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
@@ -105,8 +110,6 @@ class Teller:
         update = self._chunk("agent_message_chunk", text, events.TextDelta(text=text))
         self._end_messages(MAIN)
         return update
-
-    # -------------------------------------------------------------------------------------------------- messages
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         key = (event.agent, voice)
@@ -131,17 +134,17 @@ class Teller:
     def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
         """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
         self._end_messages(event.agent)
-        is_start = isinstance(event, events.RunStarted)
-        text = event.query if isinstance(event, events.RunStarted) else event.message
-        if isinstance(event, events.RunStarted) and event.id in self._own:
+        meta: Mapping[str, Any] = {}
+        if isinstance(event, events.RunStarted):
+            text = "" if event.id in self._own else event.query
             self._own.discard(event.id)
-            return []
+        else:
+            text = event.message
+            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+            meta = {"_meta": {"chain": {**self._of(event.agent), **told}}}
         if not text:
             return []
-        update = dict(self._chunk("user_message_chunk", text, event))
-        if not is_start:
-            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-            update["_meta"] = {"chain": {**self._of(event.agent), **told}}
+        update = {**self._chunk("user_message_chunk", text, event), **meta}
         self._end_messages(event.agent)
         return [update]
 
@@ -155,44 +158,27 @@ class Teller:
         rest = text.removeprefix(shown).strip() if shown else text
         return [self.say(rest)] if rest else []
 
-    # ----------------------------------------------------------------------------------------------------- calls
-
-    def _call(
-        self, event: events.Question | events.ToolCall | events.ToolProgress | events.ToolResult
-    ) -> Sequence[Update]:
-        match event:
-            case events.Question():
-                return [self._announce(event)]
-            case events.ToolCall():
-                return [self._start(event)]
-            case events.ToolProgress():
-                return self._report(event)
-            case events.ToolResult():
-                return [self._end(event)]
-            case _:
-                assert_never(event)
-
     def _announce(self, event: events.Question) -> Update:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._of_call(event.tool_call_id, event.agent, title=one_row(event.text))
-        call = known or _Call(kind_of(event.name, self.agents))
-        call.content = preview_content(event.name, event.preview, self.workspace)
+        call = known or _Call(self._kind_of(event.name))
+        diff = event.diff if call.kind == "edit" else None
+        call.content = preview_content(diff, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
-        path = preview_path(event.name, event.preview)
         fields = {
             "title": one_row(event.text),
             "kind": call.kind,
             "status": "in_progress" if known else "pending",
             "content": list(call.content),
-            "locations": locations_of({"path": path}, self.workspace),
+            "locations": locations_of({} if diff is None else {"path": diff.path}, self.workspace),
         }
         return self._of_call(event.tool_call_id, event.agent, is_new=known is None, **fields)
 
     def _start(self, event: events.ToolCall) -> Update:
         known = self._calls.get(event.id)
-        call = self._calls[event.id] = known or _Call(kind_of(event.name, self.agents))
+        call = self._calls[event.id] = known or _Call(self._kind_of(event.name))
         input = to_json(event)["input"]
         fields = {
             "title": title_of(event.name, event.input),
@@ -213,8 +199,8 @@ class Teller:
 
     def _end(self, event: events.ToolResult) -> Update:
         known = self._calls.pop(event.id, None)
-        call = known or _Call(kind_of(event.name, self.agents))
-        result = text_content(event.text, is_markdown=event.name in self.agents)
+        call = known or _Call(self._kind_of(event.name))
+        result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
         fields: dict[str, Any] = {
             "status": "failed" if event.is_error else "completed",
             "content": [*call.content, *([result] if event.text.strip() else [])],
@@ -222,6 +208,10 @@ class Teller:
         if known is None:
             fields |= {"title": event.name or "a tool", "kind": call.kind}
         return self._of_call(event.id, event.agent, is_new=known is None, **fields)
+
+    def _kind_of(self, name: str) -> str:
+        kind = self.kinds.get(name, "other")
+        return WIRE_KINDS.get(kind, kind)
 
     def _of_call(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
         what = "tool_call" if is_new else "tool_call_update"

@@ -1,8 +1,7 @@
-"""The wire: requests, notifications and answers of JSON-RPC, in both directions.
+"""JSON-RPC on a wire: requests, notifications and answers, in both directions.
 
-Requests are told to whoever serves them in the order of their rows, in one synchronous step each, so that a cancel
-that comes behind a prompt finds it. An answer is given once, at any time later. Nothing that comes in ends the wire but
-the end of the input.
+Requests are served in the order of their rows, in one synchronous step each, so that a cancel behind a prompt finds it.
+An answer is given once, at any time later. Nothing that comes in ends the wire but the end of the input.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class Rows(Protocol):
 
     async def next(self) -> RawLine | None:
         """The next row; ``None`` at the end."""
-        ...
 
 
 class Server(Protocol):
@@ -47,15 +45,12 @@ class Server(Protocol):
 
     def on_request(self, call: Call) -> None:
         """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
-        ...
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """Hear a notification, if it is one that is known."""
-        ...
 
     def on_cancel(self, call: Call) -> None:
         """Hear that a request which is in work need not be answered any more; it is answered all the same."""
-        ...
 
 
 class Call:
@@ -108,17 +103,12 @@ class Wire:
             if raw.text.strip():
                 await self._read(raw, server)
 
-    # ------------------------------------------------------------------------------------------------------ from us
-
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Say something, once there is room for it."""
         await self._outbox.send(messages.notification_row(method, params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
-        """Ask for something, and wait for the result. Raises ``RpcError``.
-
-        When this is cancelled the other side is told that no answer is needed any more.
-        """
+        """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
         self._last_id += 1
         id, asked = self._last_id, _Asked()
         self._asked[id] = asked
@@ -132,8 +122,6 @@ class Wire:
         if asked.response.error is not None:
             raise asked.response.error
         return asked.response.result
-
-    # ----------------------------------------------------------------------------------------------- from the others
 
     async def _read(self, raw: RawLine, server: Server) -> None:
         incoming = messages.read(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
@@ -167,7 +155,6 @@ class Wire:
             call.fail(error)
 
     def _refusal(self, request: Request) -> RpcError | None:
-        """Why a request is not even begun."""
         if _key(request.id) in self._calls:
             return RpcError(INVALID_REQUEST, f"the id {request.id!r} is in work already; give each request its own")
         if len(self._calls) >= MAX_REQUESTS:

@@ -104,10 +104,7 @@ class Visit:
 
 
 def enter(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
-    """A connection to the chain that is meant: of this session, or else the only one of this workspace.
-
-    Raises ``UserError`` for none and for several, with those that there are.
-    """
+    """A connection to the chain of a session, or else to the only one of a workspace. Raises ``UserError``."""
     with ExitStack() as stack:
         here = os.path.realpath(workspace)
 
@@ -140,10 +137,7 @@ def enter(state: Path, environ: Mapping[str, str], *, session: str, workspace: P
 def _visits(
     state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
 ) -> tuple[list[Visit], dict[str, str]]:
-    """The chains that run, whose sessions' ids begin so, and why others cannot be reached, by the ids of theirs.
-
-    All are asked at once: one that does not answer, since it is stopped or hangs, holds up nobody for long.
-    """
+    """The chains whose session ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
     found: dict[str, Visit] = {}
     problems: dict[str, str] = {}
     with selectors.DefaultSelector() as asked:
@@ -185,7 +179,6 @@ def _problem(path: Path, error: OSError) -> str:
 
 
 def _works_in(folder: str, id: str, state: Path) -> bool:
-    """Whether a chain that cannot be asked works in a folder, as its journal has it."""
     from chain.app import sessions  # only for a mistake
 
     try:

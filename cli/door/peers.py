@@ -12,14 +12,15 @@ import errno
 import os
 import select
 import struct
-from socket import SO_PEERCRED, SOL_SOCKET
-from typing import Literal, Protocol, TypeAlias, assert_never, overload
+from socket import SO_PEERCRED, SOL_SOCKET, socket
+
+import trio
 
 _SO_PEERPIDFD = 77
 """``SO_PEERPIDFD`` of Linux 6.5, which Python does not name."""
 _CREDENTIALS = struct.Struct("3i")
 
-GUARD = b"/chain/tools/guard.py"
+GUARD = b"/chain/tools/processes/guard.py"
 """How the path of the program ends that guards, and keepers, are."""
 
 LOOKS = 3
@@ -29,49 +30,24 @@ OTHER_USER = "the side door is for its own user alone"
 OWN_COMMAND = "what the chain itself has started cannot use its side door"
 GONE = "it cannot be seen any more who has connected; stay until you are answered"
 
-_Found: TypeAlias = Literal["let in", "started by a chain", "gone"]
 
-
-class Peer(Protocol):
-    """The connection."""
-
-    @overload
-    def getsockopt(self, level: int, option: int, /) -> int: ...
-
-    @overload
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
-
-
-def problem_with(peer: Peer) -> str:
+def problem_with(peer: socket | trio.socket.SocketType) -> str:
     """Why a peer is not let in; empty if it is. Raises ``OSError`` when that cannot be found out."""
     pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
     if uid != os.getuid():
         return OTHER_USER
-    found = _look(peer, pid)
-    match found:
-        case "let in":
-            return ""
-        case "started by a chain":
-            return OWN_COMMAND
-        case "gone":
-            return GONE
-        case _:
-            assert_never(found)
-
-
-def _look(peer: Peer, pid: int) -> _Found:
     try:
         handle = peer.getsockopt(SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno == errno.ENOPROTOOPT:  # an older kernel
-            return _origin(pid)
+            return _problem_of_origin(pid)
         if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):
-            return "gone"
+            return GONE
         raise
     try:
-        found = _origin(pid)
+        problem = _problem_of_origin(pid)
         # A pid may be given to another process when its own has ended: so the peer has to be there still.
-        return "gone" if _has_ended(handle) else found
+        return GONE if _has_ended(handle) else problem
     finally:
         os.close(handle)
 
@@ -82,25 +58,25 @@ def _has_ended(handle: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _origin(pid: int) -> _Found:
-    """Whether a process was started by a tool of a chain."""
+def _problem_of_origin(pid: int) -> str:
+    """Why a process is not let in: a tool of a chain has started it, or that cannot be seen; empty if it is."""
     if pid == 0:
-        return "gone"  # outside of what can be seen from here
+        return GONE  # outside of what can be seen from here
     me = os.getpid()
     for _ in range(LOOKS):
         at: int | None = pid
         while at is not None and at > 1:
             if at == me:
-                return "let in" if pid == me else "started by a chain"
+                return "" if pid == me else OWN_COMMAND
             if _is_guard(at):
-                return "started by a chain"
+                return OWN_COMMAND
             if not _is_visible(at):
                 # Somebody else's, where /proc hides what is not one's own: no chain has started that.
-                return "let in"
+                return ""
             at = _parent(at)
         if at is not None:
-            return "let in"
-    return "gone"
+            return ""
+    return GONE
 
 
 def _is_guard(pid: int) -> bool:
@@ -112,7 +88,6 @@ def _is_guard(pid: int) -> bool:
 
 
 def _is_visible(pid: int) -> bool:
-    """Whether it is a process of one's own, or one of others that can be seen."""
     if os.path.exists(f"/proc/{pid}/stat"):
         return True
     try:

@@ -1,7 +1,6 @@
 """The inner end of the side door: lets clients in, does what their rows ask for, and tells them what happens.
 
-Nothing a client does holds anything up: what it asks for is done in one step in trio's thread, as what is typed is. An
-event is made into JSON once for all who watch.
+Nothing a client does holds anything up: a row is done in one step in trio's thread, as what is typed is.
 
 A client is told ``init``, then the answers to its own rows and the receipts of its own lines. One that said that it
 answers hears of the questions too, and one that watches of everything.
@@ -47,10 +46,7 @@ _OF_QUESTIONS = (events.Question, events.Answer)
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Let other programs reach a chain until the block is left. Yields why they cannot; empty if they can.
-
-    Leaving it winds the chain down first, so that clients hear how what runs has ended.
-    """
+    """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
     try:
         listening, path = places.listen(state, environ, chain.session_id)
     except UserError as error:
@@ -100,8 +96,6 @@ class Door:
         self._is_closing = False
         self._all_gone: trio.Event | None = None
         chain.listen(self._hear)
-
-    # --------------------------------------------------------------------------------------------- coming and going
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
         """Let clients in."""
@@ -164,10 +158,7 @@ class Door:
             self._all_gone = trio.Event()
             await self._all_gone.wait()
 
-    # ------------------------------------------------------------------------------------------- what is asked for
-
     def _do(self, client: Connection, row: JsonRow) -> None:
-        """Do what a row asks for."""
         match row:
             case JsonLine():
                 self._submit(client, row)
@@ -254,8 +245,6 @@ class Door:
         self._watchers.add(client)
         for event in self._chain.standing:
             client.tell(event)
-
-    # --------------------------------------------------------------------------------------------- what is told
 
     def _hear(self, event: events.Event) -> None:
         """Tell those of an event whom it concerns though they do not watch."""

@@ -10,25 +10,23 @@
 nothing                at once
 =====================  =======================================================
 
-``@to AGENT`` stands behind a moment, or alone, and says to which agent the line goes. The iterations and answers, the
-end and the questions are then those of that agent, and else the main agent's (a question's anybody's); a tool's caller
-may still be any agent. A line for ``@done @to explore-1`` goes where all goes that its agent did not live to read: to
-the agent above. A tool that starts an agent runs from when that agent is there, so that the line can reach it; if it
-starts none, the line is sent as the tool's result comes.
+``@to AGENT`` stands behind a moment, or alone: iterations, answers, end and questions are then those of that agent, and
+else main's (a question's anybody's). A line for ``@done @to explore-1`` goes to the agent above, which gets all that
+its agent did not live to read. A tool that starts an agent runs from when that agent is there.
 
-In a pipe, whatever is not a well-formed moment is text. Scripts and arguments are written for this program, so there it
-is an error. Spaces after a moment are not part of the text, so that a script may align its lines.
+In a pipe, whatever is not a well-formed moment is text; in scripts and arguments it is an error.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from chain import events, wording
-from chain.errors import UserError
+from chain import events
+from chain.errors import UserError, nearest
+from chain.lines.parse import Urgency
+from chain.text.wording import MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,24 @@ class ScheduledLine:
     text: str
     written: str
     to: str = ""
+    urgency: Urgency = "next"
+    id: str = ""
+    origin: events.Origin = "script"
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the line may start a run; a moment inside a run ends with the run."""
+        return isinstance(self.moment, Now | After) or self.follows_run
+
+    @property
+    def follows_run(self) -> bool:
+        """Whether the line is for the end of a run; an agent below the main one ends within a run."""
+        return isinstance(self.moment, AtDone) and self.is_for_all
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the line is for the main agent, or for no one by name: as a stop it ends the whole run."""
+        return not self.to or is_same_agent(MAIN, self.to)
 
 
 _TO = "@to"
@@ -102,6 +118,7 @@ _USAGE = {
     "@question": "@question TEXT",
     _TO: "@to AGENT TEXT",
 }
+_WITHOUT_ARGUMENT: dict[str, Moment] = {"@answer": AtAnswer(), "@done": AtDone(), "@question": AtQuestion()}
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
@@ -122,9 +139,9 @@ def _parse(text: str) -> ScheduledLine:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE:
-        begun = [known for known in _USAGE if len(name) > 2 and known.startswith(name)]
-        near = begun or difflib.get_close_matches(name, _USAGE, n=1, cutoff=0.51)
-        hint = f"did you mean {near[0]}?" if near else f"the moments are {', '.join(_USAGE)}"
+        begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
+        near = begun or nearest(name, _USAGE, 0.51)
+        hint = f"did you mean {near}?" if near else f"the moments are {', '.join(_USAGE)}"
         raise UserError(
             f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
         )
@@ -136,28 +153,18 @@ def _parse(text: str) -> ScheduledLine:
 
 def _moment(name: str, rest: str) -> tuple[Moment | None, str]:
     """The moment of this name, ``None`` if its argument is not well-formed, and what follows it."""
-    match name:
-        case "@answer":
-            return AtAnswer(), rest
-        case "@done":
-            return AtDone(), rest
-        case "@question":
-            return AtQuestion(), rest
-        case "@to":
-            return Now(), f"{_TO} {rest}"
-        case _:
-            argument, rest = _split(rest)
-            return _moment_of(name, argument), rest
-
-
-def _moment_of(name: str, argument: str) -> Moment | None:
+    if name == _TO:
+        return Now(), f"{_TO} {rest}"
+    if name in _WITHOUT_ARGUMENT:
+        return _WITHOUT_ARGUMENT[name], rest
+    argument, rest = _split(rest)
     match name:
         case "@iteration":
-            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
+            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None, rest
         case "@after":
-            return After(float(argument)) if _SECONDS.fullmatch(argument) else None
+            return After(float(argument)) if _SECONDS.fullmatch(argument) else None, rest
         case _:
-            return AtTool(argument) if argument else None
+            return AtTool(argument) if argument else None, rest
 
 
 def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
@@ -174,7 +181,6 @@ def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The first word, and what follows the space after it."""
     first, *rest = text.split(None, 1) or [""]
     return first, rest[0] if rest else ""
 
@@ -201,12 +207,8 @@ MOMENT_EVENTS = (
 
 
 def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Whether this event is the moment of a line for an agent. No event is ``Now`` or ``After``.
-
-    Each agent numbers its iterations from 1, so they count for the lines that are addressed to it alone. Without an
-    address the main agent is meant.
-    """
-    whose = to or wording.MAIN
+    """Whether an event is the moment of a line for an agent, by default main: each counts its own iterations."""
+    whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
             return event.name == name

@@ -14,8 +14,8 @@ import trio
 
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
+from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.threads import Threads
-from chain.wording import STDIN_BEGIN, STDIN_END
 from cli.input.splitter import TEXT_BYTES
 from cli.input.stdin import read_chunk
 
@@ -41,10 +41,7 @@ class Piped:
 
 
 def is_piped(fd: int) -> bool:
-    """Whether something may have been piped in: a pipe, a socket (as some programs make for a child) or a file.
-
-    A terminal and the null device have nothing for a query, and other devices never end.
-    """
+    """Whether something may be piped in: a pipe, socket or file. Of devices, null has nothing and others never end."""
     try:
         return not stat.S_ISCHR(os.fstat(fd).st_mode)
     except OSError:
@@ -52,10 +49,9 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """Read up to the end of the input; ``None`` if nothing at all came within ``first_byte_s`` seconds.
+    """Read all of the input; ``None`` if no byte came within ``first_byte_s``. Raises ``UserError``, also for too much.
 
-    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``. Raises ``UserError`` for an input
-    that cannot be read, or that is longer than a query may be.
+    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
@@ -81,10 +77,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """The query with what was piped in as a block after it; without a query that is the query.
-
-    An input that is blank adds nothing. Raises ``UserError`` for what is longer than a query may be.
-    """
+    """The query with what was piped in as a block after it, or that alone. Raises ``UserError`` if too long."""
     if query is None:
         whole = piped.text
     elif piped.text.strip():

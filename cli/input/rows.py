@@ -17,10 +17,9 @@ SHOWN = 200
 MAX_ID = 200
 """Characters of an id, which is in the journal and in every receipt."""
 
-_TEXTS = ("id", "to")
 _MARKS = ("urgent", "now")
 _KEYS = {
-    "line": ("text", *_TEXTS, *_MARKS),
+    "line": ("text", "id", "to", *_MARKS),
     "interrupt": (),
     "drop": (),
     "answer": ("text",),
@@ -107,7 +106,7 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
             return Drop(id)
         case {"type": "answer", "id": str(id), "text": str(text)}:
             return JsonAnswer(id, text)
-        case {"type": "line", "text": str(text), **rest} if _has_right_types(rest):
+        case {"type": "line", "text": str(text), **rest} if not _mistake_in_options(rest):
             urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
             return JsonLine(text, str(rest.get("id", "")), urgency, str(rest.get("to", "")))
         case {"type": "watch"} if at_door:
@@ -145,14 +144,8 @@ def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
         near = nearest_command(unknown, ("type", "id", *_KEYS[found["type"]]))
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
     match found:
-        case {"type": "line", "text": str(), **rest} if not all(isinstance(rest.get(k, False), bool) for k in _MARKS):
-            return f"{' and '.join(_MARKS)} must be true or false"
-        case {"type": "line", "text": str(), **rest} if not isinstance(rest.get("to", ""), str):
-            return "its to must be the name of an agent, a string"
-        case {"type": "line", "text": str(), "id": str()}:
-            return "its id cannot be printed, or is too long"
-        case {"type": "line", "text": str()}:
-            return "its id must be a string"
+        case {"type": "line", "text": str(), **rest}:
+            return _mistake_in_options(rest)
         case {"type": "line"}:
             return "its text is missing or is not a string"
         case {"type": "answer"}:
@@ -174,10 +167,13 @@ def _unknown_key(found: Mapping[str, Any]) -> str:
     return "" if known is None else next((key for key in found if key not in ("type", "id", *known)), "")
 
 
-def _has_right_types(rest: Mapping[str, Any]) -> bool:
-    """Whether the optional keys of a line have the right types."""
+def _mistake_in_options(rest: Mapping[str, Any]) -> str:
+    """What is wrong with the optional keys of a line; empty for nothing."""
     id = rest.get("id", "")
-    if isinstance(id, str) and not (len(id) <= MAX_ID and id.isprintable()):
-        return False
-    texts, marks = (rest.get(key, "") for key in _TEXTS), (rest.get(key, False) for key in _MARKS)
-    return all(isinstance(each, str) for each in texts) and all(isinstance(each, bool) for each in marks)
+    if not all(isinstance(rest.get(mark, False), bool) for mark in _MARKS):
+        return f"{' and '.join(_MARKS)} must be true or false"
+    if not isinstance(rest.get("to", ""), str):
+        return "its to must be the name of an agent, a string"
+    if not isinstance(id, str):
+        return "its id must be a string"
+    return "" if len(id) <= MAX_ID and id.isprintable() else "its id cannot be printed, or is too long"

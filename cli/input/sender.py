@@ -1,39 +1,25 @@
 """Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
 
-Held lines keep their order, also those for different agents: one for which there is room waits behind one for which
-there is none. A now line passes by them. A stop overtakes them, as it does when a person types it: they were meant for
-the run that it stops, and are never sent. A stop for an agent below the main one only passes by them. A line that can
-no longer be sent is reported with the reason in the step in which that becomes certain. One whose agent is gone by its
-turn is sent all the same, and refused.
+Held lines keep their order, also for different agents. A now line passes by them; a stop overtakes them, as when a
+person types it: they were meant for the run that it stops, and are never sent (a stop for an agent below main only
+passes by). A line that can no longer be sent is reported in the step in which that becomes certain.
 
-The lines for ``@question`` answer questions, each one, in the order in which they came, and with an address those of
-that agent alone. As long as there is one that fits, there is somebody who can be asked.
+The lines for ``@question`` answer questions in their order, with an address those of that agent alone. As long as there
+is one that fits, there is somebody who can be asked.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
 
 from chain import events
 from chain.chain import Answerer, Chain, Submitted
-from chain.events import Origin
-from chain.lines.parse import MAX_LINE, Urgency
-from chain.wording import MAIN
-from cli.input.moments import (
-    MOMENT_EVENTS,
-    After,
-    AtAgent,
-    AtDone,
-    AtQuestion,
-    Moment,
-    Now,
-    fires,
-    is_same_agent,
-)
+from chain.lines.parse import MAX_LINE
+from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
 AHEAD = 1_000
 """Lines that may wait for room, so that a stop behind them is still seen; as many may wait for their moments."""
@@ -53,46 +39,15 @@ NO_MOMENT = "its moment did not come"
 DROPPED = "it was dropped before it was sent"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outgoing:
-    """A line and its moment; ``written`` is the two as the user wrote them, ``origin`` where they came from.
-
-    ``to`` is the agent that it is addressed to.
-    """
-
-    moment: Moment
-    text: str
-    written: str
-    urgency: Urgency = "next"
-    id: str = ""
-    origin: Origin = "script"
-    to: str = ""
-
-    @property
-    def may_start(self) -> bool:
-        """Whether the line may start a run; a moment inside a run ends with the run."""
-        return isinstance(self.moment, Now | After) or self.follows_run
-
-    @property
-    def follows_run(self) -> bool:
-        """Whether the line is for the end of a run; an agent below the main one ends within a run."""
-        return isinstance(self.moment, AtDone) and self.is_for_all
-
-    @property
-    def is_for_all(self) -> bool:
-        """Whether the line is for the main agent, or for no one by name: as a stop it ends the whole run."""
-        return not self.to or is_same_agent(MAIN, self.to)
-
-
 class Sender:
     """Sends lines to a chain; ``on_answer`` is called with the chain's answer to each."""
 
-    def __init__(self, chain: Chain, on_answer: Callable[[Outgoing, Submitted], object]) -> None:
+    def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, Submitted], object]) -> None:
         self._chain = chain
         self._on_answer = on_answer
-        self._scheduled: list[Outgoing] = []
+        self._scheduled: list[ScheduledLine] = []
         self._scheduled_chars = 0
-        self._held: deque[Outgoing] = deque()
+        self._held: deque[ScheduledLine] = deque()
         self._held_chars = 0
         self._has_held = trio.Event()
         self._progress = trio.Event()
@@ -122,7 +77,7 @@ class Sender:
         """The lines that wait for their moment or for room, as they were written."""
         return tuple(line.written for line in (*self._scheduled, *self._held))
 
-    def report_unsent(self, line: Outgoing, reason: str) -> None:
+    def report_unsent(self, line: ScheduledLine, reason: str) -> None:
         """Report that a line will not be sent."""
         self._chain.never_sent(line.written, reason, id=line.id)
 
@@ -173,7 +128,7 @@ class Sender:
     def _listen_to(self, chain: Chain) -> None:
         chain.listen(lambda event: self._on_event(event) if chain is self._chain else None)
 
-    def schedule(self, line: Outgoing) -> None:
+    def schedule(self, line: ScheduledLine) -> None:
         """Send a line now, or keep it for its moment."""
         if isinstance(line.moment, Now):
             self._send(line)
@@ -230,7 +185,6 @@ class Sender:
                 self.report_unsent(oldest, TOO_MANY)
 
     async def _wait_for_progress(self) -> None:
-        """Wait until a line was sent or a run ended."""
         if self._progress.is_set():
             self._progress = trio.Event()
         await self._progress.wait()
@@ -257,7 +211,6 @@ class Sender:
             self._send(line)
 
     def _answer_open(self) -> None:
-        """Answer the open question, if there is one and an answer for it."""
         while (id := self._chain.open_question) is not None:
             line = next((line for line in self._scheduled if self._answers(line)), None)
             if line is None:
@@ -269,7 +222,7 @@ class Sender:
             self.report_unsent(line, answer.message)
         self._count_answers()
 
-    def _answers(self, line: Outgoing) -> bool:
+    def _answers(self, line: ScheduledLine) -> bool:
         """Whether a line answers the question that is open."""
         return isinstance(line.moment, AtQuestion) and (not line.to or is_same_agent(self._chain.asker or "", line.to))
 
@@ -283,18 +236,18 @@ class Sender:
             if (answerer := self._answerers.pop(agent, None)) is not None:
                 answerer.close()
 
-    async def _send_later(self, line: Outgoing, seconds: float) -> None:
+    async def _send_later(self, line: ScheduledLine, seconds: float) -> None:
         await trio.sleep(seconds)
         if line in self._scheduled:
             self._unschedule(line)
             self._send(line)
 
-    def _unschedule(self, line: Outgoing) -> None:
+    def _unschedule(self, line: ScheduledLine) -> None:
         self._scheduled.remove(line)
         self._scheduled_chars -= len(line.text)
         self._progress.set()
 
-    def _send(self, line: Outgoing) -> None:
+    def _send(self, line: ScheduledLine) -> None:
         passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False, to=line.to)
         if passes == "stop" and line.is_for_all:
             held, self._held, self._held_chars = self._held, deque(), 0
@@ -310,11 +263,11 @@ class Sender:
         else:
             self._submit(line)  # a line that is too long needs no room to be refused
 
-    def _has_room(self, line: Outgoing) -> bool:
+    def _has_room(self, line: ScheduledLine) -> bool:
         has_room = self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
         return has_room and self._may_send.is_set()
 
-    def _release(self, line: Outgoing) -> None:
+    def _release(self, line: ScheduledLine) -> None:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
         last = self._chain.last_status
@@ -323,13 +276,13 @@ class Sender:
         else:
             self.report_unsent(line, RUN_ENDED)
 
-    def _submit(self, line: Outgoing) -> None:
+    def _submit(self, line: ScheduledLine) -> None:
         if not line.may_start and not self._chain.is_running:
             self.report_unsent(line, TOO_LATE)
         else:
             self._submit_at_once(line)
 
-    def _submit_at_once(self, line: Outgoing) -> None:
+    def _submit_at_once(self, line: ScheduledLine) -> None:
         answer = self._chain.submit(
             line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
         )

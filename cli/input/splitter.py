@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from dataclasses import dataclass
 
@@ -77,22 +78,15 @@ class Splitter:
 
 
 def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:
+    def text(errors: str) -> str:
+        # What follows a cut is missing, so a character that it has split is not invalid input.
+        return codecs.getincrementaldecoder("utf-8")(errors).decode(raw, final=not is_cut)
+
     if number == 1:
         raw = raw.removeprefix(_BOM)
-    raw = _without_half_a_character(raw) if is_cut else raw.removesuffix(b"\r")
+    if not is_cut:
+        raw = raw.removesuffix(b"\r")
     try:
-        return RawLine(raw.decode(), number, cut=is_cut)
+        return RawLine(text("strict"), number, cut=is_cut)
     except UnicodeDecodeError:
-        return RawLine(raw.decode(errors="replace"), number, replaced=True, cut=is_cut)
-
-
-def _without_half_a_character(raw: bytes) -> bytes:
-    """The bytes up to the last whole character: a character split by the cut is not invalid input."""
-    for length in range(1, min(4, len(raw) + 1)):
-        first = raw[-length]
-        if first >= 0xC0:
-            needed = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return raw[:-length] if length < needed else raw
-        if first < 0x80:
-            return raw
-    return raw
+        return RawLine(text("replace"), number, replaced=True, cut=is_cut)

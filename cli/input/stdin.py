@@ -15,10 +15,7 @@ _CHUNK = 65_536
 
 
 class Lines:
-    """The lines of a file descriptor, without their line ends, read in a thread as they come.
-
-    Of a line longer than ``most`` bytes only the first ``most`` are kept. ``begun`` was read before.
-    """
+    """The lines of a descriptor after those ``begun``, read in a thread; of a longer one the first ``most`` bytes."""
 
     def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd

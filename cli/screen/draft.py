@@ -109,10 +109,7 @@ class Draft:
         return left
 
     def passing(self, text: str) -> tuple[str, str] | None:
-        """What was typed after lines that could not be sent and does not wait behind them, and those.
-
-        A stop must always work, also right behind a text that has to be corrected.
-        """
+        """What was typed after lines that could not be sent, and those: a stop must work behind whatever is there."""
         *above, typed = self.lines(text)
         if above and overtakes(typed):
             return typed, text.removesuffix(typed)

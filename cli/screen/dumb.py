@@ -1,9 +1,8 @@
 """A terminal without an editor, for ``TERM=dumb``: rows are written as they are, and a prompt where input is awaited.
 
-Nothing on such a terminal can be drawn again. So the prompt stands only while nothing else is to come, or while a line
-is being typed; rows that come then begin below it, and it stands again below them, with what was typed. For that the
-keys are read one by one and echoed here. A terminal that does not echo, such as a shell's buffer in an editor, sends
-whole lines and edits them itself.
+Nothing on it can be drawn again, so the prompt stands only while nothing else is to come or a line is being typed; rows
+that come then begin below it. For that the keys are read one by one and echoed here. A terminal that does not echo,
+such as a shell's buffer in an editor, sends whole lines.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ _CHUNK = 65_536
 
 @asynccontextmanager
 async def open_plain(typed: bytes = b"", *, by_key: bool = False) -> AsyncIterator[Plain]:
-    """A terminal whose lines wait until ``listen`` has been called. It has no colours and no history.
-
-    ``typed`` was typed before; ``by_key``: the terminal is in raw mode.
-    """
+    """A terminal without colours and history, whose lines wait for ``listen``; ``by_key``: it is in raw mode."""
     plain = Plain(typed, by_key=by_key)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(plain.read)
@@ -158,7 +154,6 @@ class Plain:
         return text.encode(sys.stdout.encoding or "utf-8", errors="replace")
 
     def _show_line(self) -> None:
-        """Show the prompt where it belongs, with what is typed."""
         typed = self._line.text.replace("\t", " ")
         open_question = "" if self._next_question == self._answered else self._next_question
         question = self._begun_at if typed else open_question
@@ -183,7 +178,6 @@ class Plain:
             self._row = ""
 
     def _suspend(self) -> None:
-        """Suspend the program, as Ctrl-Z does everywhere."""
         self._end_row()
         tty.write_briefly(self._drain())
         with tty.restored():

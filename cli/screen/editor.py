@@ -1,14 +1,11 @@
 """The prompt: a line editor that stays usable while rows scroll by above it.
 
-prompt_toolkit runs in a thread of its own and trio in the main thread. In one thread, the chain would stop whenever
-nobody reads the terminal, and keys would echo late whenever trio is busy. A key with a meaning is a call into trio's
-thread, which returns at once; rows to show wait in a ``Page``, which the editor's thread draws.
+prompt_toolkit runs in a thread of its own and trio in the main thread: in one, the chain would stop whenever nobody
+reads the terminal, and keys would echo late. A key with a meaning is a call into trio's thread, which returns at once;
+rows to show wait in a ``Page``, which the editor's thread draws.
 
-One application lives as long as the program: between two prompts the terminal would be in its ordinary mode, and lines
-typed fast would run together. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which remove the prompt
-for each row, lose keys and flicker.
-
-Only the modules of this folder import prompt_toolkit.
+One application lives as long as the program, or fast lines would run together between two prompts. Rows are not printed
+by ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ from chain.threads import Threads
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.keys import bindings
 from cli.screen.page import Page
 from cli.screen.protocol import Listener
 from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
@@ -60,10 +56,7 @@ _STYLE = Style([("prompt", "bold")])
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
-    """A prompt that is on the screen. Its lines wait until ``listen`` has been called.
-
-    ``typed`` are the keys that were pressed before.
-    """
+    """A prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -104,7 +97,7 @@ class Terminal:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
-            key_bindings=bindings(self._keyboard),
+            key_bindings=self._keyboard.bindings(),
             prompt_continuation=lambda width, number, is_soft: " " * width,
             erase_when_done=True,
             output=self._output,
@@ -193,7 +186,6 @@ class Terminal:
         return self._buffer.text
 
     def _write_left(self) -> None:
-        """Write the rows that are left when the prompt is gone."""
         if rows := self._page.drain():
             text = "".join(f"{row}\n" for row in rows)
             tty.write_briefly(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
@@ -224,7 +216,6 @@ class Terminal:
             self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        """Process the keys that were typed ahead."""
         keys: list[KeyPress] = []
         parser = Vt100Parser(keys.append)
         parser.feed(self._typed)
@@ -248,7 +239,6 @@ class Terminal:
             self._listener.hang_up()
 
     def _ask(self, question: Callable[[Listener], T], otherwise: T) -> T:
-        """Ask the listener in trio's thread, once there is one."""
         self._is_ready.wait()
         listener, token = self._listener, self._token
         if listener is None or token is None:
@@ -265,7 +255,7 @@ class Terminal:
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
-        self._draw()
+        self._page.draw(self._app)
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:
@@ -274,11 +264,7 @@ class Terminal:
         else:
             self._call_in_trio(lambda: self._shown.set())
 
-    def _draw(self) -> None:
-        self._page.draw(self._app)
-
     def _message(self) -> StyleAndTextTuples:
-        # The unfinished rows look as they will when they are finished; the style of a prompt is bold.
         return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> str:

@@ -1,6 +1,6 @@
-"""What the keys of the prompt do to the text in the editor, and which of them are calls to the listener.
+"""The keys of the prompt: what they do to the text in the editor, and which of them are calls to the listener.
 
-All of it runs in the editor's thread. ``keys`` binds the keys to these methods.
+All of it runs in the editor's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any, Protocol, TypeVar
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
-from prompt_toolkit.key_binding import KeyPressEvent
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, is_searching
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.bindings import search
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
@@ -37,7 +40,6 @@ class Ask(Protocol):
 
     def __call__(self, question: Callable[[Listener], T], otherwise: T) -> T:
         """The listener's answer, or ``otherwise`` where nobody listens any more."""
-        ...
 
 
 class Keyboard:
@@ -120,7 +122,6 @@ class Keyboard:
         return True
 
     def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
-        """Show the lines that were not accepted."""
         self._set_lines(lines, len(lines[-1]))
         if answer == "keep" and is_command(self._buffer.text):
             # The next key replaces a command that was not understood, so that two are never joined.
@@ -143,48 +144,59 @@ class Keyboard:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    # -------------------------------------------------------------------------------------------------- what keys do
+    def bindings(self) -> KeyBindings:
+        """The keys that mean something here; prompt_toolkit has the others, which are those of readline."""
+        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter.
+        for sequence in ("\x1b[13;2u", "\x1b[27;2;13~"):
+            ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
+        keys = KeyBindings()
+        editing = has_focus(DEFAULT_BUFFER)
+        is_empty = Condition(lambda: not self._buffer.text)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is in the editor."""
-        return not self._buffer.text
+        def bind(*sequence: Keys | str, to: Callable[[KeyPressEvent], Any], when: Filter = editing) -> None:
+            keys.add(*sequence, filter=when)(to)
 
-    def enter(self) -> None:
+        bind("enter", to=lambda _: self._enter())
+        bind("escape", "enter", to=lambda _: self._submit(urgency="urgent"))
+        bind("c-j", to=lambda _: self._newline())
+        bind("escape", to=lambda _: self._ask(lambda listener: listener.escape(), None))
+        bind("c-c", to=lambda _: self._ctrl_c())
+        bind("c-d", to=lambda _: self._ask(lambda listener: listener.leave(), None), when=editing & is_empty)
+        bind("up", to=lambda _: self._up())
+        bind("down", to=lambda _: self._down())
+        bind("tab", to=lambda _: self._complete())
+        bind("c-l", to=lambda _: self._page.clear(self._app))
+        for key in ("c-r", "c-s"):
+            bind(key, to=self._search)
+        for key in ("c-g", "c-c"):
+            bind(key, to=lambda _: self._leave_search(), when=is_searching)
+        for key in ("c-u", "c-k"):
+            bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
+        bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data), when=editing & has_selection)
+        keys.add("c-z")(lambda _: self._suspend())
+        return keys
+
+    def _enter(self) -> None:
         """Send the lines, or begin a new one after a backslash."""
         typed = self._buffer.document
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
-            self.newline()
+            self._newline()
         else:
             self._submit(urgency="next")
 
-    def enter_urgent(self) -> None:
-        """Send the lines as urgent ones."""
-        self._submit(urgency="urgent")
-
-    def newline(self) -> None:
-        """Begin a new line in the same text."""
+    def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
 
-    def escape(self) -> None:
-        """Interrupt the run."""
-        self._ask(lambda listener: listener.escape(), None)
-
-    def ctrl_c(self) -> None:
-        """Interrupt the run, clear the text, or exit."""
-        has_text = not self.is_empty
+    def _ctrl_c(self) -> None:
+        has_text = bool(self._buffer.text)
         if self._ask(lambda listener: listener.ctrl_c(has_text=has_text), False):
             self._empty()
 
-    def ctrl_d(self) -> None:
-        """Exit."""
-        self._ask(lambda listener: listener.leave(), None)
-
-    def up(self) -> None:
+    def _up(self) -> None:
         """Go to the row above; from the first one, to a waiting line or to the history."""
         buffer = self._buffer
-        if self.is_empty:
+        if not buffer.text:
             text = self._ask(lambda listener: listener.take_back(), None)
             if text is not None:
                 self.put_to_edit(text)
@@ -194,7 +206,7 @@ class Keyboard:
             return
         buffer.auto_up()
 
-    def down(self) -> None:
+    def _down(self) -> None:
         """Go to the row below; from the last one, to the history."""
         document, room = self._buffer.document, self._room
         at = wrapping.below(document.current_line, document.cursor_position_col, room)
@@ -228,28 +240,19 @@ class Keyboard:
         is_entry = buffer.working_index < len(entries) and buffer.text == entries[buffer.working_index]
         return is_entry and buffer.document.is_cursor_at_the_end
 
-    def tab(self) -> None:
-        """Complete."""
+    def _complete(self) -> None:
         if self._buffer.complete_state:
             self._buffer.complete_next()
         else:
             self._buffer.start_completion(insert_common_part=True)
 
-    def clear(self) -> None:
-        """Draw the screen again."""
-        self._page.clear(self._app)
-
-    def search(self, event: KeyPressEvent) -> None:
-        """Search the history."""
+    def _search(self, event: KeyPressEvent) -> None:
         self._before_search = self._buffer.working_index, self._buffer.document
         forward = event.key_sequence[0].key == Keys.ControlS
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
-    def end_search(self, event: KeyPressEvent) -> None:
-        """End the search, and restore what was in the editor before it."""
-        self._leave_search()
-
     def _leave_search(self) -> None:
+        """End the search, and restore what was in the editor before it."""
         if not self._app.layout.is_searching:
             return
         assert self._app.context is not None
@@ -258,12 +261,11 @@ class Keyboard:
             self._buffer.working_index, self._buffer.document = self._before_search
             self._before_search = None
 
-    def paste_over(self, text: str) -> None:
-        """Replace what is selected."""
+    def _paste_over(self, text: str) -> None:
         self._buffer.cut_selection()
         self._buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
 
-    def suspend(self) -> None:
+    def _suspend(self) -> None:
         """Suspend the program, as Ctrl-Z does everywhere, and redraw the prompt when it continues."""
         self._app.renderer.erase()
         with tty.restored():

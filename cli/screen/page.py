@@ -1,11 +1,9 @@
 """What is above and around the prompt: finished rows, the unfinished ones, and how all is drawn in one write.
 
-Rows come from any thread and wait here; the editor's thread draws them. The prompt is erased, the rows are written and
-the prompt is drawn again, while the output is held.
+Rows come from any thread and wait here; the editor's thread draws them, with the output held meanwhile.
 
-prompt_toolkit draws a prompt at least as high as it was before, and counts the rows above its cursor by the width that
-the terminal had then. Both are corrected here: a prompt of another height is drawn anew, and after a change of width
-its rows are counted as the terminal has wrapped them.
+prompt_toolkit draws a prompt at least as high as before, and counts rows by the terminal's width of then. Both are
+corrected here: a prompt of another height is drawn anew, and rows are counted as the terminal has wrapped them.
 """
 
 from __future__ import annotations

@@ -21,47 +21,34 @@ class Listener(Protocol):
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Accept a line, or say why it stays in the editor; ``at`` is the question at which it was begun."""
-        ...
 
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""
-        ...
 
     def escape(self) -> None:
         """Handle Esc."""
-        ...
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Handle Ctrl-C. Returns whether to clear the text in the editor."""
-        ...
 
     def leave(self) -> None:
         """Handle Ctrl-D on an empty line."""
-        ...
 
     def hang_up(self) -> None:
         """Handle the loss of the terminal."""
-        ...
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
-        ...
 
     @property
     def awaits_input(self) -> bool:
         """Whether nothing happens until the user types."""
-        ...
 
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
-        ...
 
     def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
-        """The row below the prompt, at most ``width`` columns wide; ``at`` as above.
-
-        ``others`` is how many lines came back or were refused, which Enter sends before what is ``typed``.
-        """
-        ...
+        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``."""
 
 
 class Screen(Protocol):
@@ -73,40 +60,30 @@ class Screen(Protocol):
     @property
     def width(self) -> int:
         """Columns of the terminal."""
-        ...
 
     def listen(self, listener: Listener) -> None:
         """Set the listener; what was typed before waits for this call."""
-        ...
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Show whole rows above the prompt, and below them the unfinished ones. Never blocks."""
-        ...
 
     def ask(self, question: str | None) -> None:
         """From the rows shown so far on, what is begun in an empty editor answers this question."""
-        ...
 
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""
-        ...
 
     def refresh(self) -> None:
         """Redraw the toolbar."""
-        ...
 
     def resized(self) -> None:
         """Adapt to the terminal's new size."""
-        ...
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""
-        ...
 
     def edit(self, text: str) -> None:
         """Put a text into the editor to be changed, above what is being typed."""
-        ...
 
     async def close(self) -> str:
         """Remove the prompt, restore the terminal, and return the text that was in the editor."""
-        ...

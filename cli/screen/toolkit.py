@@ -32,10 +32,7 @@ class Output(Vt100_Output):
         self.flush()
 
     def flush(self) -> None:
-        """Write what has been collected, unless it is held.
-
-        Not through ``sys.stdout``: with a terminal that nobody reads this blocks for ever, and would hold a lock.
-        """
+        """Write what was collected, but not by ``sys.stdout``: while nobody reads, that would hold a lock."""
         if self._held or not self._buffer:
             return
         data, self._buffer = "".join(self._buffer), []
@@ -44,17 +41,11 @@ class Output(Vt100_Output):
             write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
     def erase_down(self) -> None:
-        """Erase this row and those below it.
-
-        In two steps: tmux puts into its scrollback what one step erases from the first row of the screen on.
-        """
+        """Erase this row and those below it, in two steps: tmux would keep what one step erases at its top."""
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """One row, which is enough for the toolbar to be shown.
-
-        The terminal is not asked where the cursor is: the answer comes among the keys, and may come late.
-        """
+        """One, enough for a toolbar; the terminal is not asked: it would answer late, and among the keys."""
         return 1
 
 

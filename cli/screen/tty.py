@@ -33,11 +33,7 @@ _reset = _RESET
 
 
 def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
-    """Turn off echo, line editing and the translation of Enter to a newline until ``restore``, which an exit calls too.
-
-    Returns what was typed before, with Enter as it will arrive from now on. To a dumb terminal
-    ``restore`` writes nothing.
-    """
+    """Turn echo and line editing off until ``restore``, which an exit calls too; returns what was typed before."""
     global _before, _reset
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
@@ -52,10 +48,7 @@ def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
 
 @contextmanager
 def hidden_typing(fd: int = 0) -> Iterator[None]:
-    """Turn echo off inside the block, where rows are drawn and drawn again; what is typed waits for who reads next.
-
-    Not in the background, where the shell has the terminal. An exit restores it, too.
-    """
+    """Turn echo off inside the block, unless the shell has the terminal. An exit restores it, too."""
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(fd):
@@ -91,10 +84,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
 
 @contextmanager
 def noted_return() -> Iterator[Callable[[], bool]]:
-    """Note inside the block when the program was suspended and goes on: others have written to the terminal since.
-
-    Gives a function that says whether it was, since it was asked last. Only in the main thread.
-    """
+    """Gives a function that says whether the program was suspended since it was asked last. Only in the main thread."""
     has_returned = False
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -118,10 +108,7 @@ def noted_return() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
-    """Turn echo and line editing off inside the block.
-
-    Gives a function for what was typed until it is called, an unfinished line too, as ``enter_raw_mode`` returns it.
-    """
+    """Turn echo and line editing off inside the block; gives a function for what was typed, unfinished lines too."""
     settings = None
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)

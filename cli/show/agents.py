@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.children import STEP
 from cli.show.text import columns, cut, flat
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN, counted
+from chain.text.wording import MAIN, counted
 from cli.show.text import Cleaner, columns, cut, cut_start, flat
 
 STEP = 2
@@ -43,8 +43,6 @@ class Child:
     tokens: int = 0
     step: str = "starting"
     question: str = ""
-    last_tool: str = ""
-    """The tool that it used last in this iteration."""
     _tools: dict[str, str] = field(default_factory=dict)
     _written: str = ""
     _cleaner: Cleaner = field(default_factory=Cleaner)
@@ -53,7 +51,7 @@ class Child:
         """Update it for one of its own events."""
         match event:
             case events.IterationStarted():
-                self.iteration, self.max_iterations, self.last_tool = event.iteration, event.max_iterations, ""
+                self.iteration, self.max_iterations = event.iteration, event.max_iterations
                 self._think()
             case events.TextDelta():
                 self._written = (self._written + self._cleaner.add(event.text))[-KEPT:]
@@ -62,7 +60,7 @@ class Child:
                 self._written = event.text[-KEPT:]
             case events.ToolCall():
                 self.tool_calls += 1
-                self._tools[event.id] = self.last_tool = event.name
+                self._tools[event.id] = event.name
             case events.ToolResult():
                 self._tools.pop(event.id, None)
                 if not self._tools:
@@ -126,10 +124,6 @@ class Children:
         """An agent has ended; what it did."""
         child = self._active.pop(event.name, None)
         return Child(event.name, event.agent, event.task, 1, event.time) if child is None else child
-
-    def restore(self, child: Child) -> None:
-        """Make it one of those at work again, with what it did."""
-        self._active[child.name] = child
 
     def clear(self) -> None:
         """No agent is at work below the main one."""

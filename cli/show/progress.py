@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from chain.wording import counted
+from chain.text.wording import counted
 
 FIRST = 20
 """Rows that are shown as they come."""

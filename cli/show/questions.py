@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from chain import events
-from chain.wording import ASKED_EACH_TIME, counted
+from chain.hunks import read_diff
+from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.text import hard_rows
 
 HEAD_ROWS, TAIL_ROWS = 12, 6
@@ -31,8 +32,6 @@ _HIDDEN = re.compile(
 Row: TypeAlias = tuple[str, str]
 """A style (``added``, ``removed``, ``place``, ``plain`` or ``cut``) and a row."""
 
-_SIGNS = {"+": "added", "-": "removed", "@": "place"}
-
 ALWAYS_HINT = "y allows it · n or a reason refuses · a always allows such calls"
 EACH_TIME_HINT = "y allows it · n or a reason refuses"
 CHOICE_HINT = "a number chooses; any other text is an answer too"
@@ -41,28 +40,25 @@ CHOICE_HINT = "a number chooses; any other text is an answer too"
 def preview_rows(text: str, width: int, mark: str, more: str = "↪", *, whole: bool = False) -> list[Row]:
     """The rows of a preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
 
-    ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above. A unified
-    difference, which begins with a title and then a place, is told apart by its signs.
+    ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above.
     """
-    lines = text.split("\n") if text.strip() else []
-    is_diff = len(lines) > 1 and lines[1].startswith("@@ -")
+    diff = read_diff(text)
+    lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
+    lines = lines if diff is None else list(diff.shown())
     left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
     if left > 1:
-        head = [*_rows(lines[:1], width, more, False), *_rows(lines[1:HEAD_ROWS], width, more, is_diff)]
-        tail = _rows(lines[-TAIL_ROWS:], width, more, is_diff)
         return [
-            *(_cut(head, HEAD_ROWS, 0, mark)),
+            *_cut(_rows(lines[:HEAD_ROWS], width, more), HEAD_ROWS, 0, mark),
             ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
-            *(_cut(tail, 0, TAIL_ROWS, mark)),
+            *_cut(_rows(lines[-TAIL_ROWS:], width, more), 0, TAIL_ROWS, mark),
         ]
-    rows = [*_rows(lines[:1], width, more, False), *_rows(lines[1:], width, more, is_diff)]
+    rows = _rows(lines, width, more)
     return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
 
 
-def _rows(lines: Sequence[str], width: int, more: str, is_diff: bool) -> list[Row]:
+def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
     rows: list[Row] = []
-    for line in lines:
-        style = _SIGNS.get(line[:1], "plain") if is_diff else "plain"
+    for style, line in lines:
         # Every new row begins with two spaces, so that no text can pass for one that goes on, or the reverse.
         first, *others = hard_rows(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
         rows += [(style, f"  {first}"), *((style, f"{more} {part}") for part in others)]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chain.wording import counted
+from chain.text.wording import counted
 from cli.show.text import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:

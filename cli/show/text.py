@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from chain.plain import clean as clean  # the rooms of the terminal have it from here
+from chain.text.plain import clean as clean  # the rooms of the terminal have it from here
 
 TAB = 4
 
@@ -32,6 +32,12 @@ def unpainted(row: str) -> str:
 def flat(text: str) -> str:
     """The text on one row."""
     return " ".join(clean(text).split())
+
+
+def shortened(text: str, most: int) -> str:
+    """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
+    row = flat(text[: 2 * most])
+    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
 
 def columns(text: str) -> int:

@@ -16,9 +16,9 @@ from math import ceil
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
-from chain.wording import MAIN, counted
-from cli.show.lines import is_stop_receipt
+from chain.text.wording import MAIN, counted
 from cli.show.text import columns, flat
+from cli.show.user_lines import is_stop_receipt
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste

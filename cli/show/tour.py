@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 
 Comment: TypeAlias = str | tuple[str, str]
 """A text, or a row of a table: what to type, and what it does."""

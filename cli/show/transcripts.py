@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from chain import events
 from chain.events import Event
-from chain.wording import MAIN, counted
-from cli.show.children import Child, Children
-from cli.show.live import LiveRenderer
-from cli.show.text import flat, seconds
+from chain.text.wording import counted
+from cli.show.context import Context, Contexts
+from cli.show.renderer import WORK_OF_CHILDREN, Renderer
+from cli.show.text import flat
 
 MAX_AGENTS = 64
 """Agents: as many as the shipped configuration keeps to be asked again, and those that run."""
@@ -38,13 +37,11 @@ _Running: TypeAlias = events.TextDelta | events.ThinkingDelta | events.ToolProgr
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """An event. ``is_own``: the agent's, not one of its children's; ``did`` is what a child had done by then."""
+    """An event, and its context in the view of the agent whose transcript it is. Running text is in ``pieces``."""
 
     event: Event
-    is_own: bool
-    did: Child | None = None
+    context: Context
     size: int = 0
-    is_void: bool = False
     pieces: list[str] = field(default_factory=list)
     is_cut: bool = False
 
@@ -73,30 +70,33 @@ class _Transcript:
         self._size = 0
         self._dropped = 0
 
-    def add(self, event: Event, *, is_own: bool, did: Child | None = None) -> None:
+    def add(self, event: Event, context: Context) -> None:
         """Add an event, and drop the oldest that there is no room for."""
-        if is_own and isinstance(event, _Running):
-            self._run_on(event)
+        if isinstance(event, _Running):
+            self._run_on(event, context)
         else:
-            if is_own:
+            if not context.depth:
                 self._close(event)
             event = _trimmed(event)
-            self._append(_Entry(event, is_own, did, _size_of(event)))
+            self._append(_Entry(event, context, _size_of(event)))
         while len(self._entries) > 1 and (len(self._entries) > MAX_EVENTS or self._size > MAX_CHARS):
-            oldest = self._entries.popleft()
-            self._size -= oldest.size
-            self._dropped += not oldest.is_void
-            self._open = {key: entry for key, entry in self._open.items() if entry is not oldest}
+            self._remove(self._entries[0])
+            self._dropped += 1
 
     def _append(self, entry: _Entry) -> None:
         self._entries.append(entry)
         self._size += entry.size
 
-    def _run_on(self, event: _Running) -> None:
+    def _remove(self, entry: _Entry) -> None:
+        self._entries.remove(entry)
+        self._size -= entry.size
+        self._open = {key: other for key, other in self._open.items() if other is not entry}
+
+    def _run_on(self, event: _Running, context: Context) -> None:
         key, text = _belongs_to(event), event.text
         entry = self._open.get(key)
         if entry is None:
-            entry = self._open[key] = _Entry(event, is_own=True)
+            entry = self._open[key] = _Entry(event, context)
             self._append(entry)
         elif isinstance(event, events.ToolProgress) and not entry.pieces[-1].endswith("\n"):
             text = f"\n{text}"  # a report is a row of its own
@@ -110,54 +110,21 @@ class _Transcript:
             case events.ToolResult():
                 self._open.pop(_belongs_to(event), None)
             case events.Reply() | events.Retry():
-                if (written := self._open.pop("text", None)) is not None:
-                    self._size -= written.size
-                    written.is_void, written.size, written.pieces = True, 0, []
+                if (written := self._open.get("text")) is not None:
+                    self._remove(written)
                 self._open.pop("thought", None)
             case events.IterationStarted() | events.AgentEnded():
                 self._open.clear()
             case _:
                 pass
 
-    def rows(self, renderer: _AsMain) -> list[str]:
+    def rows(self, renderer: Renderer) -> list[str]:
         """The rows of all that is kept."""
-        rows = renderer.note_dropped(self._dropped)
+        count = self._dropped
+        rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
-            if not entry.is_void:
-                rows += renderer.entry(entry)
+            rows += renderer.lines_of(entry.whole(), entry.context)
         return rows + (renderer.tail.split("\n") if renderer.tail else [])
-
-
-class _AsMain(LiveRenderer):
-    """Shows an agent as if it were the main one; its children have their places below it."""
-
-    _has_child_rows = False
-
-    def note_dropped(self, count: int) -> list[str]:
-        return self._note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
-
-    def entry(self, entry: _Entry) -> list[str]:
-        event = entry.whole()
-        if not entry.is_own:
-            if entry.did is not None and isinstance(event, events.AgentEnded):
-                self._children.restore(entry.did)
-            elif entry.did is not None:
-                self._last_tool[event.agent] = entry.did.last_tool
-            return self.lines(event)
-        match event:
-            case events.AgentStarted():
-                return self.lines(events.RunStarted(id="", query=event.task, time=event.time))
-            case events.AgentEnded():
-                return self._own_end(event, entry.did)
-            case _:
-                return self.lines(replace(event, agent=MAIN))
-
-    def _own_end(self, event: events.AgentEnded, did: Child | None) -> list[str]:
-        rows = self._end_flow()
-        if did is None:
-            return rows
-        sign, style = self._outcome(event.status)
-        return [*rows, self._line(sign, f"{did.summary(event)}, {seconds(event.time - did.since)}", style)]
 
 
 class Transcripts:
@@ -165,7 +132,7 @@ class Transcripts:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Transcript] = {}
-        self._children = Children()
+        self._contexts = Contexts()
         self._dropped = 0
 
     @property
@@ -175,29 +142,23 @@ class Transcripts:
 
     def update(self, event: Event) -> None:
         """Keep an event, if it is about a child."""
+        context = self._contexts.of(event)
         match event:
             case events.AgentStarted():
-                self._add_nested(event)
-                self._children.start(event)
-                self._of(event.name).add(event, is_own=True)
+                self._add_nested(event, context)
+                start = events.RunStarted(id="", query=event.task, time=event.time)
+                self._of(event.name).add(start, Context())
             case events.AgentEnded():
-                did = self._children.end(event)
                 if (own := self._kept.get(event.name)) is not None:
-                    own.add(event, is_own=True, did=did)
-                self._add_nested(event, did)
+                    own.add(event, Context(child=context.child))
+                self._add_nested(event, context)
             case events.Init():
                 # Another session, which counts its agents from one again.
                 self._kept.clear()
-                self._children.clear()
                 self._dropped = 0
-            case events.RunStarted() | events.Result():
-                self._children.clear()
-            case events.UsageReport():
-                self._children.update(event)
-            case _ if event.agent in self._kept:
-                self._children.update(event)
-                self._kept[event.agent].add(event, is_own=True)
-                self._add_nested(event)
+            case _ if event.agent in self._kept and not isinstance(event, events.UsageReport):
+                self._kept[event.agent].add(event, replace(context, depth=0, agent=""))
+                self._add_nested(event, context)
             case _:
                 pass
 
@@ -205,7 +166,7 @@ class Transcripts:
         """How an agent would look if it were the main one. Of one that is not known, a row that says so."""
         transcript = self._kept.get(name)
         if transcript is not None:
-            return transcript.rows(_AsMain(color=color, ascii=ascii, width=width))
+            return transcript.rows(Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True))
         only = f"; of {counted(self._dropped, 'older agent')} no more" if self._dropped else ""
         return [f"Nothing is kept of {flat(name)[:MAX_SHOWN]}{only}."]
 
@@ -213,27 +174,23 @@ class Transcripts:
         """The transcript of an agent that starts; it is now the latest, and the oldest one at rest may have to go."""
         found = self._kept[name] = self._kept.pop(name) if name in self._kept else _Transcript()
         if len(self._kept) > MAX_AGENTS:
-            oldest = next((known for known in self._kept if known not in self._children), next(iter(self._kept)))
+            working = self._contexts.children
+            oldest = next((known for known in self._kept if known not in working), next(iter(self._kept)))
             del self._kept[oldest]
             self._dropped += 1
         return found
 
-    def _add_nested(self, event: Event, did: Child | None = None) -> None:
+    def _add_nested(self, event: Event, context: Context) -> None:
         """Add an event to the transcripts of all agents above it, as far as they show it."""
-        if isinstance(event, LiveRenderer.left_out):
+        if isinstance(event, WORK_OF_CHILDREN):
             return
-        above = list(self._children.with_parents(event.agent))
-        if isinstance(event, events.AgentStarted | events.AgentEnded):
-            for one in above[:1]:
-                self._nest(one.name, replace(event, agent=MAIN), did)
-        else:
-            did = copy(above[0]) if above and isinstance(event, events.UserInterruption) else None
-        for one in above[1:]:
-            self._nest(one.name, event, did)
-
-    def _nest(self, name: str, event: Event, did: Child | None) -> None:
-        if name in self._kept:
-            self._kept[name].add(event, is_own=False, did=did)
+        above = list(self._contexts.children.with_parents(event.agent))
+        # The start and the end of an agent stand below the one that started it, other events below whose they are.
+        is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
+        for depth, one in enumerate(above[is_below_itself:], 1):
+            if one.name in self._kept:
+                parent = context.parent if depth > 1 else ""
+                self._kept[one.name].add(event, replace(context, depth=depth, parent=parent))
 
 
 def _belongs_to(event: Event) -> str:

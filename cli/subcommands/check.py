@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
-from chain.app import build_model, check_model, check_state
+from chain.app import build_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
-from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
-from chain.prompts import handler_of, prompt_file, system_prompt
+from chain.prompt_files import handler_of, prompt_file, system_prompt
+from chain.text.wording import counted
 from chain.toolbox import (
     check_kind_name,
     configured_tools,
@@ -22,7 +21,6 @@ from chain.toolbox import (
     shell_protections,
     tool_groups,
 )
-from chain.wording import counted
 from cli.show.text import flat
 
 if TYPE_CHECKING:
@@ -33,17 +31,10 @@ if TYPE_CHECKING:
     from chain.config.settings import ChainSettings
     from chain.toolbox import ToolGroups
 
-_SCRIPTED = ("provider", "script")
-_ANTHROPIC = (
-    *("provider", "model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
-    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
-)
 _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
 _BOUNDS = ("max_depth", "max_running", "max_kept")
 _KIND = ("description", "prompt", "tools", "model", "max_iterations")
 _SHELL = ("sandbox", "network", "env", "writable")
-_SECRET = ("api_key", "extra_headers", "extra_body")
-"""Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -53,11 +44,7 @@ _NOTHING = object()
 
 @dataclass(slots=True)
 class _Found:
-    """What a check has found so far.
-
-    ``values`` are by their dotted keys, ``rows`` how they are shown, and ``notes`` what is said below them.
-    ``problems`` are by the key that they are mended at, whether it has a value or not.
-    """
+    """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
     values: dict[str, object] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
@@ -84,13 +71,10 @@ class _Found:
 
 
 def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
-    """Check the configuration, its prompts and its models; returns the rows to show, and whether all is well.
+    """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
-    What differs from the defaults comes first. If there are problems, the last row is the verdict; if there are none,
-    ``check_service`` has it. ``state`` is the folder of the sessions: with it, also checks that they can be written
-    there. ``tools`` are those that the program adds to the configured ones.
-
-    Nothing of a file that is not trusted yet is shown, as its values may contain any environment variable.
+    With the folder ``state`` checks that sessions can be written there. Shows nothing of a file that is not trusted,
+    whose values may contain any environment variable.
     """
     head = [f"config: {settings.file or 'built in'}"]
     head += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -122,17 +106,11 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the service of the chain's model whether it accepts the key and has the model.
-
-    Returns the row of the verdict, and whether all is well.
-
-    Only for a configuration in which ``check`` found no problem. What the service does not say, or cannot say because
-    it is out of order, is not a fault of the configuration.
-    """
+    """Ask the service about a configuration that is good by itself; returns the verdict, and whether all is well."""
     model = settings.model(settings.chain().model)
-    if model.provider != "anthropic":
+    if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
-    verdict = await check_model(model)
+    verdict = await model.check()
     if verdict.is_good is None:
         return [f"All is well: no problem was found, but the model could not be checked: {verdict.message}"], True
     if not verdict.is_good:
@@ -150,19 +128,18 @@ def _verdict(found: _Found) -> str:
 
 
 def _show_values(settings: Settings, found: _Found) -> None:
-    """A row for every value that can be read."""
 
-    def show(key: str, value: object) -> None:
+    def show(key: str, value: object, shown: str = "") -> None:
         found.values[key] = value
-        found.rows[key] = f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+        found.rows[key] = f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"
 
     show("models.default", settings.default_model)
     show("chain", settings.default_chain)
     for name in settings.model_names:
         with suppress(ConfigError):  # it is one of the problems
             model = settings.model(name)
-            for key in _SCRIPTED if model.provider == "scripted" else _ANTHROPIC:
-                show(f"models.definitions.{name}.{key}", getattr(model, key))
+            for key, value in model.values.items():
+                show(f"models.definitions.{name}.{key}", value, model.shown.get(key, ""))
     for name in settings.chain_names:
         with suppress(ConfigError):
             chain = settings.chain(name)
@@ -191,8 +168,9 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
     groups = tool_groups(settings)
     for name in settings.model_names:
         model = found.attempt(f"models.definitions.{name}", settings.model, name)
-        if model is not None and model.provider == "scripted":
-            found.attempt(f"models.definitions.{name}.script", build_model, model)
+        if model is not None:
+            for key in model.files:
+                found.attempt(f"models.definitions.{name}.{key}", build_model, model)
     for name in settings.chain_names:
         chain = found.attempt(f"chains.{name}", settings.chain, name)
         if chain is not None:
@@ -203,7 +181,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
         except ConfigError as error:
             found.problem("tools.allow", str(error))
         else:
-            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text)}")
+            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text, groups)}")
     for host in settings.research_hosts:
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
@@ -226,9 +204,9 @@ def _check_chain(
     model = found.attempt(f"{place}.model", settings.model, chain.model)
     if model is None:
         return
-    if model.lacks_key and chain.name == settings.default_chain:
+    if model.missing_key and chain.name == settings.default_chain:
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-    if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
+    if chain.budget.max_cost_usd is not None and not model.tells_costs:
         limit = f"{place}.budget.max_cost_usd"
         hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
         found.problem(limit, str(settings.error(limit, hint)))
@@ -243,7 +221,7 @@ def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[To
     if kind.tools is not None:
         found.attempt(f"{place}.tools", named_tools, settings, f"{place}.tools", kind.tools, groups, tools)
     model = None if kind.model is None else found.attempt(f"{place}.model", settings.model, kind.model)
-    if model is not None and model.lacks_key:
+    if model is not None and model.missing_key:
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
     if kind.prompt is None:
         return
@@ -272,19 +250,11 @@ def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
     found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
-def _shown(name: str, value: object) -> str:
-    if name in _SECRET:
-        return "set" if value else "not set"
+def _shown(key: str, value: object) -> str:
     if value is None or value == "":
         return "not set"
-    if name == "base_url":
-        # Without a user, a password or a query, any of which may be a key.
-        url = urlsplit(str(value))
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-    if isinstance(value, Price):
-        return ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(value).items())
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value) or "none"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return flat(str(value)) if name == "description" else str(value)
+    return flat(str(value)) if key.endswith(".description") else str(value)

@@ -20,7 +20,7 @@ from cli.terminal.invocation import Invocation
 
 if TYPE_CHECKING:
     from chain import Tool, ToolContext
-    from cli.show.events import Renderer
+    from cli.show.renderer import Renderer
 
 QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
@@ -69,10 +69,7 @@ date,sku,pieces
 
 
 def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
-    """Play the demonstration, all on standard output, and return its exit code.
-
-    ``has_input``: something is piped in, which is left alone, and that is said.
-    """
+    """Play the demonstration on standard output and return its exit code; ``has_input``: some is left alone."""
     import trio
 
     from cli.signals import LEAVING, received
@@ -97,11 +94,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
 def at_terminal(
     *, no_color: bool = False, ascii: bool = False, pause: Pause | None = None, rules: Path | None = None
 ) -> int:
-    """Serve a prompt at which the demonstration runs and can be interrupted; return the exit code.
-
-    The tools that read files wait for ``pause`` first, by default ``TOOL_S`` seconds; ``rules`` replaces the rule file
-    of the offline model.
-    """
+    """Serve a prompt for the demonstration, in which tools ``pause``, by other ``rules``; the exit code."""
 
     @contextmanager
     def prepare() -> Iterator[Invocation]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from chain.app import explain_line
-from chain.wording import counted
+from chain.app import Explanation, explain_line
+from chain.config.load import Settings
+from chain.text.wording import counted
 from cli.input.address import split_address
-from cli.show.text import flat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chain.app import Explanation
-    from chain.config.load import Settings
+from cli.show.text import flat, shortened
 
 MAX_SHOWN = 200
 """Characters of a line that are repeated in a row: enough to know it by."""
@@ -51,7 +46,7 @@ def explain(settings: Settings, text: str) -> list[str]:
 
 def _kind(found: Explanation) -> str:
     line = found.line
-    name = {"local": "local command"}.get(line.kind, line.kind)
+    name: str = "local command" if line.kind == "local" else line.kind
     if line.urgency != "next":
         name = f"{line.urgency} {name}"
     if found.problem:
@@ -120,11 +115,11 @@ def _rule(found: Explanation) -> Iterator[str]:
     where = found.file or "the built-in handler prompt"
     if not found.is_ruled:
         yield "rule: none, as rules see only what the model could get in mid-task"
-    elif found.match is not None:
-        match = found.match
-        yield f"rule: {match.number} of {found.rules} in {where}:{match.line}, action {match.action}: {match.pattern}"
+    elif (rule := found.rule) is not None:
+        place = f"{found.rules.index(rule) + 1} of {len(found.rules)} in {where}:{rule.line}"
+        yield f"rule: {place}, action {rule.action}: {rule.pattern.pattern}"
     elif found.rules:
-        yield f"rule: none of {counted(found.rules, 'rule')} in {where} matches"
+        yield f"rule: none of {counted(len(found.rules), 'rule')} in {where} matches"
     else:
         yield f"rule: none, as {where} has no rules"
 
@@ -166,5 +161,4 @@ def _indented(text: str) -> list[str]:
 def _shortened(text: str) -> str:
     """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
     marker = " " if text[:1] == " " and text.strip() else ""
-    row = flat(text[: 2 * MAX_SHOWN])
-    return marker + (row if len(row) <= MAX_SHOWN and len(text) <= 2 * MAX_SHOWN else f"{row[:MAX_SHOWN].rstrip()}...")
+    return marker + shortened(text, MAX_SHOWN)

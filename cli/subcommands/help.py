@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from chain.errors import UserError
+from chain.errors import UserError, nearest
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -24,10 +23,7 @@ def index() -> list[str]:
 
 
 def read_topic(words: str) -> str:
-    """The Markdown of a topic. Raises ``UserError``.
-
-    It is named by a beginning that only it has, or else by words of a heading in it, such as ``allowances``.
-    """
+    """The Markdown of a topic, by the beginning of its name or by a heading in it. Raises ``UserError``."""
     asked = "-".join(words.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
     found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]
@@ -35,8 +31,8 @@ def read_topic(words: str) -> str:
         return _source(found[0])
     if found:
         raise UserError(f"{words!r:.60} could be {' or '.join(found)}; write more of the name")
-    near = difflib.get_close_matches(asked, TOPICS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the topics are {', '.join(TOPICS)}"
+    near = nearest(asked, TOPICS)
+    hint = f"did you mean {near}?" if near else f"the topics are {', '.join(TOPICS)}"
     raise UserError(f"there is no topic {words!r:.60}; {hint}")
 
 
@@ -53,5 +49,4 @@ def _headings(topic: str) -> list[str]:
 
 
 def _sentence(source: str) -> str:
-    """The paragraph below the title, as plain text."""
     return source.split("\n\n")[1].replace("`", "")

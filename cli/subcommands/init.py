@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chain.config.load import defaults_folder
 from chain.errors import UserError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def init(folder: Path) -> list[str]:
-    """Write ``config.yaml`` and ``prompts/`` into a folder, which is made if needed; returns the rows to show.
-
-    If one of the files exists, nothing is written at all. Raises ``UserError``.
-    """
+    """Write ``config.yaml`` and ``prompts/`` into a folder; returns rows. Raises ``UserError`` if one is there."""
     shipped = defaults_folder()
     sources = [shipped / "config.yaml", *sorted((shipped / "prompts").rglob("*.yaml"))]
     targets = [folder / source.relative_to(shipped) for source in sources]

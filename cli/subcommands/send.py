@@ -17,11 +17,7 @@ _TAKEN = ("delivered", "handled")
 
 
 def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line to a chain; with ``wait`` until it is known what became of it.
-
-    Returns the exit code, and what went wrong. ``say`` is told what there is to say. Raises ``UserError`` when the
-    chain has cut this off.
-    """
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
     try:
         visit.send(type="line", text=line)
     except OSError:
@@ -34,7 +30,7 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
             case {"type": "error", "message": str(message)} | {"type": "line_refused", "reason": str(message)}:
                 return FAILED, message
             case {"type": "line_queued"} if not wait:
-                say(_waits(row))
+                say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
                 return SENT, ""
             case {"type": "receipt", "state": str(state)}:
                 return _settled(state, row, say)
@@ -49,10 +45,6 @@ def _settled(state: str, row: Mapping[str, Any], say: Callable[[str], object]) -
         say(_taken(state, row, why))
         return SENT, ""
     return LINES_LEFT, f"the line was {state}" + (f": {why}" if why else "")
-
-
-def _waits(row: Mapping[str, Any]) -> str:
-    return f"{row['id']} waits for {row.get('target_agent', 'main')}."
 
 
 def _taken(state: str, row: Mapping[str, Any], why: str) -> str:

@@ -6,16 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from chain.app import sessions
 from chain.errors import UserError
 from cli.nearest import nearest_command
-from cli.show.live import LiveRenderer
+from cli.show.renderer import Renderer
 from cli.show.session_list import rows as table
 from cli.show.signs import written
-from cli.show.text import clean, flat
+from cli.show.text import clean, shortened
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -26,16 +25,8 @@ MAX_ANSWER = 1_000
 """Bytes of an answer that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be done: a word of ``WORDS``, and the id beside it, which ``list`` has none of."""
-
-    what: str
-    id: str = ""
-
-
-def read_words(words: Sequence[str]) -> Asked:
-    """What the words after ``chain sessions`` ask for. Raises ``UserError``."""
+def read_words(words: Sequence[str]) -> tuple[str, str]:
+    """What the words after ``chain sessions`` ask for: a word of ``WORDS`` and an id. Raises ``UserError``."""
     what, *beside = words or ("list",)
     if what not in WORDS:
         near = nearest_command(what, WORDS)
@@ -44,15 +35,15 @@ def read_words(words: Sequence[str]) -> Asked:
     if what == "list":
         if beside:
             raise UserError("chain sessions list has no arguments")
-        return Asked(what)
+        return what, ""
     if len(beside) != 1 or not beside[0].strip():
         raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
-    return Asked(what, beside[0].strip())
+    return what, beside[0].strip()
 
 
 def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     """The rows of ``list``."""
-    found = sessions.every(state)
+    found = sessions.all_sessions(state)
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~")
@@ -69,11 +60,8 @@ def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
 def shown(
     state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
 ) -> Iterator[str]:
-    """The rows of a session as a terminal showed it; ``report`` is told at the end what of it could not be read.
-
-    Raises ``SessionError``.
-    """
-    renderer = LiveRenderer(color=color, ascii=ascii, width=width)
+    """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
+    renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.told_again(sessions.find(state, id), report):
         yield from renderer.lines(event)
     # What a crash cut short.
@@ -88,10 +76,7 @@ def export(
     write: Callable[[str], str],
     report: Callable[[str], object],
 ) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed.
-
-    ``report`` is told what of it could not be read. Raises ``UserError``.
-    """
+    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
     session = sessions.find(state, id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or suffix.casefold() or "md"
@@ -136,9 +121,7 @@ def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
     session = sessions.find(state, id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    query = flat(session.query)
-    query = query if len(query) <= MAX_QUERY else f"{query[:MAX_QUERY].rstrip()}..."
-    ask(clean(f"Delete session {session.id} ({query or 'no query'})? [y/N] "))
+    ask(clean(f"Delete session {session.id} ({shortened(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
         ask("\n")  # nobody has ended the row

@@ -10,15 +10,12 @@ from typing import Any
 
 from chain import event_json, events
 from cli.door.client import Visit
-from cli.show.events import Renderer
+from cli.show.renderer import Renderer
 from cli.show.text import clean
 
 
 def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> None:
-    """Show what happens until the chain ends; without a renderer as rows of JSON.
-
-    Raises ``UserError`` when the chain has cut this off, and what ``write`` raises.
-    """
+    """Show what happens, as JSON without a renderer, until the chain ends. Raises ``UserError`` if cut off."""
     with suppress(ConnectionError):  # its end is told by the end of the rows
         visit.send(type="watch")
     for row in itertools.chain([visit.init], visit.rows()):

@@ -31,11 +31,7 @@ class _Opened:
 
 
 class Chains:
-    """Opens chains, each in a task of its own.
-
-    ``open_chain`` is that of ``chain.app`` with its settings, which are given beside it for the models. ``open_door``
-    opens the side door of a chain, and yields why it cannot.
-    """
+    """Opens chains by ``open_chain``, each in a task of its own with a side door; ``settings`` are for the models."""
 
     def __init__(
         self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor | None = None
@@ -47,10 +43,7 @@ class Chains:
         self._opened: dict[Chain, _Opened] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "") -> Chain:
-        """A chain that asks the model of this definition: a new session with a plan, or one that was closed.
-
-        Raises ``UserError``.
-        """
+        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``."""
         definition = self._settings.model(model)
         how: dict[str, Any] = {"resume": resume} if resume else {"plan": tuple(plan)}
         asked = build_model(definition, interactive=True)

@@ -30,9 +30,8 @@ class Looks:
 class Invocation:
     """What a session at a terminal begins with.
 
-    ``state`` is the folder for journals, ``traces`` that for debug traces (``None``: none are written). ``tools`` are
-    added to the configured ones, and are read once, when the prompt is up. ``query`` starts the first run, and the
-    ``scheduled`` lines are sent at their moments. A ``tour`` comments on what happens, in a session that nobody keeps.
+    ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
+    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
     """
 
     settings: Settings

@@ -1,10 +1,7 @@
 """The program at a terminal: its sessions, keys and signals, the way out, and what is the user's again at the end.
 
-What is typed for a session, and what is seen of it, is the ``TerminalSession``'s. A line that comes back goes into the
-editor, above what is being typed.
-
 The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
-is closed, and what happened in it by then is shown. What is typed meanwhile stays in the editor, and scripts wait.
+is closed. What is typed meanwhile stays in the editor, and scripts wait.
 """
 
 from __future__ import annotations
@@ -25,16 +22,15 @@ from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
 from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
-from cli.input.sender import NO_ROOM, Outgoing, Sender
+from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text import clean, in_rows
 from cli.signals import LEAVING
-from cli.terminal.answers import Answer
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.session import TerminalSession
-from cli.terminal.slash import Commands
+from cli.terminal.slash import CommandAnswer, Commands
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -46,16 +42,15 @@ DOUBLE_PRESS_S = 2.0
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user until they leave, and return the exit code.
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``.
 
-    Without a key for the configured model the one that needs none answers. Some of the ``signals`` may have come before
-    this was called. Raises ``UserError``.
+    Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
     definition = settings.model(name)
-    if definition.lacks_key:
-        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
+    if definition.missing_key:
+        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.missing_key} for {name}")
         name = OFFLINE
     opens = partial(
         open_chain,
@@ -102,7 +97,7 @@ class Program:
         self._used = {chain.session_id: chain.journal_path}
         """The sessions that were in use, the last one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
-        self._wanted: tuple[str, Answer] | None = None
+        self._wanted: tuple[str, CommandAnswer] | None = None
         """The command that asks for another session, until that is in use or could not be opened."""
         self._switching = trio.CancelScope()
         self._ready = trio.Event()
@@ -128,7 +123,7 @@ class Program:
             if self._invocation.query is not None:
                 self._session.start(self._invocation.query)
             for line in self._invocation.scheduled:
-                self._sender.schedule(Outgoing(line.moment, line.text, line.written, to=line.to))
+                self._sender.schedule(line)
             self._screen.listen(self)
             if self._tour is None:
                 self._session.welcome(WELCOME)
@@ -138,7 +133,6 @@ class Program:
         return code
 
     def _show(self, chain: Chain, model: str) -> TerminalSession:
-        """Show a chain that was opened with the model of this name."""
         asked = self._invocation
         commands = Commands(
             chain,
@@ -151,8 +145,6 @@ class Program:
         session = TerminalSession(chain, commands, self._screen, self, self._looks, tour=self._tour)
         session.notify(self._chains.notes(chain))
         return session
-
-    # ------------------------------------------------------------------------------------------ what the user does
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
         """Submit a line, or an answer to the question at which it was begun."""
@@ -210,8 +202,6 @@ class Program:
         """The row below the prompt."""
         return self._session.toolbar(width, typed, at, others)
 
-    # ------------------------------------------------------------------------------------- what a session leaves to it
-
     def give_back(self, text: str) -> None:
         """Put a line that came back into the editor."""
         if self._is_leaving:
@@ -223,7 +213,7 @@ class Program:
         """Keep a line that a script did not send, to show it at the end."""
         self._never_sent.append(text)
 
-    def carry_out(self, command: str, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: CommandAnswer) -> None:
         """Do what the answer to a command asks for besides being shown."""
         if answer.edit is not None:
             self._screen.edit(answer.edit)
@@ -234,8 +224,6 @@ class Program:
             # Nothing may begin in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
-
-    # --------------------------------------------------------------------------------------------- another session
 
     async def _switch_until_left(self) -> None:
         while True:
@@ -249,7 +237,7 @@ class Program:
                 return
             self._screen.refresh()
 
-    async def _switch(self, command: str, answer: Answer) -> None:
+    async def _switch(self, command: str, answer: CommandAnswer) -> None:
         """Go on with another session, or with this one if that cannot be opened."""
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
@@ -271,8 +259,6 @@ class Program:
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
         self._sender.go_on(chain)
-
-    # ------------------------------------------------------------------------------------------------- the way out
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:

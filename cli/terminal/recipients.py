@@ -7,14 +7,11 @@ marker. A line that is taken back has an address where it would go to another ag
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from chain.chain import AgentView, Chain
 from chain.lines.parse import parse_line
-from chain.wording import MAIN
+from chain.text.wording import MAIN
 from cli.input.address import begun_address
-
-if TYPE_CHECKING:
-    from chain.chain import AgentView, Chain
 
 LONGEST_PARSED = 200
 """Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
@@ -22,10 +19,7 @@ LONGEST_PARSED = 200
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, and what is typed for it; ``waiting`` lines wait for it already.
-
-    ``agent`` is empty if what is typed is addressed to one that is not at work.
-    """
+    """An agent, empty for one that is not at work, and what is typed for it behind ``waiting`` lines."""
 
     agent: str
     text: str
@@ -42,10 +36,7 @@ class _Standing:
 
 
 class Recipients:
-    """The agents of a chain, as far as the row below the prompt needs them.
-
-    ``update`` is called in trio's thread. The others may be called in any, since what they read is replaced as a whole.
-    """
+    """The agents, as the row below the prompt needs them; ``update`` in trio's thread, the rest in any."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain

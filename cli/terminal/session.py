@@ -1,10 +1,7 @@
 """One session at a terminal: what is typed goes into its chain, and rows show what happens in it.
 
-One task shows the chain's events, and waits until they are on the screen before it reads the next. So for a terminal
-that is slow, or that nobody reads, the feed joins events and nothing is held up.
-
-What belongs to the program and not to a session (the editor's text, the exit, what was never sent) is the
-``SessionOwner``'s.
+One task shows the events, and waits until they are on the screen before it reads the next. So for a terminal that is
+slow, or that nobody reads, the feed joins events and nothing is held up.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 
@@ -21,20 +18,18 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.text.wording import MAIN, counted
 from chain.threads import Threads
-from chain.wording import MAIN, counted
 from cli.input.address import split_address
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.markdown import warm
-from cli.show.prompted import PromptRenderer
+from cli.show.renderer import Renderer
 from cli.show.toolbar import Toolbar, answers_question
-from cli.terminal.answers import Answer
+from cli.show.tour import Tour
+from cli.show.transcripts import Transcripts
+from cli.terminal.invocation import Looks
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import BARE, TAKEN_BACK, Commands
-
-if TYPE_CHECKING:
-    from cli.show.tour import Tour
-    from cli.terminal.invocation import Looks
+from cli.terminal.slash import BARE, TAKEN_BACK, CommandAnswer, Commands
 
 _THREADS = Threads("imports")
 
@@ -50,15 +45,12 @@ class SessionOwner(Protocol):
 
     def give_back(self, text: str) -> None:
         """Give a line that came back to the user."""
-        ...
 
     def never_sent(self, text: str) -> None:
         """Keep a line of a script that will not be sent."""
-        ...
 
-    def carry_out(self, command: str, answer: Answer) -> None:
+    def carry_out(self, command: str, answer: CommandAnswer) -> None:
         """Do what the answer to a command asks for besides being shown."""
-        ...
 
 
 class TerminalSession:
@@ -79,7 +71,11 @@ class TerminalSession:
         self._screen = screen
         self._owner = owner
         self._tour = tour
-        self._renderer = PromptRenderer(color=looks.color, ascii=looks.ascii, width=screen.width)
+        self._looks = looks
+        self._renderer = Renderer(
+            color=looks.color, ascii=looks.ascii, width=screen.width, streams=True, collapses=True
+        )
+        self._transcripts = Transcripts()
         self._toolbar = Toolbar(
             ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys, plan=chain.plan.counts
         )
@@ -148,6 +144,7 @@ class TerminalSession:
             for event in past:
                 if not isinstance(event, events.Init):
                     self._toolbar.update(event)
+                    self._transcripts.update(event)
                     rows += self._renderer.lines(event)
         self._screen.show(rows, self._renderer.tail)
         self._update_queue()
@@ -164,18 +161,15 @@ class TerminalSession:
             f"Enter on an empty line sends {them}, /queue shows {them}, /drop drops one."
         ]
 
-    # ------------------------------------------------------------------------------------------------- lines in
-
     def start(self, query: str) -> None:
         """Start a run with a query that is not parsed."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
     def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
-        """Submit a line. One without room may be sent again later as it is; one refused otherwise must be corrected.
+        """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
 
-        One that was begun at a question answers it, but for those that are stronger than an answer or have an address.
-        A blank one starts a run with those that wait from before.
+        One begun at a question answers it, unless it is stronger or has an address. A blank one sends what waits.
         """
         if at and urgency == "next" and answers_question(text):
             return self._answer(at, text)
@@ -241,7 +235,10 @@ class TerminalSession:
         if self.chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         self._update_queue()
-        rows = [*self._renderer.preview(answer.preview, whole=True), *self._renderer.work_of(answer.agent)]
+        rows = self._renderer.preview(answer.preview)
+        if answer.agent not in ("", MAIN):
+            looks = self._looks
+            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
         if answer.opening is None:
             self.answer_command(text, answer.text, rows)
         self._owner.carry_out(text, answer)
@@ -251,8 +248,6 @@ class TerminalSession:
         """Show what was typed, and below it the answer, if there is one."""
         if text.strip() or rows:
             self.print(text, rows, command=command)
-
-    # ------------------------------------------------------------------------------------------------- what is shown
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""
@@ -312,6 +307,7 @@ class TerminalSession:
             if isinstance(event, events.Receipt) and event.id in self._answered:
                 self._answered.remove(event.id)
                 continue
+            self._transcripts.update(event)
             rows += self._renderer.lines(event)
             if isinstance(event, events.Question) and event.id not in settled:
                 rows += self._renderer.hint(event)
@@ -334,7 +330,6 @@ class TerminalSession:
         await self.chain.prepare()
 
     async def _refresh_each_second(self) -> None:
-        """Redraw the toolbar every second while something runs."""
         while True:
             await self._run_began.wait()
             self._run_began = trio.Event()

@@ -6,7 +6,6 @@ contains only what the events do not say. It is plain text.
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,24 +13,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chain.errors import JournalError, UserError
+from chain.errors import JournalError, UserError, nearest
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
+from chain.text.wording import MAIN
 from chain.version import VERSION
-from chain.wording import MAIN
 from cli.show.agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import clean, flat
-from cli.terminal.answers import Answer, Opening
+from cli.show.text import clean, flat, shortened
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
-    from chain import Chain, Settings, Tool
+    from chain import Chain, Settings, Task, Tool
     from chain.app import sessions as kept
     from chain.chain import AgentView
-    from chain.config.settings import ModelSettings
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -99,25 +96,46 @@ BARE = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    """A command; ``argument`` is how ``/help`` writes what may follow its name, empty if nothing may.
+class NextSession:
+    """The session to go on with: the one with the id ``resume``, or a new one with this plan."""
 
-    It is one word unless it ``takes_text``.
+    plan: tuple[Task, ...] = ()
+    resume: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
+
+    ``keeps``: what was typed stays there, as it was not understood. ``preview`` is what a call would do, ``agent`` one
+    whose work is shown whole. With an ``opening`` the text is for when that session is open.
     """
 
+    text: str = ""
+    preview: str = ""
+    agent: str = ""
+    edit: str | None = None
+    keeps: bool = False
+    quit: bool = False
+    opening: NextSession | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``."""
+
     about: str
-    run: Callable[[str], Answer]
+    run: Callable[[str], CommandAnswer]
     argument: str = ""
     arguments: Callable[[], Iterable[str]] = tuple
     takes_text: bool = False
 
 
 class Commands:
-    """The slash commands of one chain. All methods are called in the trio thread.
+    """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``model`` is the name of the definition that the chain was opened with, if it is not the configured one.
-    ``has_keys``: the screen has an editor, with keys of its own. ``summaries`` finds the sessions that can be resumed,
-    and ``whole_id`` the one whose id begins so, or raises ``UserError``.
+    ``model`` is the definition that the chain was opened with, by default the configured one. ``summaries`` finds the
+    sessions to resume, ``whole_id`` the one whose id begins so, or raises ``UserError``.
     """
 
     def __init__(
@@ -156,7 +174,7 @@ class Commands:
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", self._session_ids),
             "/new": _Command("a fresh conversation", self._new),
             "/debug": _Command("this session's files", self._debug),
-            "/quit": _Command("ends the program", lambda _: Answer(quit=True)),
+            "/quit": _Command("ends the program", lambda _: CommandAnswer(quit=True)),
         }
 
     @property
@@ -164,7 +182,7 @@ class Commands:
         """The name of the definition whose model the next run asks."""
         return self._settings.chain().model if self._model is None else self._model
 
-    def run(self, text: str, *, width: int = WIDTH) -> Answer:
+    def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
         self._width = max(width, NARROWEST)
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
@@ -181,7 +199,7 @@ class Commands:
         try:
             answer = command.run(argument)
         except (UserError, JournalError) as error:
-            answer = Answer(str(error))
+            answer = CommandAnswer(str(error))
         return replace(answer, text=clean(answer.text))
 
     def completions(self, text: str) -> list[str]:
@@ -202,20 +220,18 @@ class Commands:
             known += [*_BEGINNINGS, *STOP_PHRASES]
         return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
 
-    # ---------------------------------------------------------------------------------------------- the commands
-
-    def _help(self, name: str) -> Answer:
+    def _help(self, name: str) -> CommandAnswer:
         if not name:
             commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
-            return Answer("\n".join(overview(commands, self._width, has_keys=self._has_keys)))
+            return CommandAnswer("\n".join(overview(commands, self._width, has_keys=self._has_keys)))
         if name.casefold() not in TOPICS:
             return _not_understood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "
                 "and in a shell chain help TOPIC"
             )
-        return Answer("\n".join(topic(name.casefold(), self._width, has_keys=self._has_keys)))
+        return CommandAnswer("\n".join(topic(name.casefold(), self._width, has_keys=self._has_keys)))
 
-    def _status(self, _: str) -> Answer:
+    def _status(self, _: str) -> CommandAnswer:
         used = self._chain.usage
         tokens = (
             f"{used.input_tokens:,} input, {used.output_tokens:,} output, "
@@ -228,36 +244,36 @@ class Commands:
             ("tokens", f"{tokens} (runs that ended)"),
             *cost,
         )
-        return Answer("\n".join([self._chain.status(), *table(rows, self._width)]))
+        return CommandAnswer("\n".join([self._chain.status(), *table(rows, self._width)]))
 
-    def _queue(self, _: str) -> Answer:
+    def _queue(self, _: str) -> CommandAnswer:
         rows = []
         for accepted in self._chain.waiting:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + target, _shortened(line.text)))
-        return Answer("\n".join(table(rows, self._width)) or "Nothing waits.")
+            rows.append((accepted.id, kind + target, shortened(line.text, MOST_SHOWN)))
+        return CommandAnswer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
-    def _drop(self, argument: str) -> Answer:
+    def _drop(self, argument: str) -> CommandAnswer:
         # The line's receipt shows that it was dropped.
-        return self._on_waiting(argument, lambda id: Answer(self._chain.drop(id) and ""))
+        return self._on_waiting(argument, lambda id: CommandAnswer(self._chain.drop(id) and ""))
 
-    def _edit(self, argument: str) -> Answer:
-        return self._on_waiting(argument, lambda id: Answer(edit=take_back(self._chain, id, TAKEN_BACK)))
+    def _edit(self, argument: str) -> CommandAnswer:
+        return self._on_waiting(argument, lambda id: CommandAnswer(edit=take_back(self._chain, id, TAKEN_BACK)))
 
-    def _on_waiting(self, argument: str, act: Callable[[str], Answer]) -> Answer:
+    def _on_waiting(self, argument: str, act: Callable[[str], CommandAnswer]) -> CommandAnswer:
         id = argument or self._chain.last_waiting()
         if id is None:
-            others = self._chain.waiting
-            return Answer("None of your own lines waits; /queue shows the others." if others else "Nothing waits.")
+            others = "None of your own lines waits; /queue shows the others."
+            return CommandAnswer(others if self._chain.waiting else "Nothing waits.")
         try:
             return act(id)
         except UserError as error:
             return _not_understood(flat(str(error)))
 
-    def _todo(self, _: str) -> Answer:
-        return Answer("\n".join([self._chain.plan.render(), *self._waiting_for_the_plan()]))
+    def _todo(self, _: str) -> CommandAnswer:
+        return CommandAnswer("\n".join([self._chain.plan.render(), *self._waiting_for_the_plan()]))
 
     def _waiting_for_the_plan(self) -> list[str]:
         """A row for each plan command that waits for a safe point."""
@@ -274,10 +290,10 @@ class Commands:
                     change = "clear"
                 case _:
                     continue
-            rows.append(f"[+] {_shortened(change)} (waiting, {accepted.id})")
+            rows.append(f"[+] {shortened(change, MOST_SHOWN)} (waiting, {accepted.id})")
         return rows
 
-    def _to(self, argument: str) -> Answer:
+    def _to(self, argument: str) -> CommandAnswer:
         """A line with an address is sent as a line, so what comes here is not well-formed."""
         if argument.partition(" ")[2].startswith("/"):
             return _not_understood("a command goes to no agent; with one more space before the / it is text")
@@ -287,68 +303,68 @@ class Commands:
     def _recipients(self) -> list[str]:
         return [f"{name} " for name in names_at_work(self._chain)]
 
-    def _agents(self, name: str) -> Answer:
+    def _agents(self, name: str) -> CommandAnswer:
         every = self._known_agents()
         agents = [view for view in every if not name or view.name.casefold() == name.casefold()]
         if name and not agents:
             known = ", ".join(view.name for view in every) or "none"
             return _not_understood(f"there is no agent {flat(name)[:40]}; there is {flat(known)}")
         rows = tree_rows(agents, self._width, now=time.time())
-        return Answer("\n".join(rows) or "No agent is at work.", agent=agents[0].name if name else "")
+        return CommandAnswer("\n".join(rows) or "No agent is at work.", agent=agents[0].name if name else "")
 
     def _known_agents(self) -> list[AgentView]:
         return [view for view in self._chain.agents if view.name != MAIN or self._chain.is_running]
 
-    def _diff(self, id: str) -> Answer:
+    def _diff(self, id: str) -> CommandAnswer:
         asked = self._chain.questions
         if not asked:
-            return Answer("Nothing was asked yet.")
+            return CommandAnswer("Nothing was asked yet.")
         found = [question for question in asked if question.id.casefold() == id.casefold()] if id else asked
         if not found:
             known = self._questions()
             latest = f"the only question is {known[0]}" if len(known) == 1 else f"the latest are {', '.join(known)}"
             return _not_understood(f"there is no {flat(id)[:20]}; {latest}")
         question = found[-1]
-        return Answer(f"{question.id} {question.text}", preview=question.preview)
+        return CommandAnswer(f"{question.id} {question.text}", preview=question.preview)
 
     def _questions(self) -> list[str]:
         return [question.id for question in self._chain.questions]
 
-    def _tools(self, _: str) -> Answer:
+    def _tools(self, _: str) -> CommandAnswer:
         rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
-        return Answer("\n".join(table(rows, self._width)) or "The model has no tools.")
+        return CommandAnswer("\n".join(table(rows, self._width)) or "The model has no tools.")
 
-    def _switch(self, name: str) -> Answer:
+    def _switch(self, name: str) -> CommandAnswer:
         if not name:
-            return Answer("\n".join([f"Model: {self._chain.model_name}", *self._models()]))
+            return CommandAnswer("\n".join([f"Model: {self._chain.model_name}", *self._models()]))
         folded = {known.casefold(): known for known in self._settings.model_names}
         name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
         try:
             definition = self._settings.model(name)
         except UserError as error:
-            return Answer(str(error), keeps=name not in self._settings.model_names)
+            return CommandAnswer(str(error), keeps=name not in self._settings.model_names)
         # Imported late, since the first prompt does not need it.
         from chain.app import build_model
 
         self._chain.use_model(build_model(definition, interactive=True), max_attempts=definition.max_attempts)
         self._model = name
         when = "from the next run on" if self._chain.is_running else "from now on"
-        return Answer(f"{name} ({_service(definition)}) answers {when}.")
+        return CommandAnswer(f"{name} ({definition.label}) answers {when}.")
 
-    def _new(self, _: str) -> Answer:
+    def _new(self, _: str) -> CommandAnswer:
         self._require_idle()
         closed, count = self._chain.plan.counts
         kept = f"; the plan is kept ({closed}/{count})" if count else ""
-        return Answer(f"The conversation begins afresh{kept}.", opening=Opening(self._chain.plan.tasks))
+        return CommandAnswer(f"The conversation begins afresh{kept}.", opening=NextSession(self._chain.plan.tasks))
 
-    def _resume(self, id: str) -> Answer:
+    def _resume(self, id: str) -> CommandAnswer:
         if not id:
-            return Answer("\n".join(self._session_rows()) or "There is no other session here.")
+            return CommandAnswer("\n".join(self._session_rows()) or "There is no other session here.")
         self._require_idle()
         id = self._whole_id(id)
         if id == self._chain.session_id:
             return _not_understood("that session is the one that is open")
-        return Answer("The session goes on.", opening=Opening(resume=id))
+        return CommandAnswer("The session goes on.", opening=NextSession(resume=id))
 
     def _session_rows(self) -> list[str]:
         here = str(self._chain.workspace)
@@ -368,7 +384,7 @@ class Commands:
         if self._chain.is_running:
             raise UserError("a run is active; stop it first")
 
-    def _debug(self, _: str) -> Answer:
+    def _debug(self, _: str) -> CommandAnswer:
         handler = self._settings.chain().interruption_prompt
         rows = (
             ("session", self._chain.session_id),
@@ -378,18 +394,14 @@ class Commands:
             ("handler prompt", str(handler or "the built-in one")),
             ("version", VERSION),
         )
-        return Answer("\n".join(table(rows, self._width)))
-
-    # ---------------------------------------------------------------------------------------------------- inside
+        return CommandAnswer("\n".join(table(rows, self._width)))
 
     def _unknown(self, name: str) -> str:
         typed = name.casefold()
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        near = near or difflib.get_close_matches(typed, self._commands, n=1)
-        hint = (
-            f"did you mean {' or '.join(near)}?" if near else "/help lists all, and a space before the / makes it text"
-        )
-        return f"there is no {name[:40]}; {hint}"
+        if did_mean := " or ".join(near) or nearest(typed, self._commands):
+            return f"there is no {name[:40]}; did you mean {did_mean}?"
+        return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
 
     def _ids(self) -> list[str]:
         return [accepted.id for accepted in self._chain.waiting]
@@ -409,26 +421,15 @@ class Commands:
             except UserError as error:
                 rows.append((" ", name, str(error)))
             else:
-                rows.append(("*" if name == self.model else " ", name, _service(definition)))
+                rows.append(("*" if name == self.model else " ", name, definition.label))
         return table(rows, self._width, indent="")
 
 
-def _not_understood(text: str) -> Answer:
-    return Answer(text, keeps=True)
-
-
-def _service(definition: ModelSettings) -> str:
-    """The model that a definition names."""
-    return definition.model if definition.script is None else f"rules in {definition.script.name}"
+def _not_understood(text: str) -> CommandAnswer:
+    return CommandAnswer(text, keeps=True)
 
 
 def _first_sentence(text: str) -> str:
     paragraph = text.strip().partition("\n\n")[0]
     found = _SENTENCE.match(paragraph)
     return flat(found[0] if found else paragraph)
-
-
-def _shortened(text: str) -> str:
-    """A text on one row, cut. Only its beginning is processed, since it may be long."""
-    row = flat(text[: 2 * MOST_SHOWN])
-    return row if len(row) <= MOST_SHOWN and len(text) <= 2 * MOST_SHOWN else f"{row[:MOST_SHOWN].rstrip()}..."

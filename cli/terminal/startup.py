@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 
 def run(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool) -> int:
-    """Put up a prompt, serve its user, and return the exit code.
+    """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
 
-    ``prepare`` is called when the prompt is on the screen: nobody waits for what it imports. ``history`` is the file of
-    what was typed, ``None`` for none; ``typed`` are keys that were pressed before. Raises the ``UserError`` of what is
-    prepared and opened.
+    ``prepare`` is called when the prompt is up: nobody waits for its imports. ``typed`` are keys pressed before.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:

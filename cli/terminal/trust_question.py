@@ -17,10 +17,7 @@ from cli.writing import write_all
 
 
 def ask(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
-    """Whether the user trusts the file, and what was typed before they were asked; ``ascii`` is all that is written.
-
-    Enter and the end of the input are a no; anything but a yes or a no is asked again.
-    """
+    """Whether the user trusts the file, where Enter is a no, and what was typed before they were asked."""
     assert settings.file is not None
     rows = trust.question(settings.file, settings.asked, tty.size()[0])
     with tty.quiet() as typed_ahead:
@@ -49,7 +46,6 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 
 def _read_line() -> str | None:
-    """A line from the terminal; ``None`` at the end of the input."""
     line = b""
     while not line.endswith(b"\n"):
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked
 from support.clients import configure
 from support.processes import marked, until
 from support.program import environ, gates, program
@@ -23,15 +24,16 @@ INITIALIZE = {"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": 
 class Program:
     """The program, and what it writes."""
 
-    def __init__(self, home: Path, *args: str, command: Sequence[str] = ()) -> None:
+    def __init__(self, home: Path, *args: str, command: Sequence[str] = (), is_forked: bool = True) -> None:
         with (home / "errors").open("a") as errors:
-            self.process = subprocess.Popen(
+            self.process = forked.Popen(
                 command or program("acp", *args),
                 env=environ(home, {}),
                 cwd=home,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                is_forked=is_forked,
             )
         self.rows: list[dict[str, Any]] = []
         self._last = 0
@@ -88,8 +90,8 @@ class Program:
 
 
 @contextmanager
-def running(home: Path, *args: str, command: Sequence[str] = ()) -> Iterator[Program]:
-    started = Program(home, *args, command=command)
+def running(home: Path, *args: str, command: Sequence[str] = (), is_forked: bool = True) -> Iterator[Program]:
+    started = Program(home, *args, command=command, is_forked=is_forked)
     try:
         yield started
     finally:
@@ -147,7 +149,8 @@ models: {default: test, definitions: {test: {provider: scripted, script: rules.y
 chains: {default: {model: test, system_prompt: null, tools: [shell]}}
 tools: {allow: [shell], shell: {sandbox: "off"}}
 """)
-    with running(tmp_path, "--config", str(tmp_path / "config.yaml")) as agent:
+    # What has the mark in its environment is found by what it was started with, which a fork has not.
+    with running(tmp_path, "--config", str(tmp_path / "config.yaml"), is_forked=False) as agent:
         session = agent.open(workspace)
         os.mkfifo(workspace / "begun")
         agent.prompt(session, "go")
@@ -244,9 +247,8 @@ def test_a_session_of_an_editor_is_kept_like_any_other(tmp_path: Path, workspace
         session = agent.open(workspace)
         agent.answer(agent.prompt(session, "hello"))
         assert agent.end() == 0
-    shown = subprocess.run(
-        program("sessions", "show", session), env=environ(tmp_path, {}), capture_output=True, text=True, check=True
-    )
+    shown = forked.run(program("sessions", "show", session), env=environ(tmp_path, {}), text=True)
+    assert shown.returncode == 0, shown.stderr
     assert "Hello." in shown.stdout
     assert not (tmp_path / "state/chain/traces").exists()
     assert gates(tmp_path).is_dir()
@@ -254,8 +256,6 @@ def test_a_session_of_an_editor_is_kept_like_any_other(tmp_path: Path, workspace
 
 @pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["--say", "hello"], ["more"]])
 def test_what_the_editor_decides_is_no_option(tmp_path: Path, words: list[str]) -> None:
-    done = subprocess.run(
-        program("acp", *words), env=environ(tmp_path, {}), stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = forked.run(program("acp", *words), env=environ(tmp_path, {}), stdin=subprocess.DEVNULL, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "chain acp" in done.stderr

@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chain.hunks import FileDiff
 from chain.tools.diff import Text, Whole, change
-from cli.acp.tool_calls import LONGEST_TITLE, fenced, kind_of, locations_of, preview_content, title_of
+from cli.acp.tool_calls import LONGEST_TITLE, fenced, locations_of, preview_content, title_of
 
 WORKSPACE = Path("/home/me")
 
 
 @pytest.mark.parametrize(
-    ("name", "input", "kind", "title"),
+    ("name", "input", "title"),
     [
-        ("read_file", {"path": "a.py"}, "read", "read_file: a.py"),
-        ("edit_file", {"path": "a.py", "old_string": "x"}, "edit", "edit_file: a.py"),
-        ("search_files", {"pattern": "x", "path": "src"}, "search", "search_files: src"),
-        ("shell", {"command": "ls\n-l"}, "execute", "shell: ls -l"),
-        ("research", {"topic": "trio", "sources": []}, "fetch", "research: trio"),
-        ("plan_list", {}, "think", "plan_list"),
-        ("explore", {"task": "look"}, "think", "explore: look"),
-        ("reviewer", {"task": 5}, "other", "reviewer"),
-        ("shell", {"command": "echo \x1b[2J \u202eback"}, "execute", r"shell: echo \x1b[2J \u202eback"),
+        ("read_file", {"path": "a.py"}, "read_file: a.py"),
+        ("edit_file", {"path": "a.py", "old_string": "x"}, "edit_file: a.py"),
+        ("search_files", {"pattern": "x", "path": "src"}, "search_files: src"),
+        ("shell", {"command": "ls\n-l"}, "shell: ls -l"),
+        ("research", {"topic": "trio", "sources": []}, "research: trio"),
+        ("plan_list", {}, "plan_list"),
+        ("explore", {"task": "look"}, "explore: look"),
+        ("reviewer", {"task": 5}, "reviewer"),
+        ("shell", {"command": "echo \x1b[2J \u202eback"}, r"shell: echo \x1b[2J \u202eback"),
     ],
 )
-def test_kind_and_title(name: str, input: dict[str, object], kind: str, title: str) -> None:
-    assert kind_of(name, {"explore"}) == kind
+def test_title(name: str, input: dict[str, object], title: str) -> None:
     assert title_of(name, input) == title
 
 
@@ -60,7 +60,7 @@ def test_a_difference_tells_both_sides(before: list[str], before_end: str, after
     """Put in the place of the old text the new one gives the new file, one difference after the other."""
     old, new = "".join(before) + before_end, "".join(after) + after_end
     made = change("a file", Text(old), Whole(new))
-    shown = preview_content("write_file", made.diff, WORKSPACE)
+    shown = preview_content(made.diff, made.diff.text, WORKSPACE)
     if old == new:
         return
     told, place = "", 0
@@ -79,19 +79,19 @@ def test_a_difference_tells_both_sides(before: list[str], before_end: str, after
 
 
 @pytest.mark.parametrize(
-    ("name", "preview"), [("shell", "rm -rf x"), ("write_file", "empty.txt +0 −0"), ("odd", "@@ -1 +1 @@")]
+    ("diff", "preview"), [(None, "rm -rf x"), (FileDiff("empty.txt"), "empty.txt +0 −0"), (None, "@@ -1 +1 @@")]
 )
-def test_what_is_no_difference_is_shown_as_it_is(name: str, preview: str) -> None:
-    [shown] = preview_content(name, preview, WORKSPACE)
+def test_what_is_no_difference_is_shown_as_it_is(diff: FileDiff | None, preview: str) -> None:
+    [shown] = preview_content(diff, preview, WORKSPACE)
     assert shown["content"]["text"] == f"```\n{preview}\n```"
 
 
 def test_nothing_is_hidden_in_what_is_asked() -> None:
-    [shown] = preview_content("shell", "echo a \x08\x08b \u200bc", WORKSPACE)
+    [shown] = preview_content(None, "echo a \x08\x08b \u200bc", WORKSPACE)
     assert "\\x08" in shown["content"]["text"]
     assert "\\u200b" in shown["content"]["text"]
     made = change("a", Text("x\n"), Whole("x\u202ey\n"))
-    [difference] = preview_content("write_file", made.diff, WORKSPACE)
+    [difference] = preview_content(made.diff, made.diff.text, WORKSPACE)
     assert difference["newText"] == "x\\u202ey\n"
 
 

@@ -4,14 +4,45 @@ from pathlib import Path
 
 import pytest
 
-from chain import events
-from chain.wording import INTERRUPTED
+from chain import events, load_settings
+from chain.text.wording import INTERRUPTED
+from chain.toolbox import tool_kinds
+from chain.tools.tool import ToolContext, tool
 from cli.acp.updates import MAX_PROGRESS, Teller
 
 
 @pytest.fixture
 def teller() -> Teller:
-    return Teller(Path("/work"), {"explore"})
+    return Teller(Path("/work"), {"read_file": "read", "explore": "delegate"})
+
+
+KINDS = {
+    "read_file": "read",
+    "list_files": "search",
+    "search_files": "search",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "research": "fetch",
+    "plan_list": "think",
+    "plan_set_tasks": "think",
+    "explore": "think",
+    "agent_ask": "think",
+    "ask_user_question": "other",
+    "shout": "read",
+    "of_nobody": "other",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kind_of_a_call_is_that_of_its_tool(tmp_path: Path, name: str) -> None:
+    @tool(kind="read")
+    async def shout(ctx: ToolContext) -> str:
+        """Say it louder."""
+        return ""
+
+    settings = load_settings(config=None, environ={}, cwd=tmp_path)
+    [update] = Teller(tmp_path, tool_kinds(settings, [shout])).updates(events.ToolCall(id="c1", name=name, input={}))
+    assert update["kind"] == KINDS[name]
 
 
 def result(status: events.Status, text: str, *replies: str) -> events.Result:

@@ -349,7 +349,7 @@ async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: 
 async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    @tool(delegates=True, timeout_s=10)
+    @tool(kind="delegate", timeout_s=10)
     async def team(ctx: ToolContext, task: str, own: bool = True) -> str:
         """Let an agent do it, and rest."""
         answer = await ctx.delegating.start("agent", task, ctx.call_id if own else "made-up")

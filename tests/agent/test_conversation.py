@@ -25,7 +25,7 @@ from chain.messages import (
     tool_results,
     user_text,
 )
-from chain.wording import INTERRUPTED, SKIPPED
+from chain.text.wording import INTERRUPTED, SKIPPED
 
 
 def reply(*blocks: Block) -> Message:

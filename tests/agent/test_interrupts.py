@@ -23,8 +23,8 @@ from chain import events
 from chain.errors import ModelError
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted.model import ScriptedModel
+from chain.text.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
 from chain.tools.tool import Tool, ToolContext, tool
-from chain.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
 
 MODEL = """
 rules:

@@ -10,10 +10,10 @@ from support.configuration import Setting
 from support.documents import run
 
 from chain.config import trust
-from chain.config.agent_prompt import AgentPrompt
 from chain.config.load import remember_trust, require_trust, state_folder
+from chain.config.system_prompt import AgentPrompt
 from chain.errors import ConfigError
-from chain.prompts import handler_of
+from chain.prompt_files import handler_of
 from cli.show.trust import question
 
 REVIEWER = """\

@@ -17,7 +17,7 @@ from double.continuity import Said, broken, said
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.lines.parse import parse_line
-from chain.wording import MAIN, SKIPPED
+from chain.text.wording import MAIN, SKIPPED
 
 from .asked import HEADERS
 

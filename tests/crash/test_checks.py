@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.wording import SKIPPED
+from chain.text.wording import SKIPPED
 from crash import checks
 from crash.checks import Program, Record
 

@@ -20,7 +20,7 @@ POINTS = fewer(300, divided_by=10)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13
-TOGETHER = 2
+TOGETHER = 7 if IS_SHORT else 2
 """Scenarios that one process plays: it takes a second to start."""
 
 NAMES = list(BY_NAME)
@@ -42,6 +42,7 @@ def test_nothing_that_was_acknowledged_is_lost(names: list[str]) -> None:
     assert report.all.acknowledged
 
 
+@pytest.mark.slow  # forked, the same is played by the test above
 @pytest.mark.parametrize("name", ["questions", "commands", "typed"])
 def test_nothing_depends_on_the_fork(name: str) -> None:
     report = played([{"scenario": name, "count": 2, "seed": SEED, "part": [0, 1], "is_separate": True}])

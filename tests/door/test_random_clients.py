@@ -38,7 +38,7 @@ from trio.testing import MockClock
 
 from chain import event_json, events
 from chain.session.standing import Standing
-from chain.wording import FULL
+from chain.text.wording import FULL
 
 Row = dict[str, Any]
 

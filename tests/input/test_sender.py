@@ -15,8 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.chain import Submitted
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.input.moments import Now, parse_moment
-from cli.input.sender import AHEAD, AHEAD_CHARS, Outgoing, Sender
+from cli.input.moments import Now, ScheduledLine, parse_moment
+from cli.input.sender import AHEAD, AHEAD_CHARS, Sender
 
 RULES = """
 rules:
@@ -40,7 +40,7 @@ class Sending(Stage):
     def take(self, *lines: str) -> None:
         for line in lines:
             say = parse_moment(line, strict=True)
-            self.sender.schedule(Outgoing(say.moment, say.text, say.written))
+            self.sender.schedule(say)
 
     async def begin(self, query: str = "task") -> None:
         """Start a run and wait until its tool runs."""
@@ -317,7 +317,7 @@ async def test_two_senders_both_get_room(autojump_clock: MockClock) -> None:
         await nursery.start(other.run)
         await stage.begin()
         stage.take("one", "two")
-        other.schedule(Outgoing(Now(), "three", "three"))
+        other.schedule(ScheduledLine(Now(), "three", "three"))
         await wait_all_tasks_blocked()
         assert (stage.sender.held, other.held) == (1, 1)
 
@@ -514,7 +514,7 @@ async def test_the_sender_passes_on_ids_and_urgency(autojump_clock: MockClock) -
     async with opened() as stage:
         await stage.begin()
         sender = Sender(stage.session.chain, lambda _, answer: answers.append(answer))
-        sender.schedule(Outgoing(Now(), "now", "now", urgency="urgent", id="mine"))
+        sender.schedule(ScheduledLine(Now(), "now", "now", urgency="urgent", id="mine"))
         stage.open.set()
         await stage.session.chain.wait_idle()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import trio
@@ -13,9 +13,9 @@ from support.sessions import settings
 
 from chain import events
 from chain.config.load import Settings
-from chain.wording import NOBODY_CHOOSES
+from chain.text.wording import NOBODY_CHOOSES
 from cli.input.moments import parse_moment
-from cli.input.sender import Outgoing, Sender
+from cli.input.sender import Sender
 
 SMALL = settings(agents=True, inbox_size=1)
 """One line may wait for each agent."""
@@ -32,7 +32,7 @@ class Sending:
     def schedule(self, *lines: str) -> None:
         for line in lines:
             say = parse_moment(line, strict=True)
-            self.sender.schedule(Outgoing(say.moment, say.text, say.written, id=f"S{self.count}", to=say.to))
+            self.sender.schedule(replace(say, id=f"S{self.count}"))
             self.count += 1
 
     @property

@@ -41,8 +41,8 @@ from chain.interruption.prompt import (
 )
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
-from chain.search import SearchBudget
-from chain.wording import STOPPED_BY_RULE
+from chain.text.search import SearchBudget
+from chain.text.wording import STOPPED_BY_RULE
 from cli.subcommands.check import check
 
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")

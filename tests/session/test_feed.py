@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from chain.events import Event, Notice, Reply, Retry, TextDelta, ThinkingDelta, ToolProgress
-from chain.session.feed import MAX_PROGRESS, Audience, Feed
+from chain.session.feed import MAX_PROGRESS, Broadcaster, Feed
 
 
 def text(piece: str, *, agent: str = "main", iteration: int = 1) -> TextDelta:
@@ -279,7 +279,7 @@ async def test_a_dead_consumer_stops_nobody() -> None:
 
 
 async def test_a_feed_that_is_closed_or_held_by_nobody_is_let_go() -> None:
-    audience = Audience()
+    audience = Broadcaster()
     feeds = [audience.feed(Notice(message="first")) for _ in range(3)]
     gone = [weakref.ref(feed) for feed in feeds]
     kept = audience.feed(Notice(message="first"))

@@ -72,7 +72,9 @@ async def test_the_last_of_many_runs_takes_what_the_first_ones_did(tmp_path: Pat
         finally:
             tracemalloc.stop()
         nursery.cancel_scope.cancel()
-    assert {(each.files, each.threads, each.tasks) for each in at} == {(at[0].files, at[0].threads, at[0].tasks)}
+    assert {(each.files, each.tasks) for each in at} == {(at[0].files, at[0].tasks)}
+    # trio keeps idle workers for 10 s, and starts another one where a busy machine has not marked one as idle yet.
+    assert max(each.threads for each in at) - at[0].threads < 3, "no run keeps a thread"
     _, *memory = (after.memory - before.memory for before, after in itertools.pairwise(at))
     assert max(memory) < 1.3 * min(memory), "each run keeps its messages and its receipt, and nothing else"
     written = [after.bytes - before.bytes for before, after in itertools.pairwise(at)]

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import bare, check_row
+from support.renderers import Make, above_a_prompt, at_a_terminal
 from support.tellers import BELOW, DEEPEST, ITERATION, MAIN, ONE, RUN, TWO, Teller, usage
 
 from chain import events
 from chain.events import Event
 from cli.show.children import MOST_ROWS, short_name
-from cli.show.events import Renderer
-from cli.show.live import LiveRenderer, StreamingRenderer
+from cli.show.renderer import Renderer
 from cli.show.text import columns
 
 QUEUED = "  📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point"
@@ -23,12 +23,12 @@ IN = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message inject
 
 def live(*happened: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
     """The rows above the prompt, and those of the tail."""
-    renderer = LiveRenderer(color=False, ascii=ascii, width=width)
+    renderer = above_a_prompt(color=False, ascii=ascii, width=width)
     rows = [row for event in happened for row in renderer.lines(event)]
     return rows, renderer.tail.split("\n") if renderer.tail else []
 
 
-def headless(*happened: Event, width: int = 80, ascii: bool = False, make: type[Renderer] = Renderer) -> list[str]:
+def headless(*happened: Event, width: int = 80, ascii: bool = False, make: Make = Renderer) -> list[str]:
     renderer = make(color=False, ascii=ascii, width=width)
     return [row for event in happened for row in renderer.lines(event)]
 
@@ -159,7 +159,7 @@ def test_in_another_session_an_id_is_another_line() -> None:
 
 
 def test_how_to_answer_stands_below_the_question() -> None:
-    renderer = LiveRenderer(color=False, ascii=False, width=40)
+    renderer = above_a_prompt(color=False, ascii=False, width=40)
     for event in (ONE.started(), BELOW.started(), BELOW.question()):
         renderer.lines(event)
     rows = renderer.hint(BELOW.question())
@@ -310,8 +310,8 @@ def test_what_a_tool_of_the_main_agent_says_stands_below_its_children() -> None:
 # ------------------------------------------------------------------------------------------------ beside a run's answer
 
 
-@pytest.mark.parametrize("make", [Renderer, StreamingRenderer])
-def test_where_no_command_shows_it_a_childs_work_is_shown_as_it_goes(make: type[Renderer]) -> None:
+@pytest.mark.parametrize("make", [Renderer, at_a_terminal])
+def test_where_no_command_shows_it_a_childs_work_is_shown_as_it_goes(make: Make) -> None:
     rows = headless(RUN, ITERATION, *ONE.around(*WORK, ONE.queued(), ONE.interruption()), make=make, width=120)
     assert rows[2:] == [
         '→ explore(task="find the tests")',
@@ -352,7 +352,7 @@ def test_a_childs_reply_is_not_held_back_and_does_not_release_the_main_agents() 
 
 
 def test_the_tail_of_a_terminal_without_a_prompt_has_no_children() -> None:
-    renderer = StreamingRenderer(color=True, ascii=False, width=80)
+    renderer = at_a_terminal(color=True, ascii=False, width=80)
     rows = [row for event in (ONE.started(), ONE.iteration()) for row in renderer.lines(event)]
     assert len(rows) == 2
     assert renderer.drawn_tail == ""
@@ -420,7 +420,7 @@ def woven_in(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, inside:
 def test_whatever_the_interleaving_an_interruption_stands_between_the_start_and_the_end_of_its_child(
     happened: list[Event], width: int, color: bool, ascii: bool
 ) -> None:
-    renderer = LiveRenderer(color=color, ascii=ascii, width=width)
+    renderer = above_a_prompt(color=color, ascii=ascii, width=width)
     rows = [bare(row).strip() for event in happened for row in renderer.lines(event)]
     for one in FAMILY:
         name = re.escape(short_name(one.name, width, "..." if ascii else "…"))
@@ -432,15 +432,13 @@ def test_whatever_the_interleaving_an_interruption_stands_between_the_start_and_
 
 @given(
     interleavings(), st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
-    st.sampled_from([LiveRenderer, StreamingRenderer, Renderer]),
+    st.sampled_from([above_a_prompt, at_a_terminal, Renderer]),
 )  # fmt: skip
-def test_whatever_happens_all_fits(
-    happened: list[Event], width: int, color: bool, ascii: bool, make: type[Renderer]
-) -> None:
+def test_whatever_happens_all_fits(happened: list[Event], width: int, color: bool, ascii: bool, make: Make) -> None:
     renderer = make(color=color, ascii=ascii, width=width)
     for event in happened:
         rows = renderer.lines(event)
-        tail = renderer.tail.split("\n") if isinstance(renderer, LiveRenderer) else []
+        tail = renderer.tail.split("\n") if make is not Renderer else []
         assert len(tail) <= MOST_ROWS
         # Progress that may go into a file leaves the main agent's whole texts to whoever reads it.
         is_left = make is Renderer and event.agent == "main" and not event.type.startswith("agent_")
@@ -450,7 +448,7 @@ def test_whatever_happens_all_fits(
 
 @given(interleavings(), st.sampled_from([40, 80]), st.booleans())
 def test_the_rows_of_the_main_agent_are_as_without_children(happened: list[Event], width: int, collapsed: bool) -> None:
-    make = LiveRenderer if collapsed else Renderer
+    make = above_a_prompt if collapsed else Renderer
     with_children, alone = (make(color=False, ascii=False, width=width) for _ in range(2))
     is_own = [
         event.agent == "main" and not isinstance(event, events.AgentStarted | events.AgentEnded) for event in happened
@@ -461,8 +459,8 @@ def test_the_rows_of_the_main_agent_are_as_without_children(happened: list[Event
     assert all(row in left for row in rows)
 
 
-@pytest.mark.parametrize("make", [LiveRenderer, Renderer])
-def test_a_thousand_times_the_events_take_a_thousand_times_as_long(make: type[Renderer]) -> None:
+@pytest.mark.parametrize("make", [above_a_prompt, Renderer])
+def test_a_thousand_times_the_events_take_a_thousand_times_as_long(make: Make) -> None:
     def cost(count: int) -> float:
         renderer = make(color=False, ascii=False, width=80)
         family = [Teller(f"explore-{n}", f"c{n}") for n in range(8)]

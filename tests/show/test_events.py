@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.renderers import above_a_prompt
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
-from chain.wording import STOPPED_BY_RULE
-from cli.show.events import Renderer
-from cli.show.lines import MAX_ROWS
-from cli.show.live import LiveRenderer
+from chain.text.wording import STOPPED_BY_RULE
+from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii
 from cli.show.text import clean
+from cli.show.user_lines import MAX_ROWS
 
 
 def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:
@@ -435,7 +435,7 @@ def test_colour_is_only_added_around_rows() -> None:
 
 def live(*happened: Event, width: int = 80) -> tuple[list[str], str]:
     """The rows, and what is left as the unfinished one."""
-    renderer = LiveRenderer(color=False, ascii=False, width=width)
+    renderer = above_a_prompt(color=False, ascii=False, width=width)
     return [row for event in happened for row in renderer.lines(event)], renderer.tail
 
 
@@ -492,7 +492,7 @@ def test_other_rows_wait_for_the_end_of_a_block(kind: str, color: bool, size: in
 
 
 def rows_of(color: bool, happened: list[Event], width: int) -> list[str]:
-    renderer = LiveRenderer(color=color, ascii=False, width=width)
+    renderer = above_a_prompt(color=color, ascii=False, width=width)
     rows = [row for event in happened for row in renderer.lines(event)]
     return [re.sub(r"\x1b\[[\d;]*m", "", row) for row in rows]
 
@@ -515,7 +515,7 @@ def test_rows_that_waited_are_not_lost_however_a_reply_ends() -> None:
 
 
 def test_an_answer_to_a_command_waits_too() -> None:
-    renderer = LiveRenderer(color=False, ascii=False)
+    renderer = above_a_prompt(color=False, ascii=False)
     assert renderer.lines(delta("One row\nand")) == ["One row"]
     assert renderer.answer("/todo", "The plan is empty.") == []
     assert renderer.lines(delta(" more\n\n")) == ["and more", "» /todo", "The plan is empty."]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
-from support.examples import fewer
+from support.examples import fewer, some
 from support.painted import bare, check_row
 from support.work import calls_of
 
@@ -244,7 +244,7 @@ def watched(text: str) -> Callable[[], None]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("text", [*HOSTILE, *LINES, *BLOCKS])
+@pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS]))
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
     short, long = ((text * n)[:n] for n in (fewer(5_000, divided_by=5), fewer(15_000, divided_by=5)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
-from chain.wording import ASKED_EACH_TIME
+from chain.text.wording import ASKED_EACH_TIME
 from cli.show.questions import hint, preview_rows
 
 TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)

@@ -3,10 +3,10 @@
 import time
 
 from support.agents import WAIT, Family, family, starts
+from support.renderers import above_a_prompt
 
 from cli.show.agents import tree_rows
-from cli.show.events import Renderer
-from cli.show.live import LiveRenderer
+from cli.show.renderer import Renderer
 from cli.show.transcripts import Transcripts
 
 
@@ -21,7 +21,7 @@ async def test_each_line_stands_with_the_agent_that_it_went_to() -> None:
         agents.send("for one", to="explore-1")
         agents.send("for the deepest", to="explore-2")
         await agents.finish()
-        found = rows(agents, LiveRenderer(color=False, ascii=False, width=120))
+        found = rows(agents, above_a_prompt(color=False, ascii=False, width=120))
         at = {
             name: (next(n for n, row in enumerate(found) if row.startswith(f"{inset}▶ {name}")),
                    next(n for n, row in enumerate(found) if row.startswith(f"{inset}✓ {name}")))
@@ -42,7 +42,7 @@ async def test_a_line_whose_agent_was_stopped_is_told_as_one_that_waits_for_anot
         agents.session.chain.submit("stop", to="explore-1")
         agents.waiters.let_go("explore-1")
         await agents.quiet()
-        found = rows(agents, LiveRenderer(color=False, ascii=False, width=120))
+        found = rows(agents, above_a_prompt(color=False, ascii=False, width=120))
         assert found.count("📤 too late ⏳ Now waits for main") == 1
         assert sum("Interrupting" in row for row in found) == 1
         await agents.finish()

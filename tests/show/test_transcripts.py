@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import bare, check_row
+from support.renderers import above_a_prompt
 from support.tellers import BELOW, DEEPEST, ONE, RUN, TWO, Teller, usage
 
 from chain import events
 from chain.events import Event
-from cli.show.live import LiveRenderer
 from cli.show.transcripts import MAX_AGENTS, MAX_CHARS, MAX_EVENTS, MAX_RUNNING, Transcripts
 
 
@@ -73,7 +73,7 @@ def test_a_child_looks_like_the_main_agent() -> None:
 def test_a_childs_rows_are_those_that_the_main_agent_would_have_had(color: bool, width: int) -> None:
     text = "# Found\n\n| file | tests |\n|---|---|\n| a.py | 5 |\n\n```python\nprint(5)\n```\n"
     work = [*WORK, ONE.iteration(3), *(ONE.writes(char) for char in text), ONE.reply(text)]
-    main = LiveRenderer(color=color, ascii=False, width=width)
+    main = above_a_prompt(color=color, ascii=False, width=width)
     told = [row for event in work for row in main.lines(replace(event, agent="main"))]
     assert rows("explore-1", ONE.started(), *work, width=width, color=color)[1:] == told
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import forked
 from support.house import ROOT
 from support.journals import journal_files
 from support.program import environ
@@ -16,16 +17,14 @@ from support.program import environ
 
 def chain(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "cli", *words],
         cwd=home,
         env=environ(home, {}),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=120,
-        check=False,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support import forked
 from support.journals import journal_files
 from support.program import environ
 from support.screen import Screen
@@ -20,16 +21,14 @@ QUERY = "Count the lines of every file in notes"
 
 def chain(home: Path, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "cli", *words],
         cwd=home,
         env=environ(home, {}),
         input=typed,
-        capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=120,
-        check=False,
     )
 
 

@@ -10,7 +10,7 @@ from double import check_messages
 
 from chain.messages import Overrides, to_json
 from chain.model import Request
-from chain.wording import INTERRUPT_NOTE, STOP_NOTE
+from chain.text.wording import INTERRUPT_NOTE, STOP_NOTE
 
 from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED

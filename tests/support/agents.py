@@ -47,7 +47,7 @@ def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: St
 WAIT: Call = ["wait", {}]
 
 
-@tool(delegates=True)
+@tool(kind="delegate")
 async def both(ctx: ToolContext, task: str) -> str:
     """Let two agents do the same."""
     async with trio.open_nursery() as nursery:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import forked
 from .house import ROOT
 
 REFERENCE = ROOT / "cli" / "help"
@@ -36,13 +37,11 @@ def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """Run Python in an environment of its own."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     command = [sys.executable, *argv]
-    return subprocess.run(
+    return forked.run(
         command,
         cwd=cwd,
         env=environ,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )

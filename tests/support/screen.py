@@ -13,7 +13,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any, TypeAlias
 import pyte
 
 from .emulator import Emulator
+from .forked import Popen
 from .program import environ, gates
 
 DEADLINE_S = 120.0
@@ -60,6 +60,7 @@ class Screen:
     """A program that runs in a terminal of its own. A context manager: leaving it kills what still runs.
 
     ``env`` is put over the environment that ``environ`` gives; a value of ``None`` takes a variable out.
+    ``is_forked`` is of the short run, see ``support.forked``.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Screen:
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         reflows: bool = False,
+        is_forked: bool = True,
     ) -> None:
         self.home = home
         self.raw = bytearray()
@@ -84,16 +86,15 @@ class Screen:
         try:
             self._set_size(rows, columns)
             self._before = termios.tcgetattr(slave)
-            # The first terminal that the leader of a session opens becomes the one that controls it.
-            take_it = ': <>"$0"; exec "$@"'
-            self.process = subprocess.Popen(
-                ["/bin/sh", "-c", take_it, os.ttyname(slave), *argv],
+            self.process = Popen(
+                argv,
+                terminal=os.ttyname(slave),
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
-                start_new_session=True,
                 env=environ(home, {**({} if reflows else XTERM), **(env or {})}),
                 cwd=cwd or home,
+                is_forked=is_forked,
             )
         except BaseException:
             os.close(self._terminal)

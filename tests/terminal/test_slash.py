@@ -20,8 +20,7 @@ from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.terminal.answers import Answer, Opening
-from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, Commands
+from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, CommandAnswer, Commands, NextSession
 
 RULES = """
 rules:
@@ -115,7 +114,7 @@ async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Comman
         check_invariants(session)
 
 
-def rows(answer: Answer) -> list[str]:
+def rows(answer: CommandAnswer) -> list[str]:
     assert not answer.keeps
     assert not answer.quit
     assert answer.edit is None
@@ -200,9 +199,9 @@ async def test_the_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> Non
 
 async def test_drop_takes_a_waiting_line_away(tmp_path: Path) -> None:
     async with busy(tmp_path, "use B", "use C", "use D") as (session, commands):
-        assert commands.run("/drop l3") == Answer()
+        assert commands.run("/drop l3") == CommandAnswer()
         assert session.state("L3") == "dropped"
-        assert commands.run("/drop") == Answer()
+        assert commands.run("/drop") == CommandAnswer()
         assert session.state("L4") == "dropped"
     assert session.state("L2") == "delivered"
     assert "use C" not in session.sent()
@@ -210,8 +209,8 @@ async def test_drop_takes_a_waiting_line_away(tmp_path: Path) -> None:
 
 async def test_edit_gives_a_waiting_line_back_to_the_editor(tmp_path: Path) -> None:
     async with busy(tmp_path, "use B", " use\nC", "use D") as (session, commands):
-        assert commands.run("/edit L3") == Answer(edit=" use\nC")
-        assert commands.run("/EDIT") == Answer(edit="use D")
+        assert commands.run("/edit L3") == CommandAnswer(edit=" use\nC")
+        assert commands.run("/EDIT") == CommandAnswer(edit="use D")
         await wait_all_tasks_blocked()
         assert [(r.id, r.state, r.reason) for r in session.of(events.Receipt)][-2:] == [
             ("L3", "dropped", "taken back to edit"),
@@ -230,7 +229,7 @@ async def test_what_does_not_wait_cannot_be_taken(command: str, tmp_path: Path) 
             assert answer.text.isprintable()
             assert answer.edit is None
         assert session.state("L2") == "queued"
-    assert commands.run(command) == Answer("Nothing waits.")
+    assert commands.run(command) == CommandAnswer("Nothing waits.")
 
 
 async def test_todo_shows_the_plan(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ async def test_a_model_that_cannot_be_used_is_told_why(tmp_path: Path) -> None:
         before = session.chain.model_name
         assert rows(commands.run("/model keyless")) == ["no API key: set ANTHROPIC_API_KEY or use --model offline"]
         unknown = commands.run("/model othr")
-        assert unknown == Answer("there is no model 'othr': did you mean other?", keeps=True)
+        assert unknown == CommandAnswer("there is no model 'othr': did you mean other?", keeps=True)
         (tmp_path / "other.yaml").write_text("rules: 3")
         assert "other.yaml" in commands.run("/model other").text
         assert session.chain.model_name == before
@@ -328,13 +327,13 @@ async def test_new_asks_for_a_session_with_the_same_plan(tmp_path: Path) -> None
         await session.run("First")
         before = commands.run("/new")
         assert rows(before) == ["The conversation begins afresh."]
-        assert before.opening == Opening()
+        assert before.opening == NextSession()
         session.chain.submit("todo: add x")
         session.chain.submit("todo: add y")
         session.chain.submit("todo: done 2")
         answer = commands.run("/new")
         assert rows(answer) == ["The conversation begins afresh; the plan is kept (1/2)."]
-        assert answer.opening == Opening(plan=(Task("x"), Task("y", "DONE")))
+        assert answer.opening == NextSession(plan=(Task("x"), Task("y", "DONE")))
 
 
 @pytest.mark.parametrize("command", ["/new", "/resume 20260101-000000-aaaaaa"])
@@ -377,7 +376,7 @@ async def test_resume_lists_the_latest_other_sessions_of_this_workspace(tmp_path
 
 async def test_resume_asks_for_the_session_that_is_named(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
-        assert commands.run("/resume 20260101").opening == Opening(resume="20260101")
+        assert commands.run("/resume 20260101").opening == NextSession(resume="20260101")
         itself = commands.run(f"/resume {session.chain.session_id}")
         assert itself.keeps
         assert itself.opening is None
@@ -412,7 +411,7 @@ async def test_debug_names_what_is_built_in(tmp_path: Path) -> None:
 
 async def test_quit(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
-        assert commands.run("/quit") == commands.run("/QUIT  ") == Answer(quit=True)
+        assert commands.run("/quit") == commands.run("/QUIT  ") == CommandAnswer(quit=True)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +432,7 @@ async def test_quit(tmp_path: Path) -> None:
 )
 async def test_a_command_that_is_not_understood_stays_in_the_editor(typed: str, text: str, tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
-        assert commands.run(typed) == Answer(text, keeps=True)
+        assert commands.run(typed) == CommandAnswer(text, keeps=True)
 
 
 @pytest.mark.parametrize("typed", OTHER_NAMES)
@@ -445,7 +444,7 @@ async def test_a_name_that_other_programs_have_does_the_same(typed: str, tmp_pat
 async def test_what_is_said_of_commands_that_there_are_not_names_some_that_there_are(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
         for typed, text in INSTEAD.items():
-            assert commands.run(typed) == Answer(f"there is no {typed}: {text}", keeps=True)
+            assert commands.run(typed) == CommandAnswer(f"there is no {typed}: {text}", keeps=True)
             assert all(commands.run(name).text[:11] != "there is no" for name in re.findall(r"(?<!\w)/[a-z]+", text))
             assert len(text) < 100
 
@@ -453,7 +452,7 @@ async def test_what_is_said_of_commands_that_there_are_not_names_some_that_there
 @pytest.mark.parametrize("typed", ["/todo", "/TODO", "/todo  ", "/Todo\n"])
 async def test_case_and_outer_space_do_not_matter(typed: str, tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
-        assert commands.run(typed) == Answer("The plan is empty.")
+        assert commands.run(typed) == CommandAnswer("The plan is empty.")
 
 
 @pytest.mark.parametrize(

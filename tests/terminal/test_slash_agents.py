@@ -11,9 +11,8 @@ from support.sessions import settings
 
 from chain.errors import UserError
 from cli.input.address import split_address
-from cli.terminal.answers import Answer
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import TAKEN_BACK, Commands
+from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
 USE = settings(agents=True)
 PAIR = [starts("explore", [WAIT]), starts("plan", [WAIT])]
@@ -29,7 +28,7 @@ async def working(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
         await agents.finish()
 
 
-def rows(answer: Answer) -> list[str]:
+def rows(answer: CommandAnswer) -> list[str]:
     assert not answer.keeps, answer
     return answer.text.split("\n")
 
@@ -55,14 +54,14 @@ async def test_lines_that_wait_for_children_are_dropped_edited_and_shown_as_othe
         for text, to in (("one", ""), ("two", "plan-1"), ("todo: add x", "plan-1"), ("four", "main")):
             agents.send(text, to)
         assert "[+] add x (waiting, L4)" in rows(commands.run("/todo"))
-        assert commands.run("/drop l2") == Answer()
+        assert commands.run("/drop l2") == CommandAnswer()
         assert commands.run("/edit L3").edit == "/to plan-1 two"
         assert commands.run("/drop L9").keeps
         assert [a.id for a in chain.waiting] == ["L4", "L5"]
         latest = chain.last_waiting()
         assert latest == "L5"
         assert take_back(chain, latest, TAKEN_BACK) == "/to main four", "as Up does"
-        assert commands.run("/drop") == Answer()
+        assert commands.run("/drop") == CommandAnswer()
         assert chain.waiting == ()
     states = [r.state for r in agents.session.chain.receipts[1:]]
     assert states == ["dropped"] * 4

@@ -8,10 +8,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chain.config.given import Given
+from chain.config.override import Override
 from chain.errors import UserError
-from chain.tools.allowances import explain, for_always, parse, that_permits
+from chain.tools import allowances
+from chain.tools.allowances import Allowance, explain, for_always, that_permits
+from chain.tools.edit import PATHS
+from chain.tools.processes.shell import COMMANDS
+from chain.tools.research.visits import HOSTS
 from chain.tools.tool import Preview
+
+SUBJECTS = {"shell": COMMANDS, "write_file": PATHS, "edit_file": PATHS, "research": HOSTS}
+
+
+def parse(text: str) -> Allowance:
+    return allowances.parse(text, SUBJECTS)
+
 
 COVERED = [
     ("edit_file", "edit_file", "docs/a.md", True),
@@ -95,10 +106,10 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
     again = for_always("shell", preview)
     assert again.covers("shell", command)
     assert not again.covers("shell", command + "x")
-    suggested = that_permits("shell", preview)
+    suggested = that_permits("shell", preview, SUBJECTS)
     if suggested != "shell":
         (word,) = shlex.split(suggested)
-        text, added = Given([f"{word},edit_file"], "--allow").names()
+        text, added = Override([f"{word},edit_file"], "--allow").names()
         assert added == "edit_file"
         narrow = parse(text)
         assert suggested.isprintable()
@@ -109,7 +120,7 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
 def test_for_an_edit_always_means_the_tool() -> None:
     preview = Preview("", "docs/a.md", "")
     assert for_always("edit_file", preview).covers("edit_file", "other.md")
-    assert that_permits("edit_file", preview) == "edit_file"
+    assert that_permits("edit_file", preview, SUBJECTS) == "edit_file"
 
 
 def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:
@@ -149,7 +160,7 @@ def test_what_has_to_be_named_is_covered_by_a_pattern_that_names_it_alone(
     ],
 )
 def test_for_what_has_to_be_named_an_allowance_is_suggested_that_names_it(path: str, name: str, suggested: str) -> None:
-    assert that_permits("edit_file", Preview("", path, "", only_by_name=name)) == suggested
+    assert that_permits("edit_file", Preview("", path, "", only_by_name=name), SUBJECTS) == suggested
 
 
 EXPLAINED = {

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ToolError
+from chain.hunks import read_diff
 from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
 
 
@@ -65,11 +66,12 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "longer"]), max_size=25).fl
 def test_the_difference_leads_from_any_text_to_any_other(old: str, new: str) -> None:
     made = edited(old.encode(), Whole(new))
     assert made.content.decode() == new
-    assert (made.diff == "") == (old == new)
-    if made.diff:
-        assert applied(old, made.diff) == new
-        signs = [row[:1] for row in made.diff.split("\n")[1:]]
-        assert made.diff.startswith(f"f +{signs.count('+')} −{signs.count('-')}\n")
+    assert (not made.diff.hunks) == (old == new)
+    text = made.diff.text
+    assert applied(old, text) == new
+    signs = [row[:1] for row in text.split("\n")[1:]]
+    assert text.split("\n")[0] == f"f +{signs.count('+')} −{signs.count('-')}"
+    assert read_diff(text) == made.diff
 
 
 @given(TEXTS, st.data())
@@ -81,7 +83,7 @@ def test_a_replacement_changes_its_place_and_nothing_else(old: str, data: st.Dat
         return
     everywhere = edited(old.encode(), Replacement(part, new, everywhere=True))
     assert everywhere.content.decode() == old.replace(part, new)
-    assert applied(old, everywhere.diff) == everywhere.content.decode()
+    assert applied(old, everywhere.diff.text) == everywhere.content.decode()
     is_single = sum(old.startswith(part, n) for n in range(len(old))) == 1
     if is_single:
         assert edited(old.encode(), Replacement(part, new)).content == everywhere.content
@@ -92,7 +94,7 @@ def test_a_replacement_changes_its_place_and_nothing_else(old: str, data: st.Dat
 def test_a_difference_is_unified_with_three_lines_of_context_and_a_head() -> None:
     old = "".join(f"{n}\n" for n in range(1, 31))
     new = old.replace("10\n", "ten\nand more\n").replace("25\n", "")
-    assert edited(old.encode(), Whole(new)).diff.split("\n") == [
+    assert edited(old.encode(), Whole(new)).diff.text.split("\n") == [
         "f +2 −2",
         *("@@ -7,7 +7,8 @@", " 7", " 8", " 9", "-10", "+ten", "+and more", " 11", " 12", " 13"),
         *("@@ -22,7 +23,6 @@", " 22", " 23", " 24", "-25", " 26", " 27", " 28"),
@@ -108,7 +110,7 @@ def test_a_difference_is_unified_with_three_lines_of_context_and_a_head() -> Non
     ],
 )
 def test_the_difference_of_what_is_empty_or_lacks_its_last_line_end(old: str, new: str, rows: list[str]) -> None:
-    assert edited(old.encode(), Whole(new)).diff.split("\n") == rows
+    assert edited(old.encode(), Whole(new)).diff.text.split("\n") == rows
 
 
 KEPT = {
@@ -145,9 +147,9 @@ def test_a_file_that_is_written_whole_keeps_its_ends_of_line_and_mark(name: str)
 
 
 def test_ends_of_line_are_shown_only_where_they_differ() -> None:
-    assert "\r" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff
-    assert "␍" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff
-    assert edited(b"a\r\nb\n", Replacement("a\r\n", "a\n")).diff.split("\n")[2:] == ["-a␍", "+a", " b"]
+    assert "\r" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff.text
+    assert "␍" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff.text
+    assert edited(b"a\r\nb\n", Replacement("a\r\n", "a\n")).diff.text.split("\n")[2:] == ["-a␍", "+a", " b"]
 
 
 REFUSED = {
@@ -186,7 +188,7 @@ def test_small_changes_of_a_large_file_are_shown_as_small() -> None:
     for n in range(100, 60_000, 5_000):
         lines[n] = "another"
     made = edited(old.encode(), Whole("\n".join(lines)))
-    assert made.head == "f +12 −12"
+    assert made.diff.head == "f +12 −12"
 
 
 @pytest.mark.parametrize("alphabet", [2, 50, 100_000])
@@ -196,7 +198,7 @@ def test_no_difference_takes_long(alphabet: int) -> None:
     begun = time.process_time()
     made = edited(old.encode(), Whole(new))
     assert time.process_time() - begun < 20
-    assert applied(old, made.diff) == new
+    assert applied(old, made.diff.text) == new
 
 
 def test_places_that_overlap_far_do_not_take_long() -> None:

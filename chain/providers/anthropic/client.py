@@ -1,14 +1,11 @@
 """The Anthropic Messages API as a ``Model``: the only importer of ``anthropic``.
 
-The SDK provides the connection, the authentication and its headers. It would also walk through the whole history at
-every call and build an object for every event, which at 500 iterations is most of the CPU time of an iteration. So the
-body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
+The SDK provides the connection, the authentication and its headers. As it would walk through the whole history at every
+call, the body is encoded in ``encoding``, sent by the SDK's own HTTP client, and the stream is read in ``stream``.
 
-Nothing is retried here, since the executor's retries are the only ones. The environment is not read: keys, address and
-headers come from the configuration alone (only proxies are taken from ``HTTPS_PROXY`` and the like).
-
-Importing ``anthropic`` takes a second, so the client is built in a thread, by ``prepare`` or else by the first call. A
-call that is cancelled meanwhile does not wait for that thread, which goes on; the next call waits for it.
+Nothing is retried here. Keys, address and headers come from the configuration alone (only proxies are taken from
+``HTTPS_PROXY`` and the like). Importing ``anthropic`` takes a second, so the client is built in a thread, by
+``prepare`` or by the first call; one that is cancelled meanwhile does not wait for that thread.
 """
 
 from __future__ import annotations
@@ -29,7 +26,8 @@ import trio
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Message
 from chain.model import Delta, Reply, Request
-from chain.providers.anthropic.encoding import Encoder, Parameters, set_parameters
+from chain.provider import ModelCheck
+from chain.providers.anthropic.encoding import Encoder, set_parameters
 from chain.providers.anthropic.failures import (
     BadStatus,
     Failures,
@@ -39,7 +37,7 @@ from chain.providers.anthropic.failures import (
     never_connected,
     retry_after,
 )
-from chain.providers.anthropic.service import CONNECT_S, Price, Service
+from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, ServiceError
 from chain.threads import Threads
 
@@ -89,14 +87,6 @@ class Client:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
-
-    is_good: bool | None
-    message: str
-
-
 class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
 
@@ -141,15 +131,15 @@ class AnthropicModel:
             return self._client
         return await _THREADS.run(self._build, abandon_on_cancel=True)
 
-    async def check(self) -> Verdict:
+    async def check(self) -> ModelCheck:
         """Ask the service whether it accepts the key and has the model."""
         try:
             client = await self.connect()
         except ModelError as error:
-            return Verdict(False, str(error))
+            return ModelCheck(False, str(error))
         with trio.move_on_after(CHECK_S):
             return await self._check(client)
-        return Verdict(None, f"{self._service.label} did not answer within {CHECK_S:g} s")
+        return ModelCheck(None, f"{self._service.label} did not answer within {CHECK_S:g} s")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -157,8 +147,6 @@ class AnthropicModel:
         if client is not None:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.http.aclose()
-
-    # ----------------------------------------------------------------------------------------- building the client
 
     def _build(self) -> Client:
         """Build the client, if no other thread has. Runs in a thread, which nobody may be waiting for any more."""
@@ -192,8 +180,6 @@ class AnthropicModel:
             del headers["authorization"]
         headers |= {name.lower(): value for name, value in service.extra_headers.items()}
         return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
-
-    # --------------------------------------------------------------------------------------------- asking for a reply
 
     async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
@@ -242,8 +228,8 @@ class AnthropicModel:
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
         """Feed the stream to the reader.
 
-        The SDK's iterators are nested, and the inner ones are left open when the outermost is closed. Only an exception
-        from the innermost ends them all, so when the reader fails, the reading is cancelled first.
+        When that fails, the reading is cancelled: only an exception from the innermost of the SDK's iterators ends them
+        all.
         """
         import httpx2
 
@@ -264,7 +250,6 @@ class AnthropicModel:
             raise failure
 
     def _used(self, reader: ReplyReader) -> tuple[int, int, int, int, float | None]:
-        """What a call that failed had used by then."""
         usage = reader.usage
         cost = None if self._price is None else self._price.of(usage)
         return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)
@@ -274,9 +259,7 @@ class AnthropicModel:
             return reply
         return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
 
-    # ------------------------------------------------------------------------------------------ checking the settings
-
-    async def _check(self, client: Client) -> Verdict:
+    async def _check(self, client: Client) -> ModelCheck:
         where = self._service.label
         try:
             answer = await self._get(client, f"/v1/models/{quote(self.name, safe='')}")
@@ -285,27 +268,27 @@ class AnthropicModel:
             if bad.status in (404, 405):
                 return await self._check_list(client, str(problem))
             # A failure that may pass says nothing about the settings.
-            return Verdict(None if problem.retryable else False, str(problem))
+            return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # Nor does a connection that was made and lost; where nobody answers, base_url may be wrong.
-            return Verdict(False if never_connected(error) else None, str(self._failures.of_exception(error)))
+            return ModelCheck(False if never_connected(error) else None, str(self._failures.of_exception(error)))
         if answer.lstrip().startswith("<"):
-            return Verdict(False, f"{where} answered with a page of HTML; check base_url")
-        return Verdict(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
+            return ModelCheck(False, f"{where} answered with a page of HTML; check base_url")
+        return ModelCheck(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
 
-    async def _check_list(self, client: Client, problem: str) -> Verdict:
+    async def _check_list(self, client: Client, problem: str) -> ModelCheck:
         """Look the model up in the list of all, since many servers do not answer for a single one by its name."""
         where = self._service.label
         try:
             listed = json.loads(await self._get(client, "/v1/models?limit=1000"))["data"]
             owners = {str(model["id"]): model.get("owned_by") for model in listed}
         except Exception:  # noqa: BLE001 - whatever it is, there is no list
-            return Verdict(None, f"{where} does not say which models it has")
+            return ModelCheck(None, f"{where} does not say which models it has")
         if self.name in owners:
-            return Verdict(True, f"{where} has {self.name}")
+            return ModelCheck(True, f"{where} has {self.name}")
         if not owners or "llamacpp" in owners.values():
-            return Verdict(None, f"{where} answers for its one model under any name")
-        return Verdict(False, problem)
+            return ModelCheck(None, f"{where} answers for its one model under any name")
+        return ModelCheck(False, problem)
 
     async def _get(self, client: Client, path: str) -> str:
         async with self._sent(client, client.request("GET", path, None, {})) as response:
@@ -313,11 +296,9 @@ class AnthropicModel:
 
 
 def _import_sdk() -> None:
-    """Import the libraries so that somebody who types meanwhile notices nothing.
+    """Import the libraries with the garbage collector off, or it would stop every thread for up to 80 ms at a time.
 
-    The import makes a hundred thousand objects. The garbage collector, which looks through them again and again, would
-    stop every thread for up to 80 ms at a time; without it a key waits 15 to 30 ms at worst. What was imported stays,
-    so it is frozen.
+    What was imported stays, so it is frozen; a key waits 15 to 30 ms at worst.
     """
     if "anthropic" in sys.modules:
         return

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from chain.errors import ModelError
-from chain.providers.anthropic.encoding import Parameters
-from chain.providers.anthropic.service import CONNECT_S, Service
+from chain.providers.anthropic.service import CONNECT_S, Parameters, Service
 from chain.providers.anthropic.stream import BrokenStream, ServiceError
 
 MAX_QUOTED = 500

@@ -1,12 +1,9 @@
 """The model that is a rule file: it answers with what the first rule says whose conditions the conversation meets.
 
-It is no language model and does not pretend to be one. It runs the offline demonstrations, stands in for a model in the
-tests, and lets users try their own prompts without a network. ``rules`` describes the language of the files.
-
-The same conversation always gets the same replies. Three things are kept about a conversation between its
-requests: how often each rule was used, which counts from the moment it is chosen, also when the call is cancelled or
-fails; whether the latest reply kept the task's answer back (``and: work``); and how far the conversation was read,
-which only saves reading it again.
+It runs the offline demonstrations, stands in for a model in the tests, and lets users try their prompts without a
+network. The same conversation always gets the same replies; between its requests are kept how often each rule was used
+(from the moment it is chosen), whether the latest reply kept the task's answer back, and how far the conversation was
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from chain.providers.scripted import reader
 from chain.providers.scripted.answer import Answer, Part, assemble, render
 from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
 from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent
-from chain.search import SearchBudget, TooSlow
+from chain.text.search import SearchBudget, TooSlow
 
 
 class ScriptedModel:
@@ -35,10 +32,7 @@ class ScriptedModel:
 
     @classmethod
     def load(cls, path: Path, within: Path | None = None, *, at_terminal: bool = False) -> ScriptedModel:
-        """The model of a rule file, which must be in the folder ``within``. Raises ``ConfigError``.
-
-        ``at_terminal``: somebody sits before it, and its replies come at the file's ``terminal_pace``.
-        """
+        """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
         script = reader.load(path, within)
         return cls(script.at_terminal() if at_terminal else script)
 
@@ -147,7 +141,6 @@ class _Dialogue:
     def _first(
         self, request: Request, lines: Sequence[str], event: Sequence[TaskEvent], *, only_interruptions: bool = False
     ) -> Fit | None:
-        """The first rule that fits the event, if there is one, or one of the lines."""
         for rule in self._script.rules:
             if rule.times is not None and self._uses[rule.index] >= rule.times:
                 continue
@@ -162,7 +155,6 @@ class _Dialogue:
         return None
 
     def _failure(self, rule: Rule, request: Request) -> Failure | None:
-        """The error that this use of the rule ends in."""
         failure = rule.failure
         if failure is None or (failure.times is not None and self._uses[rule.index] >= failure.times):
             return None

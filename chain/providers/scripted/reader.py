@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from chain import yamlfile
+from chain.errors import nearest
 from chain.messages import StopReason
 from chain.providers.scripted.rules import (
     NAMES,
@@ -28,10 +28,10 @@ from chain.providers.scripted.rules import (
     When,
     groups,
 )
-from chain.search import BadPattern, Expressions
+from chain.text.search import BadPattern, Expressions
 
 if TYPE_CHECKING:
-    from chain.search import Pattern
+    from chain.text.search import Pattern
 
 _SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|indent|s|\d{1,3}))?(?::-([^}]*))?\})?")
 
@@ -256,11 +256,9 @@ def _template(node: yamlfile.Node, known: set[str]) -> Template:
         if not name:
             raise node.error("a $ must be written $$, or be part of ${name}")
         if name not in known and not name.startswith("input."):
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            near = nearest(name, known, 0.5)
             names = ", ".join(sorted(known, key=lambda n: (n.isdecimal(), n)))
-            raise node.error(
-                f"unknown name ${{{name}}}: " + (f"did you mean {near[0]}?" if near else f"here are {names}")
-            )
+            raise node.error(f"unknown name ${{{name}}}: " + (f"did you mean {near}?" if near else f"here are {names}"))
         parts.append(Slot(name, default or "", form or ""))
     parts.append(text[end:])
     return Template(tuple(part for part in parts if part))

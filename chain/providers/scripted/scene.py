@@ -13,11 +13,11 @@ from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Too
 from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule, Source
-from chain.search import SearchBudget
-from chain.wording import STDIN_BEGIN, STDIN_END
+from chain.text.search import SearchBudget
+from chain.text.wording import STDIN_BEGIN, STDIN_END
 
 if TYPE_CHECKING:
-    from chain.search import Match, Pattern
+    from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
 """Seconds of processor time that all searches for a reply share; the shipped rules need some milliseconds. Nothing else
@@ -36,10 +36,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """Something that the task has to answer: the results of one reply's calls, or, without any, the query.
-
-    ``aside``: the calls were made in answer to an interruption.
-    """
+    """What the task has to answer: results, ``aside`` if their calls were for an interruption, or the query."""
 
     results: tuple[ToolOutcome, ...] = ()
     aside: bool = False
@@ -51,13 +48,9 @@ class TaskEvent:
 
 
 class Scene:
-    """A conversation as rules see it, read message by message.
+    """A conversation as rules see it; the model sets ``keeps_back`` when its next reply leaves the task unanswered.
 
-    The model sets ``keeps_back`` when its next reply leaves the task unanswered.
-
-    A conversation only grows (SPEC, I7). So where the last message that was read is the one that the request has at
-    that place, only the messages after it are read: at ten thousand iterations, reading all of them for each call would
-    be most of the work.
+    A conversation only grows (SPEC, I7), so only new messages are read: all for each call would be most of the work.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -205,7 +198,6 @@ class Moment:
         return Fit(rule, self, names)
 
     def _result_fits(self, rule: Rule, event: TaskEvent, outcome: ToolOutcome) -> bool:
-        """Whether the conditions on a tool result hold for this one."""
         when = rule.when
         return (
             when.aside in (None, event.aside)

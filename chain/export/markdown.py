@@ -1,0 +1,237 @@
+"""A session as Markdown that reads well as it stands. Pure.
+
+All that others wrote stands in quotes or in fences, each of which ends where we end it: a fence is longer than any row
+of its marks inside, and whatever a reply leaves open, a quote closes. So no text can pass for a part of the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from chain import events
+from chain.export import phrases
+from chain.export.escaping import MAX_MARKDOWN, is_only_text
+from chain.export.outline import (
+    Asked,
+    Call,
+    Item,
+    Landed,
+    Planned,
+    Run,
+    Said,
+    Step,
+    Story,
+    Thought,
+    Told,
+    Work,
+    repeats,
+)
+from chain.text.plain import clean
+from chain.text.wording import counted
+
+MAX_TITLE = 120
+
+_BOXES = {"PENDING": "[ ]", "DONE": "[x]", "FAILED": "[-]"}
+_SIGNS = {"note": "ℹ", "error": "✗", "back": "↩"}
+_MARKS = re.compile(r"`{3,}")
+_CODE = re.compile(
+    # A fence up to its end, or to that of the text; a row or more between equal numbers of backticks.
+    r"^[ >]*(?:(?:[-*+]|\d{1,9}[.)])[ ][ >]*)*(?:(?P<fence>`{3,})[^`\n]*|(?P<tildes>~{3,})[^\n]*)$"
+    r"(?:.*?^[ >]*(?:(?P=fence)`*|(?P=tildes)~*)[ ]*$|.*)"
+    r"|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)",
+    re.MULTILINE | re.DOTALL,
+)
+_LIVE = re.compile(r"(?P<before>\\*)<|!\[")
+_SPECIAL = re.compile(r"([\\`*\[\]<>#&~]|(?<!\w)_|_(?!\w))")
+
+
+def markdown(story: Story) -> Iterator[str]:
+    """The document, in pieces."""
+    for row in _rows(story):
+        yield f"{row}\n"
+
+
+def _rows(story: Story) -> Iterator[str]:
+    yield f"# {inline(_shortened(story.title))}"
+    yield ""
+    yield from _facts(story)
+    if story.before is not None:
+        yield from _items(story.before.items)
+    for run in story.runs:
+        yield from _run(run)
+
+
+def _facts(story: Story) -> Iterator[str]:
+    init = story.init
+    if init is not None:
+        yield f"- Session: {inline(init.session)}"
+        yield f"- Workspace: {inline(init.workspace)}"
+        yield f"- Model: {inline(init.model)}"
+    if story.times:
+        yield f"- Began: {phrases.when(story.times[0])}"
+    yield f"- Runs: {len(story.runs):,}"
+    yield f"- Tokens: {story.tokens:,}"
+    if story.cost_usd is not None:
+        yield f"- Cost: {phrases.cost(story.cost_usd)}"
+    yield ""
+
+
+def _run(run: Run) -> Iterator[str]:
+    status = None if run.result is None else run.result.status
+    facts = [phrases.outcome(status), counted(run.work.iterations, "iteration")]
+    yield f"## Run {run.number} ({', '.join([*facts, phrases.duration(run.work.ended - run.time)])})"
+    yield ""
+    if run.query.strip():
+        yield from quoted("The user", run.query)
+    yield from _steps(run.work, "###")
+    text = "" if run.result is None else phrases.result_text(run.result)
+    words = [item.text.strip() for _, item in run.work.items() if isinstance(item, Said)]
+    if text and text not in words[-1:]:
+        yield from quoted(f"Result ({phrases.outcome(status)})", text)
+
+
+def _steps(work: Work, heading: str) -> Iterator[str]:
+    for step in work.steps:
+        yield from _step(step, heading)
+
+
+def _step(step: Step, heading: str) -> Iterator[str]:
+    if step.number:
+        yield f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})"
+        yield ""
+    yield from _items(step.items)
+
+
+def _items(items: Iterable[Item]) -> Iterator[str]:
+    for item in items:
+        match item:
+            case Said():
+                yield from quoted("Reply", item.text)
+            case Thought():
+                yield from quoted("Thought", item.text)
+            case Landed():
+                skipped = item.event.tools_skipped
+                more = f"; skipped: {', '.join(skipped)}" if skipped else ""
+                yield from quoted(f"🔔 {phrases.landed(item)}{more}", item.event.message)
+            case Asked():
+                yield from _asked(item)
+            case Planned():
+                yield from _plan(item.event)
+            case Told():
+                kind, text = phrases.told(item.event)
+                yield from _sentence(f"{_SIGNS[kind]} ", text)
+            case Call():
+                yield from _call(item)
+            case Work():
+                yield from _work(item)
+            case _:
+                assert_never(item)
+
+
+def _call(call: Call) -> Iterator[str]:
+    yield f"**Tool {inline(call.name)}** ({phrases.state(call)})"
+    yield ""
+    if call.input:
+        yield from fenced(phrases.whole_input(call.input), "json")
+    for work in call.works:
+        yield from _work(work)
+    if call.result is not None and call.result.text.strip() and not repeats(call):
+        yield "Its result:"
+        yield ""
+        yield from fenced(call.result.text, "text")
+
+
+def _work(work: Work) -> Iterator[str]:
+    """What a child did, in a quote of its own."""
+    yield f"**Agent {inline(work.agent)}** ({phrases.outcome(work.status)}, {counted(work.iterations, 'iteration')})"
+    yield ""
+    yield from _nested(quoted("Its task", work.task))
+    yield from _nested(_steps(work, "####"))
+    yield ""
+
+
+def _asked(item: Asked) -> Iterator[str]:
+    event = item.event
+    yield from quoted(f"❓ Question {event.id}", event.text)
+    if event.preview.strip() and event.preview not in event.text:
+        yield from fenced(event.preview, "diff" if event.diff is not None and event.diff.hunks else "text")
+    for number, option in enumerate(event.options, 1):
+        yield f"{number}. {inline(option)}"
+    if event.options:
+        yield ""
+    yield from _sentence("", phrases.answered(item.answer))
+
+
+def _plan(event: events.PlanChanged) -> Iterator[str]:
+    yield f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}"
+    yield ""
+    for task in event.tasks:
+        why = f" ({task.reason})" if task.reason else ""
+        yield f"- {_BOXES.get(task.state, '[ ]')} {inline(f'{task.text}{why}')}"
+    yield ""
+
+
+def _sentence(sign: str, text: str) -> Iterator[str]:
+    """A sentence of ours with words of others in it; in a quote if these are on several rows."""
+    first, *others = text.strip("\n").split("\n")
+    yield f"{sign}{inline(first)}"
+    yield ""
+    if others:
+        yield from quoted("The rest", "\n".join(others))
+
+
+def quoted(who: str, text: str) -> Iterator[str]:
+    """What somebody wrote, in a quote that no text in it can leave."""
+    yield f"**{inline(who)}:**"
+    yield ""
+    yield from _nested(_only_text("\n".join(clean(text).strip("\n").splitlines())).split("\n"))
+    yield ""
+
+
+def _only_text(text: str) -> str:
+    """A text whose HTML stays text, and whose pictures stay words, to whoever shows the document.
+
+    In code a sign before them would be seen. So code is left alone, if a parser of Markdown then finds it to be code.
+    """
+    everywhere = _LIVE.sub(_defused, text)
+    if everywhere == text or len(text) > MAX_MARKDOWN:
+        return everywhere
+    pieces, end = [], 0
+    for code in _CODE.finditer(text):
+        pieces += [_LIVE.sub(_defused, text[end : code.start()]), code[0]]
+        end = code.end()
+    but_in_code = "".join([*pieces, _LIVE.sub(_defused, text[end:])])
+    return but_in_code if but_in_code == everywhere or is_only_text(but_in_code) else everywhere
+
+
+def _defused(found: re.Match[str]) -> str:
+    if found["before"] is None:
+        return "!\\["
+    is_escaped = len(found["before"]) % 2  # another backslash would be that of the one before it
+    return found[0] if is_escaped else f"{found['before']}\\<"
+
+
+def _nested(rows: Iterable[str]) -> Iterator[str]:
+    return (f"> {row}".rstrip() for row in rows)
+
+
+def fenced(text: str, language: str) -> Iterator[str]:
+    """Rows of a code block that no text in it can end."""
+    text = clean(text).strip("\n")
+    longest = max((len(found) for found in _MARKS.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    yield f"{fence}{language}"
+    yield from text.split("\n")
+    yield fence
+    yield ""
+
+
+def inline(text: str) -> str:
+    """A text on one row, in which nothing is Markdown."""
+    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_TITLE else f"{text[:MAX_TITLE]}…"

@@ -1,0 +1,1 @@
+"""Fixed texts, common phrases, sanitizing and bounded searches, for every room above."""

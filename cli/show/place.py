@@ -1,0 +1,97 @@
+"""Where the rows of an event stand: how much room there is, how far in, whose they are, and how they may look. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli.show import signs
+from cli.show.children import indent, short_name
+from cli.show.spans import Look, Span, lines_in, wrap_all
+from cli.show.text import clean, cut, flat, in_rows
+from cli.show.user_lines import NO_BREAK
+
+INDENT = "  "
+"""Before the rows of one text that follow its first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place on a screen ``width`` columns wide.
+
+    ``wraps``: a text that is shown whole is cut into rows; else the terminal wraps it, which would put the rows of a
+    child out of their place, so these are always cut. ``indent`` stands before each row, ``who`` before each text.
+    """
+
+    width: int
+    color: bool
+    ascii: bool
+    wraps: bool
+    indent: str = ""
+    who: str = ""
+
+    @property
+    def room(self) -> int:
+        """The columns beside the indentation."""
+        return self.width - len(self.indent)
+
+    def below(self, depth: int, agent: str) -> Place:
+        """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
+        who = f"{self.name(agent)}: " if agent else ""
+        before = indent(depth, self.width)
+        return Place(self.width, self.color, self.ascii, self.wraps, before, who)
+
+    def name(self, agent: str) -> str:
+        """An agent's name, cut."""
+        return short_name(agent, self.width, self.sign("…"))
+
+    def sign(self, sign: str) -> str:
+        """A sign as this terminal shows it."""
+        return signs.written(sign, ascii=self.ascii)
+
+    def paint(self, style: str, text: str) -> str:
+        """A text in a style, if there are colours."""
+        return f"\x1b[{signs.SGR[style]}m{text}\x1b[0m" if self.color and text else text
+
+    def cut(self, row: str, width: int | None = None) -> str:
+        """At most ``width`` columns of a row, or what fits, with a mark at the end if it was cut."""
+        return cut(row, self.room if width is None else width, self.sign("…"))
+
+    def one_row(self, row: str) -> str:
+        """A text on one row that fits, with its own spaces."""
+        return self.cut(clean(row).replace("\n", " ").expandtabs(4))
+
+    def signed(self, sign: str, text: str, style: str) -> str:
+        """A sign and a text that is flat already, on one row that fits."""
+        return self.paint(style, self.cut(f"{self.sign(sign)} {self.who}{text}"))
+
+    def line(self, sign: str, text: str, style: str) -> str:
+        """A sign and a text on one row that fits."""
+        return self.signed(sign, flat(text), style)
+
+    def note(self, sign: str, text: str, style: str) -> list[str]:
+        """A sign and a text that is shown in full, however long it is."""
+        text = f"{self.sign(sign)} {self.who}{text}"
+        return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
+
+    def spans(self, spans: Sequence[Span]) -> list[str]:
+        """A styled text that is shown in full; the rows after the first stand further in."""
+        rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
+        if self._cuts:
+            rows = wrap_all(rows, self.room - len(INDENT))
+        look = Look(color=self.color)
+        return hanging([look.painted(row).replace(NO_BREAK, " ").rstrip() for row in rows])
+
+    @property
+    def _cuts(self) -> bool:
+        return self.wraps or bool(self.indent)
+
+
+def hanging(rows: Sequence[str]) -> list[str]:
+    """The rows of one text, those after the first further in."""
+    return [f"{INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
+
+
+def rows_of(text: str) -> list[str]:
+    """The rows of a text, without the blank ones around it."""
+    return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []

@@ -1,0 +1,155 @@
+"""An event and its context as rows of text for people. Pure: nothing is kept from one event to the next.
+
+What is shown here was written by models, tools, files and users. Every text that is not this module's own goes through
+``text.clean``, which removes whatever a terminal would obey instead of showing it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from chain import events
+from chain.events import Event
+from chain.text.wording import MAIN, counted
+from cli.show import questions, user_lines
+from cli.show.context import Context
+from cli.show.place import INDENT, Place, hanging, rows_of
+from cli.show.text import flat, in_rows, seconds
+
+_PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
+
+_BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+
+
+def rows(event: Event, place: Place, context: Context) -> list[str]:
+    """The rows of an event, without the indentation of their place; none for text that streams."""
+    match event:
+        case events.Init():
+            named = f" {place.sign('·')} ".join((f"chain {event.version}", event.model, event.session))
+            return [place.paint("dim", place.one_row(named))]
+        case events.RunStarted():
+            query = f"{place.sign('▶')} {user_lines.query(event.query)}"
+            return place.spans([("bold", query)]) if event.query.strip() else []
+        case events.IterationStarted():
+            count = f"{event.iteration}/{event.max_iterations}"
+            whose = f"{place.name(context.agent)} " if context.agent else ""
+            return [place.paint("cyan", place.cut(f"[{whose}{count}]"))]
+        case events.Reply():
+            said = event.text.strip()
+            return hanging(in_rows(f"{place.who}{said}", place.room - len(INDENT))) if said else []
+        case events.ToolCall():
+            return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
+        case events.ToolResult():
+            return [_tool_result(event, place)]
+        case events.LineQueued():
+            describe = user_lines.moved if context.is_moved else user_lines.queued
+            return place.spans(describe(event, place.sign))
+        case events.LineRefused(origin="door" | "acp"):
+            return []  # its sender was told, and nobody here can do anything about it
+        case events.LineRefused():
+            refused = [place.one_row(f"  {user_lines.one_row(event.text)}")] if event.text.strip() else []
+            return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
+        case events.UserInterruption():
+            return place.spans(user_lines.delivered(event, context.last_tool, place.sign))
+        case events.Receipt():
+            settled = user_lines.settled(event)
+            return [] if settled is None else [place.signed(*settled)]
+        case events.PlanChanged():
+            return _plan(event, place)
+        case events.Question():
+            title = f"{place.sign('❓')} {place.who}{questions.title(event)}"
+            shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
+            # One row that the title has already says nothing more.
+            shown += [] if event.preview in event.text else preview(event.preview, place)
+            return [*shown, *(row for each in questions.options(event) for row in in_rows(each, place.room))]
+        case events.Answer():
+            sign, text = questions.outcome(event)
+            return [place.line(sign, text, "green" if sign == "✓" else "yellow")]
+        case events.AgentStarted():
+            parent = f" (of {place.name(context.parent)})" if context.parent else ""
+            return [place.line("▶", f"{place.name(event.name)}{parent}: {event.task}", "cyan")]
+        case events.AgentEnded():
+            did = context.child
+            sign, style = _outcome(event.status)
+            took = "" if did is None else f"{did.summary(event)}, {seconds(event.time - did.since)}"
+            return [place.line(sign, took, style)] if took else []
+        case events.Retry():
+            waiting = f"Asking again in {seconds(event.delay_s)} (attempt {event.attempt})"
+            return place.note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
+        case events.Notice():
+            return place.note("ℹ", _with_place(event), "yellow")
+        case events.Error():
+            return place.note("✗", _with_place(event), "red")
+        case events.Result():
+            return [] if context.is_repeated else _result(event, place, context)
+        case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():
+            return []
+        case _:
+            assert_never(event)
+
+
+def preview(text: str, place: Place, *, whole: bool = False) -> list[str]:
+    """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
+    found = questions.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
+    fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
+    return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
+
+
+def _input(input: Mapping[str, Any], place: Place) -> str:
+    """The arguments of a call, each cut, since one may be a whole file."""
+    limit = place.room // 2
+    shown = []
+    for name, value in input.items():
+        text = value[: 4 * limit] if isinstance(value, str) else value
+        shown.append(f"{name}={place.cut(json.dumps(text, ensure_ascii=False, default=str), limit)}")
+    return ", ".join(shown)
+
+
+def _tool_result(event: events.ToolResult, place: Place) -> str:
+    first = next((row for row in rows_of(event.text) if row.strip()), "")
+    took = f" ({seconds(event.seconds)})" if event.seconds > 0 else ""
+    text = f"{event.name}{took}" + (f": {first}" if first else "")
+    return place.line("✗", text, "red") if event.is_error else place.line("✓", text, "green")
+
+
+def _plan(event: events.PlanChanged, place: Place) -> list[str]:
+    if not event.tasks:
+        return [place.paint("bold", "Plan: empty")]
+    states = [task.state for task in event.tasks]
+    counts = f"{states.count('DONE')} done, {states.count('FAILED')} failed, {states.count('PENDING')} pending"
+    by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
+    shown = [place.paint("bold", f"Plan: {counts}{by}")]
+    for task in event.tasks:
+        why = f" ({task.reason})" if task.reason else ""
+        shown.append(place.one_row(f"  {place.sign(_BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
+    return shown
+
+
+def _result(event: events.Result, place: Place, context: Context) -> list[str]:
+    parts = [
+        event.status.replace("_", " "),
+        counted(event.iterations, "iteration"),
+        counted(event.usage.total_tokens, "token"),
+    ]
+    if event.usage.cost_usd is not None:
+        parts.append(f"${event.usage.cost_usd:.4f}")
+    if context.began is not None:
+        parts.append(seconds(event.time - context.began))
+    sign, style = _outcome(event.status)
+    return place.note(sign, ", ".join(parts), style)
+
+
+def _outcome(status: events.Status) -> tuple[str, str]:
+    """The sign and the style of an end."""
+    if status == "done":
+        return "✓", "green"
+    if status.startswith("cancelled") or status == "interrupted":
+        return "⏹", "yellow"
+    return "✗", "red"
+
+
+def _with_place(event: events.Notice | events.Error) -> str:
+    place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
+    return flat(f"{place}: {event.message}" if place else event.message)

@@ -1,0 +1,286 @@
+"""The exported page: what is on it, that nothing of a session can run in it, and that a real browser shows it well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+from support import trying
+from support.browser import CHROMIUM, browser
+from support.eventful import FIRST, eventful, with_text
+from support.house import ROOT
+
+from chain import events
+from chain.export.escaping import prose
+from chain.export.html import page
+from chain.export.outline_builder import tell
+
+SCRIPT = (ROOT / "chain/export/page.js").read_text(encoding="utf-8")
+
+TAGS = """
+html head meta title link style body a header p h1 h2 h3 h4 h5 h6 dl div dt dd time section ul ol li i span main details
+summary small strong b em s pre code button footer script table thead tbody tr th td blockquote hr br
+"""
+ATTRIBUTES = """
+lang charset http-equiv content name rel href class id style title datetime aria-label aria-labelledby role tabindex
+hidden open start
+"""
+
+HOSTILE = [
+    "<script>window.hit = 1</script>",
+    '"><img src=x onerror="window.hit = 1">',
+    "' onfocus='window.hit = 1' autofocus x='",
+    "</style><style>body{display:none}</style>",
+    "</script><script>window.hit = 1</script>",
+    "</title></head><body onload=window.hit=1>",
+    "--><svg/onload=window.hit=1>",
+    "[a](javascript:window.hit=1) <javascript:window.hit=1> [b](data:text/html,<script>window.hit=1</script>)",
+    "[c](JaVaScRiPt&colon;window.hit=1) [d](\x01javascript:window.hit=1) [e](//example.org) [f](vbscript:x)",
+    "![picture](http://127.0.0.1:9/x.png) ![p](https://127.0.0.1:9/'onerror=window.hit=1)",
+    '[g](https://example.org/"onmouseover="window.hit=1) [h](https://example.org "t\\" onclick=\\"window.hit=1")',
+    '```"><script>window.hit=1</script>\nx\n```\n<iframe src=http://127.0.0.1:9></iframe>\n\n',
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9'><base href=http://127.0.0.1:9/>",
+    "<link rel=stylesheet href=http://127.0.0.1:9/x.css><object data=x></object>",
+    "&lt;script&gt;window.hit=1&lt;/script&gt; &#60;script&#62;",
+    "\x1b]0;title\x07\x1b[31m\x9b2J\u202etxet\x00<scr\x00ipt>window.hit=1</scr\x00ipt>",
+    "\ud800<b onclick=window.hit=1>\udfff",
+    "url(http://127.0.0.1:9/x.png); background: url(http://127.0.0.1:9/y.png)",
+    "{{constructor.constructor('window.hit=1')()}} ${window.hit=1} <%= 1 %>",
+]
+
+
+def html_of(told: list[events.Event]) -> str:
+    return "".join(page(tell(told)))
+
+
+def whole() -> list[events.Event]:
+    """The session with everything, as a journal tells it."""
+    init = events.Init(session="20261123-000849-a36c99", version="0.2.0", model="offline", workspace="/home/me/here")
+    return [init, *eventful().events]
+
+
+def check_safe(html: str) -> None:
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", html)
+    parser = LexborHTMLParser(html)
+    scripts = [node.text() for node in parser.css("script")]
+    assert scripts == [SCRIPT]
+    ids = [node.attributes["id"] for node in parser.css("[id]")]
+    assert len(set(ids)) == len(ids)
+    policy = parser.css_first("meta[http-equiv]").attributes["content"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert len(parser.css("meta")) == 4
+    for node in parser.css("*"):
+        assert node.tag in TAGS.split(), node.html
+        assert not set(node.attributes) - set(ATTRIBUTES.split()), node.html
+        style, href = node.attributes.get("style"), node.attributes.get("href")
+        assert style is None or re.fullmatch(r"(?:(?:left|width|--\w+):[\d.]+%?;?)+|text-align:\w+", style)
+        if href is not None and node.tag == "a":
+            assert re.match(r"#(?:story|e\d+(?:-end)?)\Z|https?://|mailto:", href)
+            assert not href.startswith("#") or href[1:] in ids, "a link leads nowhere"
+
+
+def test_the_header_says_what_the_session_was() -> None:
+    parser = LexborHTMLParser(html_of(whole()))
+    assert parser.css_first("h1").text() == FIRST.splitlines()[0]
+    assert parser.css_first("html").attributes["lang"] == "en"
+    facts = {node.css_first("dt").text(): node.css_first("dd").text() for node in parser.css(".facts div")}
+    assert facts["Workspace"] == "/home/me/here"
+    assert facts["Model"] == "offline"
+    assert facts["Runs"] == "3 (2 runs not done)"
+    assert (facts["Interruptions"], facts["Other agents"]) == ("5", "4")
+
+
+def test_the_timeline_has_a_lane_an_agent_and_a_pin_for_each_thing_between_it_and_the_user() -> None:
+    parser = LexborHTMLParser(html_of(whole()))
+    lanes = {}
+    for lane in parser.css(".lane"):
+        pins = [pin.text(deep=False) for pin in lane.css(".pin")]
+        style = lane.attributes["style"] or ""
+        lanes[lane.css_first(".agent").text().strip()] = (style.split(";")[0], len(lane.css(".bar")), pins)
+    assert lanes == {
+        "main": ("--depth:0", 12, ["A", "C", "?", "D", "?", "?", "N", "■", "■"]),
+        "explore-1": ("--depth:1", 3, ["D"]),
+        "agent-1": ("--depth:1", 3, []),
+        "explore-2": ("--depth:2", 2, []),
+        "agent-2": ("--depth:1", 1, ["■"]),
+    }
+    words = [tip.text() for tip in parser.css(".pin .tip")]
+    assert any("<b>please</b> & thank you" in text for text in words)
+
+
+def test_what_happened_in_a_child_is_inside_its_call() -> None:
+    parser = LexborHTMLParser(html_of(whole()))
+    nested = parser.css_first(".tool .work .tool .work")
+    assert "check the ledger of March" in nested.text()
+    inside = parser.css_first(".tool .work .landed")
+    assert "look at the appendix as well" in inside.text()
+    assert len(parser.css(".landed")) == 5
+
+
+def test_a_preview_is_painted_and_a_long_result_folded() -> None:
+    parser = LexborHTMLParser(html_of(whole()))
+    asked = parser.css_first(".asked")
+    assert [node.text() for node in asked.css(".removed")] == ["-The total is 1,204."]
+    assert len(asked.css(".added")) == 2
+    folded = [node.css_first("summary").text() for node in parser.css(".tool > details.more")]
+    assert any(text.startswith("40 rows: reports/01.md") for text in folded)
+
+
+def test_of_a_long_plan_each_change_and_at_last_all_of_it_is_shown() -> None:
+    tasks = tuple(events.TaskView(n, f"task {n}", "PENDING") for n in range(1, 41))
+    done = (events.TaskView(1, "task 1", "DONE"), *tasks[1:])
+    last = (*done[:39], events.TaskView(40, "task 40", "FAILED", "why"))
+    told: list[events.Event] = [events.RunStarted(id="L1", query="x", time=0.0)]
+    told += [events.PlanChanged(tasks=plan, by="main", time=1.0) for plan in (tasks, done, last)]
+    plans = LexborHTMLParser(html_of(told)).css(".plan")
+    assert [len(plan.css("li")) for plan in plans] == [40, 1, 40]
+    assert "39 tasks as before" in plans[1].text()
+    assert [len(plan.css("li.new")) for plan in plans] == [40, 1, 1]
+
+
+PAPERS = ("paper", "card", "sunk")
+ON = {
+    "ink": (*PAPERS, "user-soft", "ask-soft", "added", "removed"),
+    "soft": (*PAPERS, "ask-soft"),
+    "work": PAPERS,
+    "good": (*PAPERS, "ask-soft"),
+    "bad": (*PAPERS, "ask-soft", "bad-soft"),
+    "user": (*PAPERS, "user-soft"),
+    "ask": (*PAPERS, "ask-soft"),
+    "place": PAPERS,
+}
+"""The colours of texts, and those that they stand on."""
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_every_text_has_enough_contrast() -> None:
+    """4.5 to 1, as the guidelines for accessibility of the W3C want it."""
+    style = (ROOT / "chain/export/page.css").read_text(encoding="utf-8")
+    light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in style.split(":root {")[1:3])
+    for colors in (light, dark):
+        for text, papers in ON.items():
+            for paper in papers:
+                darker, lighter = sorted([luminance(colors[text]), luminance(colors[paper])])
+                assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (text, paper, colors[text], colors[paper])
+
+
+def test_the_session_with_everything_is_safe() -> None:
+    check_safe(html_of(whole()))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_of_a_session_is_more_than_text(text: str) -> None:
+    check_safe(html_of(with_text(text)))
+
+
+parts = st.one_of(st.sampled_from(HOSTILE), st.sampled_from(list("<>\"'&`[]()!*_#|\n \\=/:-~{};")), st.text(max_size=5))
+
+
+@trying(60)
+@given(st.lists(parts, max_size=12).map("".join))
+def test_no_text_is_more_than_text(text: str) -> None:
+    check_safe(html_of(with_text(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("<https://example.org/a?b=c&d>", "https://example.org/a?b=c&d"),
+        ("[x](http://example.org)", "http://example.org"),
+        ("[x](mailto:ida@example.org)", "mailto:ida@example.org"),
+        ("[x](ftp://example.org)", None),
+        ("[x](file:///etc/passwd)", None),
+        ("[x](#e1)", None),
+        ("[x](javascript:alert)", None),
+        ("![x](https://example.org/y.png)", "https://example.org/y.png"),
+    ],
+)
+def test_a_reply_links_to_pages_and_letters_only(text: str, link: str | None) -> None:
+    node = LexborHTMLParser(prose(text)).css_first("a")
+    assert (None if node is None else node.attributes["href"]) == link
+
+
+def test_an_empty_session_is_a_page_too() -> None:
+    for told in ([], whole()[:1], whole()[:2], whole()[:5]):
+        check_safe(html_of(told))
+
+
+def long(iterations: int) -> Iterator[events.Event]:
+    """A run with a line every fifth iteration and three calls in each."""
+    yield events.RunStarted(id="L1", query="A long task", time=0.0)
+    for n in range(1, iterations + 1):
+        at = {"iteration": n, "time": 10.0 * n}
+        yield events.IterationStarted(max_iterations=iterations, **at)
+        yield events.Reply(text=f"Part *{n}*.", tool_calls=3, **at)
+        for call in range(3):
+            yield events.ToolCall(id=f"c{n}-{call}", name="read_file", input={"path": str(n)}, **at)
+            yield events.ToolResult(
+                id=f"c{n}-{call}", name="read_file", text="row\n" * 20, is_error=False, seconds=0.1, **at
+            )
+        if n % 5 == 0:
+            yield events.UserInterruption(
+                ids=(f"L{n}",),
+                message="on",
+                point="D",
+                prompt_source="default",
+                target_agent="main",
+                parent_id="root",
+                waited_s=1.0,
+                remaining=1,
+                **at,
+            )
+
+
+def test_a_long_session_draws_no_more_than_can_be_seen() -> None:
+    parser = LexborHTMLParser(html_of(list(long(1000))))
+    assert len(parser.css(".step")) == 1000
+    assert len(parser.css(".track > *")) < 1_200
+    assert "more signs of main" in parser.css_first(".timeline").text()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_a_browser_shows_it_without_a_complaint_a_request_or_a_scroll_bar(tmp_path: Path) -> None:
+    pages = {
+        "whole": html_of(whole()),
+        "hostile": html_of(with_text("\n\n".join(HOSTILE))),
+        "unbroken": html_of(with_text("W" * 300)),
+        "long": html_of(list(long(1000))),
+    }
+    with browser(tmp_path / "home") as seen:
+        for name, html in pages.items():
+            path = tmp_path / f"{name}.html"
+            path.write_text(html, encoding="utf-8")
+            for width in (1280, 400):
+                seen.open(path, width=width, dark=width == 400)
+                assert seen.too_wide() == [], (name, width)
+                assert seen.value("String(window.hit)") == "undefined"
+            # What a pin says is shown when it is hovered over, and must not stand out either.
+            seen.value("document.querySelectorAll('.tip').forEach((each) => { each.style.display = 'block'; })")
+            assert seen.too_wide() == [], name
+        seen.open(tmp_path / "whole.html", width=1280)
+        # A link of the timeline opens what its place is folded in.
+        place = seen.value(
+            "document.querySelectorAll('main details').forEach((each) => { each.open = false; });"
+            "const inside = document.querySelector('.work .landed'); location.hash = inside.id; inside.id"
+        )
+        assert seen.value(
+            f"new Promise((done) => setTimeout(() => done(document.querySelector('#{place}')"
+            ".getBoundingClientRect().height > 0), 50))"
+        )
+        folds = "document.querySelectorAll('main details:not([open])').length"
+        seen.value("document.querySelector('.tools button').click()")
+        assert seen.value(folds) == 0
+        assert seen.complaints == []
+        assert {url for url in seen.requests if not url.startswith("file:")} == set()
+        assert len(seen.requests) == 2 * len(pages) + 1

@@ -1,0 +1,28 @@
+"""The session as one JSON document."""
+
+from __future__ import annotations
+
+import json
+
+from support.eventful import eventful
+
+from chain.export.json import document
+
+
+def test_every_record_is_in_it_as_it_is() -> None:
+    rows = eventful().journal.splitlines()
+    rows += [
+        b'{"type":"of a newer version","seq":900,"time":5.0,"x":{"y":[1,null,"\xc2\x9b2J\\ud800"]}}',
+        b'{"type":"line","seq":901,"time":5.0,"id":"L9","text":"of the first version","kind":"urgent","urgent":true}',
+    ]
+    torn = [b'{"type":"line","seq":902,"te', b"\0", b"", b"[]", b"7", b"{}", b"[" * 100_000]
+    text = "".join(document("an-id", [*rows, *torn]))
+    found, wanted = json.loads(text), [json.loads(row) for row in rows]
+    assert found["records"] == wanted
+    own = {name: value for name, value in wanted[0].items() if name not in ("type", "seq", "time")}
+    assert found["session"] == {**own, "id": "an-id", "began": wanted[0]["time"]}
+    assert set(text) - {"\n"} <= set(map(chr, range(32, 127)))
+
+
+def test_a_journal_without_a_record_is_a_document_too() -> None:
+    assert json.loads("".join(document("an-id", []))) == {"session": {"id": "an-id"}, "records": []}

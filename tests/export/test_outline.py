@@ -1,0 +1,177 @@
+"""The story that events tell: what stands where, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support import trying
+from support.eventful import FIRST, eventful
+
+from chain import events
+from chain.export.outline import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
+from chain.export.outline_builder import tell
+from chain.journal.reading import Reading
+from chain.session.projection import retell
+
+
+def outline(story: Story) -> list[str]:
+    """A row for each part, further in for what is inside a call."""
+    rows: list[str] = []
+
+    def add(work: Work, depth: int) -> None:
+        rows.append(f"{'  ' * depth}{work.agent}: {work.status}, {work.iterations} iterations")
+        for step, item in work.items():
+            where = f"{'  ' * depth}  {step.number}"
+            match item:
+                case Call():
+                    state = "open" if item.result is None else "failed" if item.result.is_error else "ok"
+                    rows.append(f"{where} {item.name} {'unstarted' if item.input is None else state}")
+                    for inside in item.works:
+                        add(inside, depth + 2)
+                case Landed():
+                    rows.append(f"{where} {item.event.point} {item.urgency}")
+                case Asked():
+                    rows.append(f"{where} {item.event.id} {item.answer.decision if item.answer else 'open'}")
+                case Planned():
+                    rows.append(f"{where} plan of {len(item.event.tasks)}, before of {len(item.before)}")
+                case Told():
+                    rows.append(f"{where} {item.event.type}")
+                case Said() | Thought():
+                    pass
+                case Work():
+                    add(item, depth + 1)
+
+    for run in story.runs:
+        add(run.work, 0)
+    return rows
+
+
+def test_everything_stands_where_it_happened() -> None:
+    assert outline(tell(eventful().events)) == [
+        "main: done, 9 iterations",
+        "  0 A next",
+        "  1 plan_set_tasks ok",
+        "  1 plan of 3, before of 0",
+        "  2 explore ok",
+        "    explore-1: done, 3 iterations",
+        "      1 read_reports ok",
+        "      1 D next",
+        "      2 watch ok",
+        "      2 watch ok",
+        "  2 agent ok",
+        "    agent-1: done, 3 iterations",
+        "      1 read_reports ok",
+        "      2 explore ok",
+        "        explore-2: done, 2 iterations",
+        "          1 ledger ok",
+        "  3 ledger failed",
+        "  3 read_reports ok",
+        "  3 slow unstarted",
+        "  3 plan of 4, before of 3",
+        "  3 C urgent",
+        "  4 Q1 allowed",
+        "  4 mend ok",
+        "  4 D next",
+        "  5 Q2 refused",
+        "  5 mend unstarted",
+        "  6 ask_user_question ok",
+        "  6 Q3 answered",
+        "  7 plan_mark_done ok",
+        "  7 plan of 4, before of 4",
+        "  7 plan_mark_failed ok",
+        "  7 plan of 4, before of 4",
+        "  8 N now",
+        "main: cancelled_with_partial, 2 iterations",
+        "  1 slow ok",
+        "  1 ledger ok",
+        "  2 slow ok",
+        "  2 receipt",
+        "  2 look unstarted",
+        "main: interrupted, 1 iterations",
+        "  1 agent failed",
+        "    agent-2: interrupted, 1 iterations",
+        "      1 slow failed",
+    ]
+
+
+def test_the_journal_tells_the_same_story() -> None:
+    told = list(retell(Reading(eventful().journal.splitlines(keepends=True))))
+    story, lived = tell(told), tell(eventful().events)
+    assert outline(story) == outline(lived)
+    assert waits(story) == waits(lived)
+    assert story.tokens == lived.tokens
+
+
+def waits(story: Story) -> list[float]:
+    """How long the user's lines had waited, in the order in which they landed."""
+    items = [item for work in story.works() for _, item in work.items() if isinstance(item, Landed)]
+    return [round(item.waited_s, 3) for item in sorted(items, key=lambda item: item.at)]
+
+
+def test_what_a_story_is_known_by() -> None:
+    told = eventful().events
+    story = tell(told)
+    assert story.title == FIRST.splitlines()[0]
+    used = [e for e in told if isinstance(e, events.UsageReport)]
+    assert story.tokens == sum(e.input_tokens + e.output_tokens for e in used)
+    assert [run.result.status if run.result else None for run in story.runs] == [
+        "done",
+        "cancelled_with_partial",
+        "interrupted",
+    ]
+    assert story.runs[0].work.answer is not None
+    assert story.runs[1].work.answer is None, "what was cut is no answer"
+
+
+def test_a_story_that_a_crash_cut_short_has_all_that_was_told() -> None:
+    told = eventful().events
+    for end in range(0, len(told), 7):
+        story = tell(told[:end])
+        assert len(story.runs) == sum(isinstance(e, events.RunStarted) for e in told[:end])
+    begun = next(n for n, e in enumerate(told) if isinstance(e, events.ToolCall) and e.name == "ledger")
+    assert outline(tell(told[: begun + 1]))[-1] == "          1 ledger open"
+
+
+def test_a_result_that_comes_twice_counts_once() -> None:
+    told = [events.RunStarted(id="L1", query="x", time=1.0), events.Result(status="done", result="y", time=2.0)]
+    story = tell([*told, events.Result(status="done", result="y", time=900.0)])
+    assert [(run.number, run.work.ended) for run in story.runs] == [(1, 2.0)]
+
+
+names = st.sampled_from(["main", "explore-1", "agent-1", "nobody"])
+ids = st.sampled_from(["a", "b", "c"])
+times = st.floats(0, 1e11)
+
+
+def strange() -> st.SearchStrategy[list[events.Event]]:
+    """Events in any order, as a journal could tell that was damaged."""
+    common: dict[str, Any] = {"agent": names, "iteration": st.integers(0, 5), "time": times}
+    kinds: list[st.SearchStrategy[events.Event]] = [
+        st.builds(events.RunStarted, id=ids, query=ids, **common),
+        st.builds(events.IterationStarted, max_iterations=st.just(5), **common),
+        st.builds(events.ThinkingDelta, text=ids, **common),
+        st.builds(events.Reply, text=ids, tool_calls=st.integers(0, 2), **common),
+        st.builds(events.ToolCall, id=ids, name=ids, input=st.just({}), **common),
+        st.builds(events.ToolResult, id=ids, name=ids, text=ids, is_error=st.booleans(), seconds=times, **common),
+        st.builds(events.AgentStarted, name=names, kind=ids, parent_id=ids, task=ids, **common),
+        st.builds(events.AgentEnded, name=names, kind=ids, parent_id=ids, task=ids, status=st.just("done"), **common),
+        st.builds(events.Answer, id=ids, text=ids, decision=st.just("allowed"), by=st.just("user"), **common),
+        st.builds(events.Result, status=st.just("done"), result=ids, **common),
+    ]
+    return st.lists(st.one_of(kinds), max_size=30)
+
+
+@trying(60)
+@given(strange())
+def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events.Event]) -> None:
+    story = tell(told)
+    works = list(story.works())
+    assert len({id(work) for work in works}) == len(works)
+    replies = [e.text for e in told if isinstance(e, events.Reply)]
+    items = [item for work in works for _, item in work.items()] + (story.before.items if story.before else [])
+    assert sorted(item.text for item in items if isinstance(item, Said)) == sorted(replies)
+    calls = [item for item in items if isinstance(item, Call)]
+    assert len({call.at for call in calls}) == len(calls)
+    assert sum(call.result is not None for call in calls) == sum(isinstance(e, events.ToolResult) for e in told)

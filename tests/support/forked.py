@@ -1,0 +1,264 @@
+"""Starts the program as people do, or in the short run as a fork of a process that has imported it.
+
+Importing takes most of the time of most programs that tests start. So in the short run a process of each worker imports
+what the program does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and
+terminal of its own, up to the end of the interpreter. In CI every program is started for itself. What depends on how
+and when it is started (signals meanwhile, its locale, an ``os`` changed before) is so in the short run as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .examples import IS_SHORT
+from .house import ROOT, modules
+
+PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
+"""The scripts that may be forked: they do nothing before they call the program."""
+
+LONGEST = 100_000
+"""Characters of a request; what has longer arguments is started for itself."""
+
+_NOT_BEFORE = ("chain.providers.anthropic", "cli.__main__")
+_RUN_BY_THEMSELVES = ("guard", "worker", "page_text", "fence")
+_LATE = (
+    *("yaml", "yaml.cyaml", "regex", "uuid", "markdown_it", "pygments.lexers", "pygments.formatters"),
+    *("importlib.resources", "pydantic.main", "pydantic.types", "pydantic.json_schema", "pydantic.type_adapter"),
+    *("pydantic._internal._generate_schema", "pydantic._internal._docs_extraction", "pydantic._internal._validators"),
+    *("prompt_toolkit", "runpy"),
+)
+"""What the program imports when it needs it. A name that is missing here costs time and nothing else."""
+
+_ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
+"""The first terminal that the leader of a session opens becomes the one that controls it."""
+
+
+class Popen(subprocess.Popen[Any]):
+    """A program, forked where it may be.
+
+    ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session.
+    """
+
+    _ended: int | None = None
+
+    def __init__(
+        self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
+    ) -> None:
+        self._terminal = terminal
+        self._is_forked = is_forked and IS_SHORT and _may_be_forked(argv, more.get("env"))
+        if terminal is not None:
+            more["start_new_session"] = True
+            if not self._is_forked:
+                argv = ["/bin/sh", "-c", _ON_ITS_OWN_TERMINAL, terminal, *argv]
+        super().__init__(argv, **more)
+
+    def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
+        if not self._is_forked:
+            super()._execute_child(args, executable, preexec_fn, close_fds, *rest)  # type: ignore[misc]
+            return
+        _, cwd, env, _, _, _, *pipes = rest[:12]
+        streams = [fd if fd >= 0 else number for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+        request = {"argv": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env}
+        self.pid = _parent().start({**request, "is_leader": bool(rest[17]), "terminal": self._terminal}, streams)
+        self._ended = os.pidfd_open(self.pid)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._ended is None:
+            return super()._try_wait(wait_flags)  # type: ignore[misc, no-any-return]
+        if not select.select([self._ended], [], [], 0 if wait_flags & os.WNOHANG else None)[0]:
+            return 0, 0
+        os.close(self._ended)
+        self._ended = None
+        return self.pid, _parent().reap(self.pid)
+
+    def _internal_poll(self, _deadstate: Any = None, *more: Any) -> int | None:
+        if self._ended is None:
+            return super()._internal_poll(_deadstate, *more)  # type: ignore[misc, no-any-return]
+        with self._waitpid_lock:  # type: ignore[attr-defined]
+            if self.returncode is None and (status := self._try_wait(os.WNOHANG))[0]:
+                self._handle_exitstatus(status[1])  # type: ignore[attr-defined]
+        return self.returncode
+
+
+def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> subprocess.CompletedProcess[Any]:
+    """As ``subprocess.run`` with all output captured."""
+    data = more.pop("input", None)
+    if data is not None:
+        more["stdin"] = subprocess.PIPE
+    with Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more) as process:
+        try:
+            out, err = process.communicate(data, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
+    """Whether a fork is the same: what the interpreter itself reads at its start is as it always is."""
+    if env is None or env.get("LANG", "C.UTF-8") != "C.UTF-8" or any(name[:3] in ("LC_", "TZ") for name in env):
+        return False
+    python = {name: value for name, value in env.items() if name.startswith("PYTHON") and name != "PYTHONUTF8"}
+    if python != {"PYTHONPATH": str(ROOT)} or sum(map(len, argv)) + sum(map(len, env.values())) > LONGEST:
+        return False
+    what = argv[1:3]
+    return argv[0] == sys.executable and (what == ["-m", "cli"] or Path(what[0]).name in PROGRAMS)
+
+
+# ---------------------------------------------------------------------------------- the process that programs come from
+
+
+class _Parent:
+    """The other end of the process that programs are forks of. It ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "LANG": "C.UTF-8"}
+        command = [sys.executable, "-m", "support.forked", str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(command, env=env, cwd="/", pass_fds=[theirs.fileno()])
+        self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def start(self, request: dict[str, Any], streams: list[int]) -> int:
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+            return self._answer()
+
+    def reap(self, pid: int) -> int:
+        with self._lock:
+            self._socket.send(json.dumps({"reap": pid}).encode())
+            return self._answer()
+
+    def _answer(self) -> int:
+        data = self._socket.recv(100)
+        assert data, "the process that programs are forked from has ended"
+        return int(data)
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+_the_parent: list[_Parent] = []
+
+
+def _parent() -> _Parent:
+    if not _the_parent:
+        _the_parent.append(_Parent())
+    return _the_parent[0]
+
+
+def _serve(channel: socket.socket) -> dict[str, Any] | None:
+    """Fork a program for each request and wait for those that have ended; returns its request in each fork."""
+    while True:
+        data, streams, _, _ = socket.recv_fds(channel, 2 * LONGEST, 3)
+        if not data:
+            return None
+        request: dict[str, Any] = json.loads(data)
+        if "reap" in request:
+            channel.send(str(os.waitpid(request["reap"], 0)[1]).encode())
+        elif pid := os.fork():
+            channel.send(str(pid).encode())
+            for fd in streams:
+                os.close(fd)
+        else:
+            _enter(request, streams)
+            return request
+
+
+def _enter(request: dict[str, Any], streams: list[int]) -> None:
+    if request["is_leader"]:
+        os.setsid()
+    if request["terminal"] is not None:
+        os.close(os.open(request["terminal"], os.O_RDWR))
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+    os.closerange(3, 256)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    tempfile.tempdir = None
+    for name, fd, mode, errors in (
+        ("stdin", 0, "r", "surrogateescape"),
+        ("stdout", 1, "w", "surrogateescape"),
+        ("stderr", 2, "w", "backslashreplace"),
+    ):
+        stream = open(fd, mode, 1 if fd == 2 else -1, "utf-8", errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _load() -> None:
+    for name in (*_LATE, *modules()):
+        if not name.startswith(_NOT_BEFORE) and name.rpartition(".")[2] not in _RUN_BY_THEMSELVES:
+            importlib.import_module(name)
+    # Their expressions are in the cache then.
+    for rules in ("prompts/offline_model.yaml", "tests/support/terminal_rules.yaml"):
+        importlib.import_module("chain.providers.scripted.reader").load(ROOT / rules)
+    gc.collect()
+    gc.freeze()
+
+
+def _main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    path = [folder for folder in sys.path[1:] if Path(folder) != ROOT / "tests"]
+    _load()
+    request = _serve(channel)
+    if request is None:
+        return
+    channel.detach()
+    _finish(_run(request, path))
+
+
+def _run(request: dict[str, Any], path: list[str]) -> int:
+    argv = request["argv"]
+    try:
+        if argv[0] == "-m":
+            sys.argv, sys.path = [str(ROOT / "cli/__main__.py"), *argv[2:]], [request["cwd"], *path]
+            runpy.run_module("cli", run_name="__main__")
+        else:
+            sys.argv, sys.path = argv, [str(Path(request["cwd"], argv[0]).parent), *path]
+            runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _finish(code: int) -> NoReturn:
+    """What the interpreter does at its end, but that it would go over all objects, which copies all memory."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main()

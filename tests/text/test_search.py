@@ -1,0 +1,140 @@
+"""Expressions of users' files: compiled and searched in bounded time, in any thread."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.text.search import MAX_EXPANDED, BadPattern, Expressions, SearchBudget, TooSlow, expanded_size
+
+if TYPE_CHECKING:
+    from chain.text.search import Pattern
+
+SLOW = ["^(a|aa)+$", "(a|a)*$", "(?:a|aa)+$"]
+BAIT = "a" * 60 + "!"
+"""What none of them is found in, which would take longer to see than the world has existed."""
+
+
+def compiled(text: str) -> Pattern:
+    return Expressions().compile(text)
+
+
+@pytest.mark.parametrize("text", SLOW)
+def test_a_search_that_would_not_end_is_given_up_in_any_thread(text: str) -> None:
+    def search() -> float:
+        before = time.process_time()
+        with pytest.raises(TooSlow):
+            SearchBudget(0.05).search(compiled(text), BAIT, 2_000)
+        return time.process_time() - before
+
+    assert search() < 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(search).result() < 1
+
+
+def test_what_other_threads_do_makes_no_search_too_slow() -> None:
+    over = Event()
+
+    def work() -> None:
+        blob = b"x" * 10_000_000
+        while not over.is_set():
+            hashlib.sha256(blob)  # leaves the interpreter to others meanwhile
+
+    slow = compiled("(a|b|c)*d")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(work)
+        try:
+            for _ in range(40):
+                assert not SearchBudget(0.05).search(slow, "abc" * 2_000, 6_000)
+        finally:
+            over.set()
+
+
+def test_searches_share_their_time_and_the_slowest_is_known() -> None:
+    budget, good, slow = SearchBudget(0.05), compiled("b"), compiled(SLOW[0])
+    assert budget.search(good, "ab", 10)
+    with pytest.raises(TooSlow):
+        budget.find_all(slow, BAIT, 2_000)
+    with pytest.raises(TooSlow):
+        budget.search(good, "ab", 10)
+    with pytest.raises(TooSlow):
+        budget.fullmatch(good, "b", 10)
+    assert budget.slowest is slow
+
+
+def test_only_the_beginning_is_searched_and_case_does_not_matter() -> None:
+    budget, b = SearchBudget(1), compiled("b$")
+    assert budget.search(b, "aaBaaa", 3)
+    assert not budget.search(b, "aaaaab", 3)
+    assert [found[0] for found in budget.find_all(compiled("."), "abc", 2)] == ["a", "b"]
+    assert budget.fullmatch(compiled("a+"), "aab", 2)
+    assert not budget.fullmatch(compiled("a+"), "aab", 3)
+
+
+def test_the_ends_of_a_row_are_looked_at_where_that_is_asked_for() -> None:
+    assert SearchBudget(1).search(Expressions().compile("^b$", multiline=True), "a\nb\nc", 9)
+    assert not SearchBudget(1).search(compiled("^b$"), "a\nb\nc", 9)
+
+
+@pytest.mark.parametrize("text", ["[", "(", "a{2}{3}", "(?P<a>.)(?P<a>", "*", "(" * 5_000])
+def test_what_is_no_expression_is_said(text: str) -> None:
+    with pytest.raises(BadPattern, match="is not a regular expression: "):
+        compiled(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(?:(?:x?){1000}){1000}",
+        "(?x)(?:(?:x?) {1000}) # a comment (\n {1000}",
+        "(?:(?:x?){1000}[[:alpha:](]){1000}[[:alpha:])]",
+        "((x{99}){99}){99}",
+        "x{999999}",
+        "(x){99999999999999999999}",
+        "(?x)((x?){ 2000 }){ 2000 }",
+        "(?x)((x?){2 000}){2#}\n000}",
+        "(?x)((x?){1 , 2\t000}) {0,20#,1\n00}",
+    ],
+)
+def test_repeats_that_would_fill_the_memory_are_refused_without_trying(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadPattern, match="it is too large"):
+            compiled(text)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_expressions_of_a_file_are_bounded_together() -> None:
+    expressions = Expressions()
+    text = "(?:x?){99}"
+    for _ in range(MAX_EXPANDED // expanded_size(text)):
+        expressions.compile(text)
+    with pytest.raises(BadPattern, match="with those before it in its file"):
+        expressions.compile(text)
+
+
+@pytest.mark.parametrize(
+    "text", [r"\d{4}-\d{2}-\d{2}", r"(\d{1,3}\.){3}\d{1,3}", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"]
+)
+def test_usual_repeats_are_small(text: str) -> None:
+    assert expanded_size(text) < 300
+
+
+@given(st.text(st.sampled_from("ab(){}[]|?*+12,\\ #^"), max_size=30))
+def test_any_text_is_an_expression_or_a_mistake(text: str) -> None:
+    try:
+        pattern = compiled(text)
+    except BadPattern:
+        return
+    SearchBudget(1).search(pattern, "abba", 4)
