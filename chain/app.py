@@ -108,7 +108,7 @@ async def open_chain(
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        questions = Questions(journal, audience.emit, allowed, subjects_of(today))
+        questions = Questions(journal, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
             shared = replace(shared, meanwhile=actors.meanwhile)

@@ -85,7 +85,7 @@ async def house() -> AsyncIterator[House]:
     journal = Journal(file)
     ledger, projection = Ledger(journal, told.append), Projection()
     journal.tells(projection.of, told.append)
-    shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal, told.append))
+    shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.run)
         yield House(file, journal, shared, told)

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import trio
 
-from chain import events
 from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
 from chain.agent.spec import AgentSpec, Shared
 from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentTree, AgentView, Node
-from chain.errors import JournalError, ToolError, UserError
+from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
 from chain.lines.inbox import Inbox
@@ -198,17 +196,9 @@ class Children:
     def _begin(self, node: Node, parent: Node) -> None:
         spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        self._shared.journal.record(record)
+        told = self._shared.journal.record(record)
         parent.below.append(node)
-        started = events.AgentStarted(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=spec.name,
-            kind=node.kind,
-            parent_id=spec.parent_id,
-            task=node.task,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(started))
+        self._shared.journal.in_order(told.emit)
         node.agent.check_prompt(node.iteration)
         node.inbox.room.set()
 
@@ -232,21 +222,10 @@ class Children:
         parent.below.remove(node)
         agent.latest = replace(node.view(), state="finished")
         self._keep(agent)
-        ended = records.AgentEnded(
-            node.name, node.agent.spec.parent_id, status, node.iteration, parent.name, node.run.usage
-        )
-        with suppress(JournalError):  # a full disk must not keep an agent from ending
-            self._shared.journal.record(ended)
-        told = events.AgentEnded(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=node.name,
-            kind=node.kind,
-            parent_id=node.agent.spec.parent_id,
-            task=node.task,
-            status=status,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(told))
+        spec, usage = node.agent.spec, node.run.usage
+        ended = records.AgentEnded(node.name, spec.parent_id, status, node.iteration, parent.name, usage)
+        # A full disk must not keep an agent from ending.
+        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
     def _keep(self, agent: _Agent) -> None:
         """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""

@@ -14,6 +14,7 @@ from chain.agent.spec import AgentSpec, Shared
 from chain.events import Point
 from chain.interruption.prompt import InterruptionPrompt
 from chain.journal import records
+from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message
@@ -21,13 +22,14 @@ from chain.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDetails:
-    """Point, prompt source, model calls left and skipped tools of a delivery."""
+    """Point, prompt source, model calls left, skipped tools and longest wait of a delivery."""
 
     point: Point | None = None
     source: str = ""
     remaining: int = 0
     skipped: tuple[str, ...] = ()
     iteration: int = 0
+    waited_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -45,14 +47,20 @@ class AgentContext:
         return self.spec.name
 
     def append(
-        self, message: Message, *, lines: Sequence[Accepted] = (), details: DeliveryDetails = DeliveryDetails()
-    ) -> None:
+        self,
+        message: Message,
+        *,
+        lines: Sequence[Accepted] = (),
+        details: DeliveryDetails = DeliveryDetails(),
+        is_cut: bool = False,
+    ) -> Projected:
         """Validates, journals and appends a message; ``lines`` are those that it delivers.
 
-        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        ``is_cut``: it is what was shown of a reply that a now line cut. Returns the message's events. Raises
+        ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
         after = self.conversation.check(message)
-        self.shared.journal.record(
+        told = self.shared.journal.record(
             records.Message(
                 message,
                 agent=self.name,
@@ -64,9 +72,12 @@ class AgentContext:
                 remaining=details.remaining,
                 skipped=details.skipped,
                 iteration=details.iteration,
+                waited_s=details.waited_s,
+                is_cut=is_cut,
             )
         )
         self.conversation.append_checked(message, after)
+        return told
 
     def withdraw(self) -> None:
         """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""

@@ -68,8 +68,9 @@ class Delivery:
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             self._context.current_prompt(run.iteration)
-        details = DeliveryDetails(point, prompt.source, remaining, skipped, run.iteration)
-        self._context.append(user_text(composed.text), lines=lines, details=details)
+        waited_s = trio.current_time() - lines[0].accepted_at
+        details = DeliveryDetails(point, prompt.source, remaining, skipped, run.iteration, waited_s)
+        entered = self._context.append(user_text(composed.text), lines=lines, details=details)
         run.undelivered.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
@@ -83,21 +84,7 @@ class Delivery:
             aside_task=asides_only and (run.expectation.aside_task if in_mid_task else True),
         )
         run.unanswered += arrivals
-        entered = events.UserInterruption(
-            agent=self._spec.name,
-            iteration=run.iteration,
-            ids=tuple(a.id for a in lines),
-            message="\n\n".join(a.line.text for a in lines),
-            point=point,
-            prompt_source=prompt.source,
-            target_agent=self._spec.name,
-            parent_id=self._spec.parent_id,
-            waited_s=trio.current_time() - lines[0].accepted_at,
-            remaining=remaining,
-            tools_skipped=skipped,
-            trace_path=self._shared.trace_path,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(entered))
+        self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point)
         return True
 

@@ -307,7 +307,7 @@ class Executor:
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
-        self.context.append(message)
+        told = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()
@@ -318,8 +318,7 @@ class Executor:
             run.replies.append(text)
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
-        calls = len(message.calls)
-        self._emit(events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=calls))
+        told.emit()
 
     # --------------------------------------------------------------------------------------------------- endings
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -27,7 +26,7 @@ from chain.agent.state import Clock
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
 from chain.journal import records
-from chain.journal.journal import Emit, Journal
+from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
@@ -104,32 +103,29 @@ class PendingQuestion:
     """Whether its event was emitted, so that one must tell what became of it."""
     done: trio.Event = field(default_factory=trio.Event)
 
-    def question(self) -> events.Question:
-        """What tells that it is asked."""
-        call = self.asker.call
-        return events.Question(
-            agent=self.asker.agent,
-            iteration=self.asker.iteration,
-            id=self.id,
-            kind=self.kind,
-            text=self.text,
-            options=self.options,
-            tool_call_id=call.id,
-            name=call.name,
-            preview=self.preview.text,
-            protections=self.preview.protections,
+    def record(self, *, is_open: bool) -> records.Question:
+        """What is recorded of it; ``is_open``: there was somebody who could answer."""
+        call, preview = self.asker.call, self.preview
+        return records.Question(
+            self.id,
+            self.kind,
+            self.text,
+            self.asker.agent,
+            call.id,
+            call.name,
+            self.options,
+            preview.text,
+            preview.protections,
+            preview.subject,
+            preview.only_by_name,
+            preview.always,
+            is_open,
         )
 
-    def event(self) -> events.Answer:
-        """What tells what became of it."""
-        return events.Answer(
-            agent=self.asker.agent,
-            iteration=self.asker.iteration,
-            id=self.id,
-            text=self.answer,
-            decision=self.decision,
-            by=self.by,
-        )
+    @property
+    def withdrawal(self) -> records.Answer:
+        """What is recorded where it is asked no more."""
+        return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
 
 
 class Answerer:
@@ -161,15 +157,8 @@ class Answerer:
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        emit: Emit,
-        allowed: Iterable[Allowance] = (),
-        subjects: Subjects | None = None,
-    ) -> None:
+    def __init__(self, journal: Journal, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None) -> None:
         self._journal = journal
-        self._emit = emit
         self._allowed = list(allowed)
         self.subjects = subjects or {}
         self._answerers = Counter[str]()
@@ -295,12 +284,18 @@ class Questions:
 
     def _open_one(self, asked: PendingQuestion) -> None:
         try:
-            self._record_question(asked, is_open=True)
+            told = self._record_question(asked, is_open=True)
         except JournalError as error:
             self._fail(asked, error)
             return
         self._open = asked
-        self._journal.in_order(lambda: self._emit_question(asked))
+
+        def emit() -> None:
+            if asked.failure is None:
+                asked.is_told = True
+                told.emit()
+
+        self._journal.in_order(emit)
 
     def _settle_without_user(self, asked: PendingQuestion, decision: Decision, by: AnsweredBy) -> None:
         try:
@@ -313,7 +308,7 @@ class Questions:
         asked.failure = error
         self._let_go(asked)
         if asked.is_told:
-            self._emit_gone(asked)
+            self._journal.in_order(self._journal.unrecorded(asked.withdrawal).emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
@@ -322,48 +317,37 @@ class Questions:
         for asked in waiting:
             self._fail(asked, error)
 
-    def _emit_question(self, asked: PendingQuestion) -> None:
-        if asked.failure is None:
-            asked.is_told = True
-            self._emit(asked.question())
-
-    def _emit_gone(self, asked: PendingQuestion) -> None:
-        answer = asked.event()
-        self._journal.in_order(lambda: self._emit(answer))
-
     def _let_go(self, asked: PendingQuestion) -> None:
         asked.done.set()
         if asked is self._open:
             self._open = None
 
-    def _record_question(self, asked: PendingQuestion, *, is_open: bool) -> None:
+    def _record_question(self, asked: PendingQuestion, *, is_open: bool) -> Projected:
         asked.id = f"Q{self._asked + 1}"
         try:
-            self._journal.record(_record_of(asked.question(), asked.preview, is_open=is_open))
+            told = self._journal.record(asked.record(is_open=is_open))
         except JournalError:
             asked.id = ""
             raise
         self._asked += 1
-        self._latest.append(asked.question())
+        self._latest += (event for event in told.events if isinstance(event, events.Question))
         while len(self._latest) > 1 and sum(len(each.preview) for each in self._latest) > KEPT_CHARS:
             self._latest.popleft()
+        return told
 
     def _settle(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
-        never_opened = not asked.id
-        if never_opened:
-            self._record_question(asked, is_open=False)
-        self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
+        question = None if asked.id else self._record_question(asked, is_open=False)
+        answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         self._let_go(asked)
-        question, answer = asked.question(), asked.event()
 
         def emit() -> None:
-            if never_opened:
-                self._emit(question)
-            self._emit(answer)
+            if question is not None:
+                question.emit()
+            answer.emit()
 
         self._journal.acknowledge(emit)
 
@@ -375,30 +359,10 @@ class Questions:
         # First of all: a listener may stop the run on hearing of it, which withdraws what is open.
         self._let_go(asked)
         if was_open:
-            with suppress(JournalError):
-                self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))
-            self._emit_gone(asked)
+            self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
 
 
 def _shown(subject: str) -> str:
     first, *more = spelled_out(subject).strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
     return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
-
-
-def _record_of(question: events.Question, preview: Preview, *, is_open: bool) -> records.Question:
-    return records.Question(
-        question.id,
-        question.kind,
-        question.text,
-        question.agent,
-        question.tool_call_id,
-        question.name,
-        question.options,
-        question.preview,
-        question.protections,
-        preview.subject,
-        preview.only_by_name,
-        preview.always,
-        is_open,
-    )

@@ -18,6 +18,7 @@ that is there is kept. Each call that has none then gets one in ``answer_open``,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
@@ -31,6 +32,7 @@ from chain.agent.spec import AgentSpec
 from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
 from chain.journal import records
+from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
@@ -155,20 +157,14 @@ class ToolCalls:
             if self._is_held_up(run):
                 return
             await trio.lowlevel.checkpoint_if_cancelled()
-        if tool is not None:
-            self._shared.journal.record(records.ToolStarted(call.id, call.name, self._spec.name))
+        started = records.ToolStarted(call.id, call.name, self._spec.name)
+        if tool is None:
+            told = self._shared.journal.unrecorded(started)
+        else:
+            told = self._shared.journal.record(started)
             run.step.started.add(call.id)
         run.step.tools = "running"
-        self._shared.emit(
-            events.ToolCall(
-                agent=self._spec.name,
-                iteration=run.iteration,
-                id=call.id,
-                name=call.name,
-                input=call.input,
-                parent_id=self._spec.parent_id,
-            )
-        )
+        told.emit()
         on_start()
         if tool is None:
             self._ended(run, call, calling.failed(call, fault), 0.0)
@@ -203,32 +199,22 @@ class ToolCalls:
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
+        finished = records.ToolFinished(call.id, self._spec.name, result.is_error, seconds, result.text)
+        told: Projected | None = None
         try:
             if call.id in run.step.started:
-                self._record_finished(run, result, seconds)
+                told = self._record_finished(run, finished)
         finally:
-            self._shared.emit(
-                events.ToolResult(
-                    agent=self._spec.name,
-                    iteration=run.iteration,
-                    id=call.id,
-                    name=call.name,
-                    text=result.text,
-                    is_error=result.is_error,
-                    seconds=seconds,
-                )
-            )
+            (told or self._shared.journal.unrecorded(finished)).emit()
 
-    def _record_finished(self, run: Run, result: ToolResult, seconds: float) -> None:
-        finished = records.ToolFinished(result.id, self._spec.name, result.is_error, seconds)
+    def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
+        """Record that a call has ended; ``None`` if without its text."""
         # The results of a reply are appended together. Until then this one would be lost with the program.
-        is_last = all(call.id in run.step.answered for call in self._context.conversation.open_calls)
-        try:
-            self._shared.journal.record(finished if is_last else replace(finished, text=result.text))
-        except JournalError:
-            if is_last:
-                raise
-            self._shared.journal.record(finished)  # the disk may still have room for that
+        if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
+            with suppress(JournalError):  # the disk may still have room without it
+                return self._shared.journal.record(finished)
+        self._shared.journal.record(replace(finished, text=""))
+        return None
 
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""
@@ -244,7 +230,7 @@ class ToolCalls:
                     failure = error
         if failure is not None:
             raise failure
-        self._context.append(tool_results(run.step.answered[call.id] for call in calls))
+        self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
         def report(text: str) -> None:

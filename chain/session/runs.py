@@ -29,7 +29,6 @@ from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Task, views_of
 from chain.signal import Signal
 from chain.text.wording import PROGRAM_ENDED
 
@@ -65,7 +64,7 @@ class Session:
         """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
         self._is_over = False
-        shared.plan.watcher = self
+        shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
 
@@ -136,13 +135,9 @@ class Session:
                 return
 
     def _announce(self, run: Run) -> None:
-        query = run.query
-        id, text = (query.id, query.line.message) if query else ("", "")
+        begun = records.RunBegun("" if run.query is None else run.query.on_record)
         # The run fails by itself if the disk is still full at its first message.
-        with suppress(JournalError):
-            self._journal.record(records.RunBegun(id))
-        started = events.RunStarted(agent=self.spec.name, id=id, query=text)
-        self._journal.in_order(lambda: self._shared.emit(started))
+        self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
@@ -183,31 +178,21 @@ class Session:
         self.usage += run.usage
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
-        result = self._result(run, outcome)
         # A full disk must not keep the run from ending.
-        with suppress(JournalError):
-            self._journal.record(records.Result(result.status, result.result, result.iterations, result.usage))
-        self._journal.in_order(lambda: self._shared.emit(result))
-
-    def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        told = self._journal.record_if_possible(
+            records.Result(outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached)
+        )
+        (ended,) = told.events
+        assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
-        return events.Result(
-            agent=self.spec.name,
-            iteration=run.iteration,
-            status=outcome.status,
-            result=outcome.result,
-            replies=tuple(run.replies),
-            iterations=run.iteration,
-            usage=run.usage,
-            partial=outcome.partial,
-            phase_reached=outcome.phase_reached,
+        result = replace(
+            ended,
             partial_results=outcome.partial_results,
-            termination_reason=outcome.termination_reason,
-            trace_path=self._shared.trace_path,
             exit_code=self.exit_code(),
             receipts=settled.receipts,
             unsent=settled.unsent,
         )
+        self._journal.in_order(lambda: self._shared.emit(result))
 
     # ------------------------------------------------------------------------------------------- with which model
 
@@ -234,12 +219,9 @@ class Session:
         self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
         self.usage += usage
 
-    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+    def _plan_changes(self, change: PlanChange) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
-        author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
-        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views_of(tasks), by=change.by)
-        self._journal.record(change)
-        self._journal.in_order(lambda: self._shared.emit(changed))
+        self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
