@@ -106,8 +106,13 @@ def enter_all() -> None:
 
 def bare_environment() -> dict[str, str]:
     """The environment of a program of our own: what a Python may need to start, and no key."""
-    needed = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
-    return {name: os.environ[name] for name in needed if name in os.environ}
+    needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
+    found = {name: os.environ[name] for name in needed if name in os.environ}
+    # A library elsewhere (an empty part is the current folder) may be a command's work, and would run unfenced.
+    own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
+    parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))
+    return {**found, "LD_LIBRARY_PATH": libraries} if libraries else found
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
