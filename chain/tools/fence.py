@@ -286,11 +286,12 @@ def _allow_tree(ruleset: int, path: str, rights: int, flags: int = 0) -> None:
         os.close(descriptor)
 
 
-_POWERS = (9, 12, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
+_POWERS = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
 """Capabilities by which root reaches past Landlock: modules, raw disks and ports, mounts, other processes, the clock.
 
-In order: linux_immutable, net_admin, sys_module, sys_rawio, sys_ptrace, sys_pacct, sys_admin, sys_boot, sys_time,
-sys_tty_config, mknod, audit_control, mac_override, mac_admin, syslog, perfmon, bpf, checkpoint_restore.
+In order: linux_immutable, net_admin, net_raw (it reads what others send), sys_module, sys_rawio, sys_ptrace, sys_pacct,
+sys_admin, sys_boot, sys_time, sys_tty_config, mknod, audit_control, mac_override, mac_admin, syslog, perfmon, bpf,
+checkpoint_restore.
 """
 
 

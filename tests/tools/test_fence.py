@@ -198,6 +198,15 @@ async def test_with_the_network_no_unix_socket_is_reached(yard: Yard) -> None:
         assert code, "else nothing would be refused"
 
 
+@needs_writes
+@needs_unix_sockets
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read what others send")
+async def test_with_the_network_root_does_not_read_what_others_send(yard: Yard) -> None:
+    command = "$PYTHON -c 'import socket; socket.socket(socket.AF_INET); socket.socket(socket.AF_PACKET)'"
+    code, said = await yard.run(command, yard.fence._replace(network=False))
+    assert (code, said.splitlines()[-1]) == (1, "PermissionError: [Errno 1] Operation not permitted")
+
+
 SUBVOLUMES = """
 import fcntl, sys
 for request in (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A, 0x5401):
