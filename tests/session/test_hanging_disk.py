@@ -389,6 +389,24 @@ async def test_a_disk_that_hangs_and_then_is_full_ends_the_run_and_returns_what_
         assert (refused.what, "No space left on device" in refused.message) == ("refused", True)
 
 
+@pytest.mark.parametrize("line", ["todo: add second", "todo: done 7", "status"])
+async def test_what_was_done_at_once_comes_back_if_the_disk_is_full_after_all(
+    line: str, tmp_path: Path, gate: Gate
+) -> None:
+    async with hanging(tmp_path, gate) as session:
+        gate.close()
+        assert session.chain.submit(line).what == "handled"
+        await gate.reached()
+        gate.error = FULL
+        gate.open.set()
+        await session.chain.wait_idle()
+        [receipt] = session.chain.receipts
+        assert receipt.state == "returned"
+        assert "No space left on device" in receipt.reason
+        assert [event.state for event in session.told if isinstance(event, events.Receipt)] == ["returned"]
+        assert session.chain.exit_code() == 3
+
+
 async def test_a_chain_that_is_left_while_its_disk_hangs_waits_for_it_and_loses_nothing(
     tmp_path: Path, gate: Gate
 ) -> None:
