@@ -69,7 +69,6 @@ class ModelCalls:
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
-                run.step.is_asking = True
                 try:
                     reply = await self._ask(run, request, calls)
                 except (ParameterRefused, _HandlerLimit) as error:
@@ -102,6 +101,9 @@ class ModelCalls:
         most = self._spec.limits.max_iterations
         journal.record(records.RequestSent(agent, n, system, tools, most, call, request.tail, request.overrides))
         await journal.written()
+        # A now line that came while the disk was slow finds the model not asked yet.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        run.step.is_asking = True
         try:
             reply = await self._reply(run, request)
         except ModelError as error:

@@ -22,7 +22,7 @@ from chain import events
 from chain.errors import JournalError
 from chain.events import AdjustmentView, Origin, Point, Receipt, State
 from chain.journal import records
-from chain.journal.journal import Emit, Journal
+from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.text.wording import FULL
@@ -106,6 +106,9 @@ class Ledger:
         self._settled: dict[str | int, Receipt] = {}
         """By ids on record, of lines that the service may give back once more, and by numbers for refused ones."""
         self._unsent: list[str] = []
+        self._done: list[Accepted] = []
+        """What was done at once, until that is on the disk."""
+        journal.when_failed(self._return_done)
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -232,6 +235,27 @@ class Ledger:
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
         """Write the line's receipt. Raises ``ValueError`` for a step that the table does not have."""
+        self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
+
+    def settle_done(self, accepted: Accepted, reason: str) -> None:
+        """Write that the line was done at once. It comes back if the disk fails before that is known to be kept."""
+        told = self._settle(accepted, "handled", 0, None, reason)
+        self._done.append(accepted)
+
+        def tell() -> None:
+            self._done.remove(accepted)
+            told.emit()
+
+        self._journal.acknowledge(tell)
+
+    def _return_done(self, error: JournalError) -> None:
+        while self._done:
+            accepted = self._done.pop(0)
+            # Nobody was told that it is done, nor will be.
+            self._receipts[accepted.id] = replace(self._receipts[accepted.id], state="queued")
+            self.settle(accepted, "returned", iteration=0, reason=str(error))
+
+    def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
         old = self._receipts[accepted.id]
         if state not in _NEXT.get(old.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {old.state} to {state}")
@@ -246,7 +270,7 @@ class Ledger:
         self._settled.pop(accepted.on_record, None)
         self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.origin not in OTHERS
-        self._journal.in_order(told.emit)
+        return told
 
     def refuse(
         self,

@@ -120,7 +120,7 @@ class Intake:
             # The line was accepted, so it is not refused but comes back.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
             return Submitted("returned", accepted.id, str(error))
-        self._ledger.settle(accepted, "handled", iteration=0, reason=reason)
+        self._ledger.settle_done(accepted, reason)
         return Submitted("handled", accepted.id, message)
 
     def interrupt(self, typed: Sent) -> Submitted:

@@ -32,8 +32,11 @@ def powerful_part(root: Path, parts: Sequence[str], path: str, own: Iterable[Pat
         return ""
     folders = [root.joinpath(*parts[:n]) for n in range(len(parts))]
     for folder, name in zip(folders, parts, strict=True):
-        if name.casefold() == _GIT or _is_repository(folder / name):
+        if name.casefold() == _GIT:
             return name
+        # Also one that this file would complete: it may have its configuration already.
+        if _is_repository(folder, name):
+            return name if folder == root else folder.name
     # A link may lead out of .git, or stand in its place.
     hooks = {os.path.realpath(folder / _GIT / "hooks") for folder in folders}
     through_git = any(part.casefold() == _GIT for part in PurePath(path).parts)
@@ -46,10 +49,13 @@ def powerful_part(root: Path, parts: Sequence[str], path: str, own: Iterable[Pat
     return name if is_own or through_git or not hooks.isdisjoint(map(str, folders)) else ""
 
 
-def _is_repository(folder: Path) -> bool:
-    """Whether git takes a folder for one of its own, whatever its name is."""
-    is_folder = os.path.isdir  # unlike a path's own methods it raises for no name
-    return os.path.lexists(folder / "HEAD") and is_folder(folder / "objects") and is_folder(folder / "refs")
+def _is_repository(folder: Path, made: str) -> bool:
+    """Whether git takes a folder for one of its own, whatever its name is, once ``made`` is in it."""
+
+    def has(name: str) -> bool:
+        return made.casefold() == name.casefold() or os.path.lexists(folder / name)
+
+    return has("HEAD") and ((has("objects") and has("refs")) or has("commondir"))
 
 
 GitState: TypeAlias = Mapping[str, tuple[int, ...]]

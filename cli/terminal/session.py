@@ -305,7 +305,7 @@ class TerminalSession:
                 self._toolbar.update(event)
             question = self._toolbar.question
         for event in batch:
-            if isinstance(event, events.Receipt) and event.id in self._answered:
+            if isinstance(event, events.Receipt) and event.state == "handled" and event.id in self._answered:
                 self._answered.remove(event.id)
                 continue
             self._transcripts.update(event)

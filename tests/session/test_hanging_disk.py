@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,8 @@ from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.providers.scripted.model import ScriptedModel
-from chain.tools.tool import ToolContext, tool
+from chain.replaying import replay
+from chain.tools.tool import Tool, ToolContext, tool
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -240,6 +241,7 @@ class Hanging:
     gate: Gate
     told: list[Event] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
+    given: Sequence[Tool] = ()
 
     @property
     def begun(self) -> tuple[int, int]:
@@ -275,7 +277,7 @@ class Hanging:
 
 
 @asynccontextmanager
-async def hanging(folder: Path, gate: Gate) -> AsyncIterator[Hanging]:
+async def hanging(folder: Path, gate: Gate, *, resume: str = "") -> AsyncIterator[Hanging]:
     tools: list[str] = []
 
     @tool
@@ -285,8 +287,10 @@ async def hanging(folder: Path, gate: Gate) -> AsyncIterator[Hanging]:
         return "waited"
 
     model = Recorder(ScriptedModel.parse(TWO_STEPS))
-    async with open_chain(settings(), workspace=folder, state=folder / "state", model=model, tools=[wait]) as chain:
-        found = Hanging(chain, model, gate, tools=tools)
+    async with open_chain(
+        settings(), workspace=folder, state=folder / "state", model=model, tools=[wait], resume=resume
+    ) as chain:
+        found = Hanging(chain, model, gate, tools=tools, given=[wait])
         chain.listen(found.told.append)
         try:
             yield found
@@ -316,6 +320,29 @@ async def test_while_the_disk_hangs_lines_come_in_nothing_begins_and_nothing_is_
         assert {receipt.state for receipt in session.chain.receipts} == {"delivered"}
         assert len(session.tools) == 1
         session.check_record()
+
+
+async def test_a_now_line_that_comes_before_the_request_is_on_the_disk_spends_no_iteration(
+    tmp_path: Path, gate: Gate
+) -> None:
+    async with hanging(tmp_path, gate) as session:
+        await session.hang(events.IterationStarted)
+        assert session.chain.submit("use B", urgency="now").what == "queued"
+        await wait_all_tasks_blocked()
+        gate.open.set()
+        await session.chain.wait_idle()
+        assert [(result.status, result.iterations) for result in session.results] == [("done", 2)]
+        assert len(session.model.requests) == 2
+        session.check_record()
+        assert session.chain.journal_path is not None
+        rows = session.chain.journal_path.read_bytes().splitlines(keepends=True)
+    assert [json.loads(row)["iteration"] for row in rows if b'"phase":"sent"' in row] == [1, 1, 2]
+    found = await trio.to_thread.run_sync(lambda: replay(settings(), rows, tools=session.given))
+    assert found.outcome == "cannot be followed", "the first request has no end on record, nor a cut"
+    async with hanging(tmp_path, gate, resume=session.chain.session_id) as again:
+        again.chain.submit("go on")
+        await again.chain.wait_idle()
+        assert [result.status for result in again.results] == ["done"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -360,6 +387,24 @@ async def test_a_disk_that_hangs_and_then_is_full_ends_the_run_and_returns_what_
         gate.error = None
         refused = session.chain.submit("use C")
         assert (refused.what, "No space left on device" in refused.message) == ("refused", True)
+
+
+@pytest.mark.parametrize("line", ["todo: add second", "todo: done 7", "status"])
+async def test_what_was_done_at_once_comes_back_if_the_disk_is_full_after_all(
+    line: str, tmp_path: Path, gate: Gate
+) -> None:
+    async with hanging(tmp_path, gate) as session:
+        gate.close()
+        assert session.chain.submit(line).what == "handled"
+        await gate.reached()
+        gate.error = FULL
+        gate.open.set()
+        await session.chain.wait_idle()
+        [receipt] = session.chain.receipts
+        assert receipt.state == "returned"
+        assert "No space left on device" in receipt.reason
+        assert [event.state for event in session.told if isinstance(event, events.Receipt)] == ["returned"]
+        assert session.chain.exit_code() == 3
 
 
 async def test_a_chain_that_is_left_while_its_disk_hangs_waits_for_it_and_loses_nothing(

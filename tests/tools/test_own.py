@@ -35,6 +35,14 @@ PARTS = [
 ]
 
 
+REPOSITORIES = [
+    ("sub/config sub/HEAD sub/objects/keep sub/refs/keep", "sub"),
+    ("sub/objects/keep sub/refs/keep sub/config sub/HEAD", "sub"),
+    ("config refs/keep objects/keep head", "head"),
+    ("a/b/config a/b/HEAD a/b/commondir", "b"),
+]
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path.resolve() / "work"
@@ -56,3 +64,14 @@ def test_which_part_of_a_path_has_to_be_named(root: Path, path: str, part: str) 
     parts = (root / path).resolve().relative_to(root).parts
     own = [root / "prompts/../prompts/system.yaml", root.parent / "elsewhere.yaml"]
     assert powerful_part(root, parts, path, own) == part
+
+
+@pytest.mark.parametrize(("paths", "part"), REPOSITORIES)
+def test_the_file_that_completes_a_repository_has_to_be_named(tmp_path: Path, paths: str, part: str) -> None:
+    root = tmp_path.resolve()
+    asked = []
+    for path in paths.split():
+        asked.append(powerful_part(root, Path(path).parts, path, []))
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    assert asked == [*[""] * (len(asked) - 1), part]

@@ -9,11 +9,11 @@ What a machine has is tried, never derived from a version, and in processes of i
 program. Only the standard library is imported, and little of it: the guard (``guard``), of which every command is a
 fork, imports this module.
 
-What the fence does not refuse: reading files; changing the mode, owner, times, extended attributes, access lists or
-file capabilities of one outside, and locking it, which Landlock does not know; and where there is no namespace, which
-has its own, System V shared memory and semaphores, without which databases do not start. With the network allowed, a
-service that listens there may do what the command itself may not; so may one that listens on a Unix socket, where those
-are not refused (``unix_sockets``).
+What the fence does not refuse: reading files; changing the mode, owner, times, flags (``chattr``), extended attributes,
+access lists or file capabilities of one outside, and locking it, which Landlock does not know; and where there is no
+namespace, which has its own, System V shared memory and semaphores, without which databases do not start. With the
+network allowed, a service that listens there may do what the command itself may not; so may one that listens on a Unix
+socket, where those are not refused (``unix_sockets``).
 """
 
 from __future__ import annotations
@@ -106,8 +106,13 @@ def enter_all() -> None:
 
 def bare_environment() -> dict[str, str]:
     """The environment of a program of our own: what a Python may need to start, and no key."""
-    needed = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
-    return {name: os.environ[name] for name in needed if name in os.environ}
+    needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
+    found = {name: os.environ[name] for name in needed if name in os.environ}
+    # A library elsewhere (an empty part is the current folder) may be a command's work, and would run unfenced.
+    own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
+    parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))
+    return {**found, "LD_LIBRARY_PATH": libraries} if libraries else found
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
@@ -281,11 +286,12 @@ def _allow_tree(ruleset: int, path: str, rights: int, flags: int = 0) -> None:
         os.close(descriptor)
 
 
-_POWERS = (9, 12, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
+_POWERS = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
 """Capabilities by which root reaches past Landlock: modules, raw disks and ports, mounts, other processes, the clock.
 
-In order: linux_immutable, net_admin, sys_module, sys_rawio, sys_ptrace, sys_pacct, sys_admin, sys_boot, sys_time,
-sys_tty_config, mknod, audit_control, mac_override, mac_admin, syslog, perfmon, bpf, checkpoint_restore.
+In order: linux_immutable, net_admin, net_raw (it reads what others send), sys_module, sys_rawio, sys_ptrace, sys_pacct,
+sys_admin, sys_boot, sys_time, sys_tty_config, mknod, audit_control, mac_override, mac_admin, syslog, perfmon, bpf,
+checkpoint_restore.
 """
 
 
@@ -320,6 +326,10 @@ debugger needs, so they are refused only where there is none."""
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
 """Message queues are reached by their name or number, by all programs of a user. A namespace has its own."""
 
+_SUBVOLUMES = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A)
+"""The requests by which btrfs makes, copies, removes and locks subvolumes, which are folders; Landlock does not see
+them. In order: SUBVOL_CREATE, the same _V2, SNAP_CREATE, _V2, SNAP_DESTROY, _V2, SUBVOL_SETFLAGS."""
+
 _OF_ONE = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
 """These set something of a process, or read its limits: the first argument, 0 for the caller."""
 
@@ -329,14 +339,14 @@ the caller's own. A command has a group of its own."""
 
 _NUMBERS = {
     "x86_64": {
-        **{"socket": 41, "socketpair": 53, "ptrace": 101, "process_vm_writev": 311},
+        **{"ioctl": 16, "socket": 41, "socketpair": 53, "ptrace": 101, "process_vm_writev": 311},
         **{"add_key": 248, "request_key": 249, "keyctl": 250},
         **{"mq_open": 240, "mq_unlink": 241, "msgget": 68, "msgsnd": 69, "msgrcv": 70, "msgctl": 71},
         **{"prlimit64": 302, "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203},
         **{"sched_setattr": 314, "setpriority": 141, "ioprio_set": 251},
     },
     "aarch64": {
-        **{"socket": 198, "socketpair": 199, "ptrace": 117, "process_vm_writev": 271},
+        **{"ioctl": 29, "socket": 198, "socketpair": 199, "ptrace": 117, "process_vm_writev": 271},
         **{"add_key": 217, "request_key": 218, "keyctl": 219},
         **{"mq_open": 180, "mq_unlink": 181, "msgget": 186, "msgsnd": 189, "msgrcv": 188, "msgctl": 187},
         **{"prlimit64": 261, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122},
@@ -371,6 +381,13 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         *([(_JUMP_IF_AT_LEAST, _TO_REFUSE, 0, _X32)] if machine == "x86_64" else []),
         *((_JUMP_IF_EQUAL, _TO_REFUSE, 0, numbers[name]) for name in names),
     ]
+    if fence.writable is not None:
+        lines += [
+            (_JUMP_IF_EQUAL, 0, len(_SUBVOLUMES) + 2, numbers["ioctl"]),
+            (_LOAD, 0, 0, _SECOND),
+            *((_JUMP_IF_EQUAL, _TO_REFUSE, 0, request) for request in _SUBVOLUMES),
+            (_RETURN, 0, 0, _PERMIT),
+        ]
     for name in _OF_ONE if has_others else ():
         lines += [
             (_JUMP_IF_EQUAL, 0, 2, numbers[name]),

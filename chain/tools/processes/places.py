@@ -8,6 +8,7 @@ whole, but what else is in it, one by one: in the folder itself nothing can be m
 from __future__ import annotations
 
 import os
+import site
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +41,9 @@ class Own(NamedTuple):
 
 def own_places(folders: Iterable[Path]) -> Own:
     """The places of this program: of the interpreter, all loaded modules, installed packages, and ``folders``."""
-    searched = [os.path.abspath(each) for each in sys.path]
+    # The user's own folder of packages is searched from the next start on, even if it is made only now.
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    searched = [os.path.abspath(each) for each in (*sys.path, *users)]
     prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
     installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
     loaded = [each for each in _loaded() if not _is_in(each, installed)]
@@ -60,15 +63,22 @@ def _has_packages(folder: str) -> bool:
 
 
 def _loaded() -> Iterator[str]:
-    """The file, or the folder, of each loaded module that is in no package, and where such are kept compiled."""
+    """The folder of each loaded package, the file of each module in no such folder, and where those are compiled."""
     if sys.pycache_prefix:
         yield sys.pycache_prefix
-    for name, module in list(sys.modules.items()):
-        if "." not in name and isinstance(module, ModuleType):
-            file = vars(module).get("__file__")
-            if isinstance(file, str) and os.path.exists(file):
-                folder = os.path.dirname(file)
-                yield from [folder] if "__path__" in vars(module) else [file, os.path.join(folder, "__pycache__")]
+    packages, files = set[str](), set[str]()
+    modules: list[object] = list(sys.modules.values())  # of anything that somebody put there
+    for module in modules:
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str) and os.path.exists(file):
+            files.add(file)
+            if "__path__" in vars(module):
+                packages.add(os.path.dirname(file))
+    yield from packages
+    for file in files:
+        # A package without a file of its own may lie in several folders, with what others have in them.
+        if (folder := os.path.dirname(file)) not in packages:
+            yield from (file, os.path.join(folder, "__pycache__"))
 
 
 def _way(path: str) -> Iterator[str]:

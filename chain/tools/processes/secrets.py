@@ -16,9 +16,13 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _IN_VALUE = re.compile(
     # The password of an address, as in postgres://me:word@host/db, or a token alone, as in https://token@host.
-    r"://[^/?#\s@]*:[^/?#\s]+@|https?://[^/?#\s]+@"
-    # One among other settings, as in ;Password=word and ;AccountKey=word.
-    r"|(?:^|[?&;\s])(?:password|passwd|pwd)\s*=\s*[^\s&;]|[?&;][a-z_-]*(?:key|token|secret)\s*=\s*[^\s&;]",
+    # The first colon, and no later one: each try costs the rest of the value.
+    r"://[^/?#\s@:]*:[^/?#\s]+@|https?://[^/?#\s]+@"
+    # One among other settings, as in ;Password=word and ;AccountKey=word, and what signs an address.
+    r"|(?:^|[?&;\s])(?:password|passwd|pwd)\s*=\s*[^\s&;]"
+    r"|[?&;](?:[a-z_-]*(?:key|token|secret|signature)|sig)\s*=\s*[^\s&;]"
+    # A header, and a key itself.
+    r"|(?:^|:)\s*bearer\s+\S|-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
     re.IGNORECASE,
 )
 

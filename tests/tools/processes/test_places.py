@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import site
 import subprocess
 import sys
 from collections.abc import Callable
@@ -213,3 +214,28 @@ def test_a_loaded_module_is_kept_compiled_too(work: Path, monkeypatch: pytest.Mo
     finally:
         opened.close()
         sys.modules.pop("loose_module")
+
+
+def test_a_module_in_a_package_without_a_file_is_kept(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "src/no_file").mkdir()
+    (work / "src/no_file/loose_module.py").write_text("")
+    monkeypatch.syspath_prepend(str(work / "src"))
+    importlib.import_module("no_file.loose_module")
+    try:
+        assert str(work / "src/no_file/loose_module.py") in own_places([]).kept
+    finally:
+        for name in ("no_file.loose_module", "no_file"):
+            sys.modules.pop(name)
+
+
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_nothing_is_added_to_the_users_own_packages(
+    work: Path, monkeypatch: pytest.MonkeyPatch, is_searched: bool
+) -> None:
+    monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
+    opened = Places(work, [], own_places([]))
+    try:
+        assert tried(opened, work, "mkdir src/site-packages") == [not is_searched]
+    finally:
+        opened.close()

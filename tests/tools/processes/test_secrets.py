@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from chain.tools.processes.secrets import is_secret
@@ -32,6 +34,15 @@ IN_VALUE = [
     ("https://host/feed?access_token=word", True),
     ("https://token@host/simple", True),
     ("git+http://token@host/repo", True),
+    ("https://host/blob?sv=1&sig=word", True),
+    ("https://host/blob?X-Amz-Date=1&X-Amz-Signature=word", True),
+    ("Bearer word", True),
+    ("Authorization: bearer word", True),
+    ("-----BEGIN OPENSSH PRIVATE KEY-----\nword", True),
+    ("-----BEGIN PRIVATE KEY-----", True),
+    ("-----BEGIN PUBLIC KEY-----", False),
+    ("bearer", False),
+    ("https://host/?design=1&sigma=2", False),
     ("-Dsort.key=name next_token = none", False),
     ("a;key=", False),
     ("postgres://me@host/db", False),
@@ -54,3 +65,17 @@ def test_a_name_tells(name: str, secret: bool) -> None:
 @pytest.mark.parametrize(("value", "secret"), IN_VALUE)
 def test_a_value_tells(value: str, secret: bool) -> None:
     assert is_secret("DATABASE_URL", value) == secret
+
+
+SLOW = [
+    *("://" + ":" * 100_000, "://:" * 30_000, "https://" + "a" * 100_000, ";" + "key" * 30_000, ";key" * 30_000),
+    *("?" * 100_000, " password" * 20_000, "password" + " " * 100_000, ": " * 50_000, "bearer" + " " * 100_000),
+    *("-----BEGIN " * 20_000, "-----BEGIN " + "A" * 100_000, ":" + " " * 100_000),
+]
+
+
+@pytest.mark.parametrize("value", SLOW, ids=lambda value: value[:11])
+def test_a_long_value_is_read_in_no_time(value: str) -> None:
+    began = time.process_time()
+    assert not is_secret("X", value)
+    assert time.process_time() - began < 1, "the square of its length takes half a minute"

@@ -83,6 +83,21 @@ async def test_it_gets_no_key_and_is_fenced_in_once_it_has_its_input(
     assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}
 
 
+def test_a_program_of_our_own_loads_no_library_that_a_command_may_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.path.realpath(f"{sys.base_prefix}/lib"), str(tmp_path)
+    (tmp_path / "link").symlink_to(ours)
+    for given, kept in [
+        (f":{ours}:.:lib:{theirs}:", ours),
+        (f"{ours}/../../{theirs}/lib", None),
+        ("", None),
+        (f"{theirs}/link:{ours}/x:{ours}64", f"{ours}:{ours}/x:{ours}64"),
+    ]:
+        monkeypatch.setenv("LD_LIBRARY_PATH", given)
+        assert fence.bare_environment().get("LD_LIBRARY_PATH") == kept
+
+
 async def test_a_cancelled_caller_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", mark := str(tmp_path))  # one of the few variables that it gets
     async with trio.open_nursery() as nursery:
