@@ -136,11 +136,11 @@ def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
     for name, parent in parents.items():
         below.setdefault(parent if parent in parents else "", []).append(name)
     found: list[tuple[int, str]] = []
-    left = [(0, name) for name in reversed(below.get("", []))]
+    left = [(0, name) for name in reversed(below.pop("", []))]
     while left:
         depth, name = left.pop()
         found.append((depth, name))
-        left += [(depth + 1, child) for child in reversed(below.get(name, []))]
+        left += [(depth + 1, child) for child in reversed(below.pop(name, []))]
     return found
 
 
