@@ -617,14 +617,22 @@ def test_verbose_shows_the_traceback_above_the_sentence(configured: Place) -> No
 
 
 def test_a_configuration_that_is_passed_over_is_a_notice(place: Place) -> None:
-    place.write("config.yaml", "chain: {default: {max_iterations: 5}}\n")
+    place.write("config.yaml", "models: {default: offline}\n")
 
     ran = place.run("-p", "hello", *OFFLINE)
     assert ran.code == 0
     (row,) = [row for row in ran.err.splitlines() if "config.yaml:1: is not used" in row]
-    assert "did you mean chains" in row
+    assert "no key chains" in row
     checked = place.run("check", *OFFLINE)
     assert [row for row in checked.out.splitlines() if "config.yaml:1: is not used" in row]
+
+
+def test_a_configuration_with_a_misspelt_key_of_its_chains_is_wrong(place: Place) -> None:
+    place.write("config.yaml", "chain: {default: {max_iterations: 5}}\n")
+    ran = place.run("-p", "hello", *OFFLINE)
+    assert (ran.code, ran.out) == (2, "")
+    assert "config.yaml:1: unknown key" in ran.err
+    assert "did you mean chains instead of chain?" in ran.err
 
 
 def test_a_missing_handler_file_is_a_notice(configured: Place) -> None:

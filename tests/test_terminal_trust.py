@@ -155,7 +155,7 @@ def test_a_terminal_of_rows_asks_too(start: Start, work: Path) -> None:
 
 
 def test_a_file_without_chains_that_was_meant_to_be_used_is_told(start: Start, work: Path) -> None:
-    (work / "config.yaml").write_text("# mine\nchain: {default: {max_iterations: 5}}\n")
+    (work / "config.yaml").write_text("# mine\nmodels: {default: offline}\n")
     screen = start(config=False).until(lambda s: "config.yaml:2:isnotused" in compact(s))
     assert ASKED not in screen.everything
     quit(idle(screen))

@@ -55,6 +55,9 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
         root = _read_if_ours(here)
         if root is not None and "chains" in root.entries():
             return FoundFile(here, root, is_own=False)
+        if root is not None and (near := _near_chains(root)) is not None:
+            hint = f"did you mean chains instead of {yamlfile.printable(near.key)}?"
+            raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=near.file, line=near.line)
         passed_over = None if root is None else misspelt(root)
     home = xdg_folder(environ, "XDG_CONFIG_HOME", ".config")
     if home is not None and os.path.isfile(home / "config.yaml"):
@@ -73,15 +76,16 @@ def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path
 def misspelt(root: Node) -> ConfigError | None:
     """Why a file without ``chains`` is not used, if it looks as if it were meant for this program; else ``None``."""
     top = root.entries()
-    near = next((node for key, node in top.items() if _is_like_chains(key) and _holds_chains(node)), None)
-    if near is not None:
-        hint = f"did you mean chains instead of {yamlfile.printable(near.key)}?"
-        return ConfigError(f"is not used, as it has no key chains: {hint}", file=near.file, line=near.line)
     if _has_our_definitions(root) or (top and all(_has_our_shape(key, node) for key, node in top.items())):
         line = next(iter(top.values())).line
         hint = "add a line chains: {}, or name the file with --config"
         return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
     return None
+
+
+def _near_chains(root: Node) -> Node | None:
+    """What stands in the place of ``chains``, in a file that is meant for this program."""
+    return next((node for key, node in root.entries().items() if _is_like_chains(key) and _holds_chains(node)), None)
 
 
 def _read_if_ours(path: Path) -> Node | None:

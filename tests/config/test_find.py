@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from chain.config.find import find_file
+from chain.config.find import find, find_file
+from chain.errors import ConfigError
 
-OURS = [
+MISSPELT = [
     ("chain: {default: {max_iterations: 5}}\n", 1),
     ("# mine\n\nchain:\n  default: {model: offline}\n", 3),
     ("chians: {default: {tools: [todo]}}\n", 1),
     ("inbox: {size: 3}\nChains: {default: {max_iterations: 5}}\n", 2),
     ("chain: {max_iterations: 5}\n", 1),
+]
+OURS = [
     ("models: {default: offline}\n", 1),
     ("\nmodels: {definitions: {mine: {provider: anthropic, model: m}}}\nother: 1\n", 2),
     ("tools: {allow: [shell]}\ninbox: {size: 4}\n", 1),
@@ -40,6 +43,15 @@ OTHERS = [
 ]
 
 
+@pytest.mark.parametrize(("text", "line"), MISSPELT)
+def test_chains_under_another_name_are_an_error(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="did you mean chains instead of ") as error:
+        find(None, {"HOME": str(tmp_path)}, tmp_path)
+    assert str(error.value).startswith(f"{file}:{line}: unknown key")
+
+
 @pytest.mark.parametrize(("text", "line"), OURS)
 def test_a_file_that_was_meant_for_us_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "config.yaml"
@@ -64,7 +76,7 @@ def test_the_users_own_file_holds_where_the_one_here_is_passed_over_or_left_asid
     own.write_text("inbox: {size: 3}")
     environ = {"HOME": str(tmp_path)}
     here = tmp_path / "config.yaml"
-    here.write_text("chain: {default: {max_iterations: 5}}")
+    here.write_text("models: {default: offline}")
     found = find_file(None, environ, tmp_path)
     assert found.file == own
     assert found.passed_over is not None
