@@ -198,6 +198,7 @@ class Children:
             # No await from here on.
             moved = self._complete(node, run, parent, above, status)
             self._end(agent, node, parent, status)
+            self._shared.journal.look(parent.name)
             if not _is_ending(above):
                 self._tree.make_way(parent, moved, self._shared.questions)
         return _answer(agent.name, run, outcome)
@@ -220,6 +221,7 @@ class Children:
         if spec.prompts.is_configured:
             # A fault of its file is reported at once, not at the first interruption.
             current_prompt(spec, self._shared.emit, node.iteration)
+        self._shared.journal.look(spec.name)
         node.inbox.room.wake()
 
     def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:

@@ -62,6 +62,7 @@ class Delivery:
             return False
         run.stranded.extend(lines)
         prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
+        self._shared.journal.look(self._spec.name)
         remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         situation = Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
@@ -102,6 +103,7 @@ class Delivery:
         )
         self._shared.journal.in_order(lambda: self._shared.emit(entered))
         self._entered(run, lines, point)
+        self._shared.journal.look(self._spec.name)
         return True
 
     def settle_todos(self, run: Run) -> None:
@@ -112,6 +114,7 @@ class Delivery:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
             run.stranded.remove(accepted)
+        self._shared.journal.look(self._spec.name)
 
     def answered(self) -> None:
         """Called for a reply without tool calls: no refusal withdraws what came before it."""
@@ -122,6 +125,7 @@ class Delivery:
         for accepted in self._since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self._since_answer.clear()
+        self._shared.journal.look(self._spec.name)
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
         self._since_answer += [accepted for accepted in lines if accepted.on_record not in run.carried_out]

@@ -81,7 +81,6 @@ class Executor:
         self._delivery = Delivery(spec, shared, history, inbox)
         self._limits = spec.limits
         self._journal = shared.journal
-        self._emit = shared.emit
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, spec.name, empty=conversation.state == "EMPTY")
         self._unfinished: Run | None = None
@@ -130,6 +129,13 @@ class Executor:
         self._finish(run, outcome)
         return outcome
 
+    def _look(self) -> None:
+        self._journal.look(self.agent)
+
+    def _emit(self, event: events.Event) -> None:
+        self._shared.emit(event)
+        self._look()
+
     async def _run(self, run: Run) -> Outcome:
         outcome: Outcome | None = None
         try:
@@ -176,6 +182,7 @@ class Executor:
         self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
+        self._look()
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
@@ -211,12 +218,14 @@ class Executor:
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             reply = await self._model.reply(run, self._tail(run))
+            self._look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
 
     async def _flush(self) -> None:
         """Wait until the disk has what the next request says."""
-        await self._shared.flush(self.agent)
+        await self._journal.flush()
+        self._look()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:

@@ -12,6 +12,10 @@ from chain.lines.receipts import Journal
 class FlushedJournal(Journal, Protocol):
     """A journal that can be waited for."""
 
+    def look(self, agent: str) -> None:
+        """Called by an agent's own code wherever others may just have acted."""
+        ...
+
     def when_failed(self, action: Callable[[JournalError], None]) -> None:
         """Call ``action`` when the disk fails for good."""
         ...

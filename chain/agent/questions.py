@@ -52,6 +52,7 @@ class Asker:
     """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
+    ``look`` is called where others may have acted (``Journal.look``).
     """
 
     agent: str
@@ -59,6 +60,7 @@ class Asker:
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
+    look: Callable[[], None] = lambda: None
 
 
 @dataclass(eq=False, slots=True)
@@ -202,11 +204,13 @@ class Questions:
         with all_held(asked.asker.clocks):
             try:
                 self._open_next()
+                asked.asker.look()
                 await asked.done.wait()
                 if asked.failure is not None:
                     raise asked.failure
                 if asked.decision != "withdrawn":
                     await self._journal.flush()
+                asked.asker.look()
             finally:
                 if not asked.done.is_set():
                     self._withdraw(asked)

@@ -98,6 +98,9 @@ class ToolCalls:
         run.step.tools = "over"
         return skipped
 
+    def _look(self) -> None:
+        self._shared.journal.look(self._spec.name)
+
     def _is_held_up(self, run: Run) -> bool:
         """Whether a line waits that keeps tools from starting."""
         return run.stop_asked or self._inbox.has_urgent
@@ -119,6 +122,7 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Here and not before: a task begins a moment later, and a line may come in that moment.
+                self._look()
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -151,6 +155,7 @@ class ToolCalls:
                 self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
                 return
             # A stop or an urgent line may have come since the answer.
+            self._look()
             if self._is_held_up(run):
                 return
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -168,6 +173,7 @@ class ToolCalls:
                 parent_id=self._spec.parent_id,
             )
         )
+        self._look()
         on_start()
         if tool is None:
             self._ended(run, call, calling.failed(call, fault), 0.0)
@@ -217,6 +223,7 @@ class ToolCalls:
                     seconds=seconds,
                 )
             )
+            self._look()
 
     def _record_finished(self, run: Run, result: ToolResult, seconds: float) -> None:
         finished = records.ToolFinished(result.id, self._spec.name, result.is_error, seconds)
@@ -258,7 +265,7 @@ class ToolCalls:
 
         shared = self._shared
         clocks = run.clocks_of(call.id)
-        asker = Asker(self._spec.name, run.iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
+        asker = Asker(self._spec.name, run.iteration, call, clocks, lambda: not self._is_held_up(run), self._look)
         return ToolContext(
             shared.workspace,
             shared.plan,

@@ -35,7 +35,7 @@ import trio
 
 from chain import record_json
 from chain.errors import JournalError
-from chain.records import Entry, Record, Unknown
+from chain.records import COURSE, AgentEnded, Entry, Record, Unknown, may_be_from_outside
 from chain.session.lock import lock
 from chain.threads import QUICK_S, Threads, quickly
 
@@ -242,6 +242,10 @@ class Journal:
         self.path = path
         self._file = file
         self._seq = seq
+        self.looks: dict[str, int] = {}
+        """By agents, how often each has looked since the last record of its own course."""
+        self.before_look: Callable[[str], None] | None = None
+        """In a replay, called with the agent before each look."""
         self._watcher: Callable[[Entry], None] | None = None
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
@@ -264,13 +268,25 @@ class Journal:
         """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
         return self._failure
 
+    def look(self, agent: str) -> None:
+        """Called by an agent's own code wherever others may just have acted: after each event of its own, and a wait.
+
+        So the record of an act says between which of these looks it came, and a replay does it there again.
+        """
+        if self.before_look is not None:
+            self.before_look(agent)
+        self.looks[agent] = self.looks.get(agent, 0) + 1
+
     def record(self, record: Record | Unknown) -> None:
         """Append one record. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        entry = Entry(self._seq, time.time(), record)
+        looks = {agent: n for agent, n in self.looks.items() if n} if may_be_from_outside(record) else {}
+        entry = Entry(self._seq, time.time(), record, looks)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
+        if looks:
+            raw["looks"] = looks
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
@@ -281,6 +297,10 @@ class Journal:
         if is_late:
             self._late += 1
             self._wanted.set()
+        if isinstance(record, COURSE):
+            self.looks[record.agent] = 0
+        elif isinstance(record, AgentEnded):
+            self.looks.pop(record.name, None)
         if self._watcher is not None:
             self._watcher(entry)
 

@@ -163,6 +163,7 @@ class Session:
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.stranded, *returned))
+        self._journal.look(self.spec.name)
         self._is_ending = False
         self._inbox.room.wake()
         if self.active is None:
@@ -246,6 +247,8 @@ class Session:
         changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views_of(tasks), by=change.by)
         self._journal.record(change)
         self._journal.in_order(lambda: self._shared.emit(changed))
+        if change.by != "user":
+            self._journal.look(author.name)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
