@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,8 +109,6 @@ async def open_chain(
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         questions = Questions(journal, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
-        if actors is not None:
-            shared = replace(shared, meanwhile=actors.meanwhile)
         tree = AgentTree(Node(AgentContext(spec, shared, inbox), kind=spec.name))
         if actors is not None:
             actors.tree, actors.journal = tree, journal

@@ -88,10 +88,10 @@ def test_every_type_of_record_is_drawn() -> None:
     assert set(RECORDS) == set(get_args(records.Record))
 
 
-@given(st.one_of(*RECORDS.values()), st.integers(1, 10**9), SECONDS)
-def test_what_is_written_is_read_back(record: records.Record, seq: int, time: float) -> None:
-    row = json.dumps({"type": record.type, "seq": seq, "time": time, **to_json(record)})
-    assert from_json(json.loads(row)) == Entry(seq, time, record)
+@given(st.one_of(*RECORDS.values()), st.integers(1, 10**9), SECONDS, st.dictionaries(WORDS, COUNTS, max_size=3))
+def test_what_is_written_is_read_back(record: records.Record, seq: int, time: float, looks: dict[str, int]) -> None:
+    row = json.dumps({"type": record.type, "seq": seq, "time": time, **to_json(record), "looks": looks})
+    assert from_json(json.loads(row)) == Entry(seq, time, record, looks)
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=4))
@@ -126,6 +126,8 @@ def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.D
     except ValueError as error:
         why = str(error)
     assert not why or why.startswith("record 1: ")
+    with pytest.raises(ValueError, match="looks"):
+        from_json({"type": "model", "seq": 1, "time": 0, "name": "x", "looks": {"main": "often"}})
     for broken in ({}, {"type": type}, {"type": 5, "seq": 1, "time": 0}, {"type": type, "seq": "1", "time": 0}):
         with pytest.raises(ValueError, match="a record needs a type, a seq and a time"):
             from_json(broken)

@@ -189,6 +189,7 @@ class Children:
             # No await from here on.
             moved = self._hand_over(node, run, parent, above, status)
             self._end(agent, node, parent, status)
+            self._shared.journal.look(parent.name)
             if not above.is_ending:
                 parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
@@ -200,6 +201,7 @@ class Children:
         parent.below.append(node)
         self._shared.journal.in_order(told.emit)
         node.agent.check_prompt(node.iteration)
+        node.agent.look()
         node.inbox.room.set()
 
     def _hand_over(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:

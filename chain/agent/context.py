@@ -79,6 +79,10 @@ class AgentContext:
         self.conversation.append_checked(message, after)
         return told
 
+    def look(self) -> None:
+        """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
+        self.shared.journal.look(self.name)
+
     def withdraw(self) -> None:
         """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""
         self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))

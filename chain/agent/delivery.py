@@ -59,6 +59,7 @@ class Delivery:
             return False
         run.undelivered.extend(lines)
         prompt = self._context.current_prompt(run.iteration)
+        self._context.look()
         remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         situation = Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
@@ -86,6 +87,7 @@ class Delivery:
         run.unanswered += arrivals
         self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point)
+        self._context.look()
         return True
 
     def settle_todos(self, run: Run) -> None:
@@ -96,6 +98,7 @@ class Delivery:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
             run.undelivered.remove(accepted)
+        self._context.look()
 
     def answered(self) -> None:
         """Called for a reply without tool calls: no refusal withdraws what came before it."""
@@ -106,6 +109,7 @@ class Delivery:
         for accepted in self._since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self._since_answer.clear()
+        self._context.look()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
         self._since_answer += [accepted for accepted in lines if not accepted.is_carried_out]

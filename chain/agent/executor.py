@@ -80,7 +80,6 @@ class Executor:
         self._tools = ToolCalls(context)
         self._delivery = Delivery(context)
         self._journal = shared.journal
-        self._emit = shared.emit
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self._unfinished: Run | None = None
@@ -127,6 +126,10 @@ class Executor:
         self._finish(run, outcome)
         return outcome
 
+    def _emit(self, event: events.Event) -> None:
+        self._shared.emit(event)
+        self.context.look()
+
     async def _run(self, run: Run) -> Outcome | None:
         """How the loop ends by itself; ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
@@ -169,6 +172,7 @@ class Executor:
         self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
+        self.context.look()
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
@@ -205,12 +209,14 @@ class Executor:
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             reply = await self._model.reply(run, self._tail(run))
+            self.context.look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
 
     async def _flush(self) -> None:
         """Wait until the disk has what the next request says."""
-        await self._shared.flush(self.agent)
+        await self._journal.flush()
+        self.context.look()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
@@ -319,6 +325,7 @@ class Executor:
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
         told.emit()
+        self.context.look()
 
     # --------------------------------------------------------------------------------------------------- endings
 

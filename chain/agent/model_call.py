@@ -119,8 +119,9 @@ class ModelCalls:
             reply = self._sound(reply)
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
+            ended = records.RequestEnded(agent, n, reply.stop_reason, reply.usage, was_shown=bool(run.step.shown))
             message, cut = None if kept else reply.message, tuple(sorted(reply.cut_calls))
-            journal.record(records.RequestEnded(agent, n, reply.stop_reason, reply.usage, message, cut))
+            journal.record(replace(ended, message=message, cut_calls=cut))
         return reply
 
     async def _reply(self, run: Run, request: Request) -> Reply:
@@ -161,6 +162,7 @@ class ModelCalls:
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
         self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
+        self._context.look()
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
@@ -173,13 +175,17 @@ class ModelCalls:
                 agent=self._spec.name, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason
             )
         )
+        self._context.look()
         run.step.is_asking = False
         await trio.sleep(delay_s)
+        self._context.look()
 
     def _show(self, run: Run, delta: Delta) -> None:
         if delta.kind == "thinking":
             self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
             return
+        if not run.step.shown:
+            self._context.look()  # what is being done is "answering" from now on
         run.step.shown.append(delta.text)
         self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
 
@@ -196,6 +202,7 @@ class ModelCalls:
                 cost_usd=usage.cost_usd,
             )
         )
+        self._context.look()
 
 
 class BudgetSpent(Exception):

@@ -51,6 +51,7 @@ class Asker:
     """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
+    ``look`` is called where others may have acted (``Journal.look``).
     """
 
     questions: Questions
@@ -59,6 +60,7 @@ class Asker:
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
+    look: Callable[[], None] = lambda: None
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raises ``JournalError``."""
@@ -202,11 +204,13 @@ class Questions:
             clock.hold()
         try:
             self._open_next()
+            asked.asker.look()
             await asked.done.wait()
             if asked.failure is not None:
                 raise asked.failure
             if asked.decision != "withdrawn":
                 await self._journal.flush()
+            asked.asker.look()
         finally:
             if not asked.done.is_set():
                 self._withdraw(asked)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -67,11 +66,7 @@ class TraceFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all agents of a session share.
-
-    ``meanwhile`` stands for what others do while an agent waits for the disk before it asks its model: in a replay that
-    is put in there.
-    """
+    """What all agents of a session share."""
 
     journal: Journal
     ledger: Ledger
@@ -83,15 +78,8 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    meanwhile: Callable[[str], Awaitable[None]] | None = None
 
     @property
     def trace_path(self) -> str | None:
         """The file of the debug trace, if there is one."""
         return None if self.trace is None else self.trace.path
-
-    async def flush(self, agent: str) -> None:
-        """Wait until all that an agent is about to tell its model is on the disk. Raises ``JournalError``."""
-        if self.meanwhile is not None:
-            await self.meanwhile(agent)
-        await self.journal.flush()

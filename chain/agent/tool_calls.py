@@ -122,6 +122,7 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Here and not before: a task begins a moment later, and a line may come in that moment.
+                self._context.look()
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -154,6 +155,7 @@ class ToolCalls:
                 self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
                 return
             # A stop or an urgent line may have come since the answer.
+            self._context.look()
             if self._is_held_up(run):
                 return
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -165,6 +167,7 @@ class ToolCalls:
             run.step.started.add(call.id)
         run.step.tools = "running"
         told.emit()
+        self._context.look()
         on_start()
         if tool is None:
             self._ended(run, call, calling.failed(call, fault), 0.0)
@@ -206,6 +209,7 @@ class ToolCalls:
                 told = self._record_finished(run, finished)
         finally:
             (told or self._shared.journal.unrecorded(finished)).emit()
+            self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
         """Record that a call has ended; ``None`` if without its text."""
@@ -245,8 +249,8 @@ class ToolCalls:
 
         shared = self._shared
         clocks = run.clocks_of(call.id)
-        name, iteration = self._spec.name, run.iteration
-        asker = Asker(shared.questions, name, iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
+        name, iteration, look = self._spec.name, run.iteration, self._context.look
+        asker = Asker(shared.questions, name, iteration, call, clocks, lambda: not self._is_held_up(run), look)
         return ToolContext(
             shared.workspace,
             shared.plan,

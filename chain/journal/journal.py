@@ -35,7 +35,7 @@ from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
-from chain.journal.records import Entry, Record, Unknown
+from chain.journal.records import COURSE, AgentEnded, Entry, Record, Unknown, may_be_from_outside
 from chain.signal import Signal
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -68,6 +68,10 @@ class Journal:
         self.path = path
         self._file = file
         self._seq = seq
+        self.looks: dict[str, int] = {}
+        """By agents, how often each has looked since the last record of its own course."""
+        self.before_look: Callable[[str], None] | None = None
+        """In a replay, called with the agent before each look."""
         self._project: Project = lambda entry: ()
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, bool]] = deque()
@@ -95,13 +99,25 @@ class Journal:
         """From now on ``project`` makes the events of records, which ``emit`` emits."""
         self._project, self._emit = project, emit
 
+    def look(self, agent: str) -> None:
+        """Called by an agent's own code wherever others may just have acted: after each event of its own, and a wait.
+
+        So the record of an act says between which of these looks it came, and a replay does it there again.
+        """
+        if self.before_look is not None:
+            self.before_look(agent)
+        self.looks[agent] = self.looks.get(agent, 0) + 1
+
     def record(self, record: Record | Unknown) -> Projected:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
         self._seq += 1
-        entry = Entry(self._seq, time.time(), record)
+        looks = {agent: n for agent, n in self.looks.items() if n} if may_be_from_outside(record) else {}
+        entry = Entry(self._seq, time.time(), record, looks)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
+        if looks:
+            raw["looks"] = looks
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
@@ -112,6 +128,10 @@ class Journal:
         if is_late:
             self._late += 1
             self._wanted.set()
+        if isinstance(record, COURSE):
+            self.looks[record.agent] = 0
+        elif isinstance(record, AgentEnded):
+            self.looks.pop(record.name, None)
         return Projected(self._project(entry), self._emit)
 
     def record_if_possible(self, record: Record) -> Projected:

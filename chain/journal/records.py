@@ -363,11 +363,31 @@ Record: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record with its place in the journal."""
+    """A record with its place in the journal.
+
+    ``looks``, of what may have come from outside: by the agents at work, how often each had looked for such things
+    since the last record of its own course; those that had not are left out.
+    """
 
     seq: int
     time: float
     record: Record | Unknown
+    looks: Mapping[str, int] = field(default_factory=dict)
+
+
+COURSE = (Message, RequestSent, RequestEnded, ToolStarted, ToolFinished)
+"""The records of an agent's own course, from which its looks are counted."""
+
+
+def may_be_from_outside(record: Record | Unknown) -> bool:
+    """Whether a record may tell of what somebody did from outside, so that its moment is recorded with it."""
+    match record:
+        case Receipt(state=state):
+            return state == "dropped"
+        case TaskAdded() | TaskClosed() | PlanReplaced():
+            return record.by == "user" and not record.line_id
+        case _:
+            return isinstance(record, Line | RunBegun | Answer | Model | Interrupted)
 
 
 def digest(text: str) -> str:

@@ -1,16 +1,16 @@
-"""Who stands in for models and tools in a replay: each does what is on record, once its agent's course has come there.
+"""Who stands in for models and tools in a replay: each gives what is on record, in the order of the record.
 
-Whatever is waited for is a condition, which holds at some time or never (what was cut). The player looks at them when
-nothing else goes on.
+What was cut waits for ever, until it is cut again. All others wait for their turns, which the player gives when nothing
+else goes on, unless all that is before it on record was done already.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import wraps
 from typing import Any, Protocol
 
 import trio
@@ -24,16 +24,7 @@ from chain.model import Delta, Model, Reply, Request
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
 from chain.tools.calling import Rules
-from chain.tools.tool import Preview, Tool, ToolContext, delegates
-
-
-@dataclass(eq=False, slots=True)
-class _Wait:
-    """Somebody who waits until something holds."""
-
-    holds: Callable[[], bool]
-    scope: trio.CancelScope
-    event: trio.Event = field(default_factory=trio.Event)
+from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates
 
 
 class Named(Protocol):
@@ -56,13 +47,14 @@ class Actors:
         self.tape = Tape(script)
         self.running: dict[str, ToolContext] = {}
         """The tools that run and are stood in for, by calls."""
-        self.at_pause: Callable[[str], None] = lambda agent: None
-        """Called where an agent may have waited for the disk before it asked its model."""
+        self.waits: dict[trio.Event, int] = {}
+        """The entries whose turns are waited for."""
+        self._scopes: set[trio.CancelScope] = set()
+        self.before_asking: Callable[[], None] = lambda: None
+        """Called before a tool asks once more."""
         self._script = script
         self._is_over = False
-        self._waits: list[_Wait] = []
-        self._tools: list[RecordedTool] = []
-        self._real: list[RealTool] = []
+        self._tools: dict[int, Tool] = {}
 
     # ------------------------------------------------------------------------------------------------- for the wiring
 
@@ -80,40 +72,34 @@ class Actors:
         return RecordedModel(definition.name)
 
     def tools(self, tools: Iterable[Tool], real: Sequence[Tool]) -> tuple[Tool, ...]:
-        """What stands in for these tools, but for those that are ``real``."""
-        for tool in real:
-            if delegates(tool):
-                self.tape.loose.add(tool.name)
+        """What stands in for these tools; those that are ``real`` are run, each call in its turn."""
         return tuple(self._tool(tool, is_real=any(tool is each for each in real)) for tool in tools)
 
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
-        if is_real and delegates(tool):
-            return tool
         # A tool may be named twice, and is then one.
-        known: list[RecordedTool | RealTool] = [*self._tools, *self._real]
-        found = next((each for each in known if each.stands_for(tool)), None)
-        if found is not None:
-            return found
-        if is_real:
-            self._real.append(RealTool(tool, self))
-            return self._real[-1]
-        self._tools.append(RecordedTool(tool, self))
-        return self._tools[-1]
+        if id(tool) not in self._tools:
+            assert not is_real or isinstance(tool, FunctionTool)
+            self._tools[id(tool)] = (
+                self._in_turn(tool) if isinstance(tool, FunctionTool) and is_real else RecordedTool(tool, self)
+            )
+        return self._tools[id(tool)]
 
     def rules(self, rules: Rules) -> Rules:
         """The rules of tools where these stand in for some: nothing takes time, nor is shortened once more."""
-        return replace(rules, timeout_s=math.inf, whole=frozenset(tool.name for tool in self._tools))
+        whole = frozenset(tool.name for tool in self._tools.values() if isinstance(tool, RecordedTool))
+        return replace(rules, timeout_s=math.inf, whole=whole)
 
-    async def meanwhile(self, agent: str) -> None:
-        """Do what was done while an agent waited for the disk; one that was ended just then waits for that."""
-        if self._is_over:
-            return
-        self.at_pause(agent)
-        node = self.node(agent)
-        if node is not None and node.run is not None and not (node.run.stop_asked or node.run.interrupted):
-            at = self.tape.head(agent)
-            if at is not None and self._script.was_ended(agent, at - 1):
-                await self._until(lambda: False)
+    def _in_turn(self, tool: FunctionTool) -> FunctionTool:
+        """A tool that is really run, when it is the turn of the first thing that it did."""
+
+        @wraps(tool.function)
+        async def run(context: ToolContext, **input: Any) -> str:  # noqa: ANN401
+            is_sure = self._script.result(context.call_id) is not None
+            with self._kept(is_sure and not delegates(tool)):
+                await self._turn(self._script.did_first(context.call_id))
+                return await tool.function(context, **input)
+
+        return replace(tool, function=run)
 
     # ------------------------------------------------------------------------------------------------ for the player
 
@@ -121,107 +107,84 @@ class Actors:
         """An agent that is at work."""
         return next((node for node in self.tree.main.all() if node.name == agent), None)
 
-    def is_held_up(self, agent: str) -> bool:
-        """Whether no call of an agent may start."""
-        node = self.node(agent)
-        return node is not None and (node.inbox.has_urgent or (node.run is not None and node.run.stop_asked))
-
-    def stands_in(self, name: str) -> bool:
-        """Whether a tool is stood in for."""
-        return any(tool.name == name for tool in self._tools)
-
-    def go_on(self) -> bool:
-        """Let all go on whose condition holds. Whether there were any."""
-        ready = [each for each in self._waits if not each.event.is_set() and each.holds()]
-        for each in ready:
-            each.event.set()
-        return bool(ready)
+    def release(self, at: int) -> None:
+        """Let those go on who wait for the turn of an entry."""
+        for turn, its in self.waits.items():
+            if its == at:
+                turn.set()
 
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
         self._is_over = self.tape.is_off = True
-        for each in self._waits:
-            each.scope.shield = False
+        if self.tape.synced is not None:
+            self.tape.synced.set()
+        for scope in self._scopes:
+            scope.shield = False
 
     # --------------------------------------------------------------------------------------------------- for the actors
 
-    async def _until(self, holds: Callable[[], bool], *, is_sure: bool = False) -> None:
-        """Wait until something holds; if that is sure to come, cancelling does not change it."""
-        if holds() and not self._is_over:
-            return
-        wait = _Wait(holds, trio.CancelScope(shield=is_sure and not self._is_over))
-        self._waits.append(wait)
-        try:
-            with wait.scope:
-                await wait.event.wait()
-        finally:
-            self._waits.remove(wait)
+    @contextmanager
+    def _kept(self, is_sure: bool) -> Iterator[None]:
+        """Keep out what cancels, if what is done here is sure to come to its end, as long as there is a replay."""
+        with trio.CancelScope(shield=is_sure and not self._is_over) as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.remove(scope)
 
-    async def _come_to(self, agent: str, n: int) -> None:
-        """Wait until an agent's course has come to an entry."""
-        await self._until(lambda: self.tape.has_come_to(agent, n), is_sure=True)
-        with trio.CancelScope(shield=not self._is_over):
-            await self.journal.flush()  # as what is done takes longer than the disk
+    async def _turn(self, at: int | None, *, is_sure: bool = False) -> None:
+        """Wait for the turn of an entry, for ever without one; if ``is_sure``, cancelling does not change that."""
+        if at is None or self._is_over:
+            await trio.sleep_forever()
+        elif self.tape.first < at:
+            turn = trio.Event()
+            self.waits[turn] = at
+            try:
+                with self._kept(is_sure):
+                    await turn.wait()
+            finally:
+                del self.waits[turn]
 
     async def reply(self, agent: str, on_delta: Callable[[Delta], None]) -> Reply:
         """What the model replied to the request that this agent has just sent. Raises ``ModelError`` as it did."""
         sent = self.tape.sent.get(agent)
-        if sent is None or self.tape.is_off or self.tape.difference is not None:
+        if sent is None or self.tape.is_over:
             await trio.sleep_forever()  # whatever this is, it is not on record
         assert sent is not None
         call = self._script.call(sent)
-
-        def show() -> None:
+        is_sure = call.end is not None
+        try:
+            if call.shown and call.silent_until is not None:
+                await self._turn(call.silent_until + 1, is_sure=is_sure)
+        finally:  # also if it is cut just then
             if call.shown:
                 on_delta(Delta("text", call.shown))
-
-        if call.was_answering or (call.ended is None and not call.was_late):
-            show()
-        if call.end is None or call.ended is None:
-            try:
-                await self._until(lambda: False)
-            finally:
-                if call.was_late:
-                    show()
-            raise AssertionError("it is never given")
-        await self._come_to(agent, call.end)
-        if not call.was_answering:
-            show()
+        await self._turn(call.end, is_sure=is_sure)
+        assert call.ended is not None
         return _ended(call.ended, call.message)
 
     async def preview(self, context: ToolContext, *, is_second: bool) -> Preview | None:
         """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
-        script, agent, id = self._script, context.agent, context.call_id
+        script, id = self._script, context.call_id
         question, start, fault = script.approval(id), script.started.get(id), script.fault(id)
         if question is not None and not is_second:
-            await self._until(lambda: self.tape.may_ask(agent, question), is_sure=True)
+            await self._turn(question, is_sure=True)
             return script.preview(question)
         if fault:
             raise ToolError(fault)
-        if start is not None:
-            await self._come_to(agent, start)
-        else:
-            await self._until(lambda: self.is_held_up(agent))  # it never began
+        # One that never began was looked at until something kept it from beginning.
+        await self._turn(script.answered(id) if start is None else start, is_sure=start is not None)
         return None if question is None else script.preview(question)
-
-    async def may_run(self, context: ToolContext) -> None:
-        """Wait until a tool that is really run may ask what it asked, if it asked anything."""
-        asked = self._script.questions(context.call_id)
-        if asked:
-            await self._until(lambda: self.tape.may_ask(context.agent, asked[0]))
 
     async def run_tool(self, context: ToolContext) -> str:
         """What a tool gave back. Raises ``ToolError`` with the text of an error result."""
-        agent, id = context.agent, context.call_id
-        self.running[id] = context
+        id = context.call_id
         result = self._script.result(id)
+        self.running[id] = context
         try:
             await self._ask(context, is_kept=result is not None)
-            if result is None:
-                await self._until(lambda: False)
-            else:
-                await self._come_to(agent, self._script.finished[id])
-            self.give_guidance(context)
+            await self._turn(None if result is None else self._script.finished[id], is_sure=True)
         finally:
             del self.running[id]
         assert result is not None
@@ -229,18 +192,13 @@ class Actors:
             raise ToolError(result.text)
         return result.text
 
-    def give_guidance(self, context: ToolContext) -> None:
-        """Let a tool hear of guidance that one acted on."""
-        node = self.node(context.agent)
-        if node is not None and any(each.on_record in self._script.heard for each in node.inbox.waiting()):
-            context.steering.new_guidance()
-
     async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
         """Ask what the tool asked while it ran."""
         for n in self._script.questions(context.call_id):
             asked = self._script.question_at(n)
             try:
-                await self._until(partial(self.tape.may_ask, context.agent, n), is_sure=is_kept)
+                await self._turn(n, is_sure=is_kept)
+                self.before_asking()
                 if asked.kind == "approval":
                     await context.asking.approve(self._script.preview(n))
                 else:
@@ -293,30 +251,6 @@ class RecordedModel:
         """There is nothing to give up."""
 
 
-class RealTool:
-    """A tool that is really run, and asks in the order of the record."""
-
-    def __init__(self, tool: Tool, actors: Actors) -> None:
-        self.name = tool.name
-        self.description = tool.description
-        self.input_schema = tool.input_schema
-        self.timeout_s = tool.timeout_s
-        self.read_only = tool.read_only
-        self.needs_approval = tool.needs_approval
-        self.check = tool.check
-        self._tool = tool
-        self._actors = actors
-
-    def stands_for(self, tool: Tool) -> bool:
-        """Whether it is this tool that it runs."""
-        return tool is self._tool
-
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        """Run it. Raises what it raises."""
-        await self._actors.may_run(context)
-        return await self._tool.run(context, input)
-
-
 class RecordedTool:
     """A tool that the model knows as today's, and that does nothing but give back what is on record."""
 
@@ -330,10 +264,6 @@ class RecordedTool:
         self._tool = tool
         self._actors = actors
         self._shown: set[str] = set()
-
-    def stands_for(self, tool: Tool) -> bool:
-        """Whether it is this tool that it stands in for."""
-        return tool is self._tool
 
     @property
     def input_schema(self) -> Mapping[str, Any]:

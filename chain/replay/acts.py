@@ -61,9 +61,27 @@ class Acts:
                 self._chain.run_waiting()
         return ""
 
+    def can_be_done(self, n: int) -> bool:
+        """Whether what an entry tells of is possible as things stand."""
+        is_running = self._chain.is_running
+        match self._script.entries[n].record:
+            case records.Line(agent=agent, kind=kind, effect=effect):
+                is_for_run = effect == "waits" or kind == "stop"
+                return is_running == is_for_run and self._actors.node(agent) is not None
+            case records.Answer(id=id):
+                return self._chain.open_question == id
+            case records.RunBegun():
+                return not is_running
+            case records.Interrupted(agent=agent):
+                return is_running and self._actors.node(agent) is not None
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() as change:
+                return change.by == "user" or any(each.agent == change.by for each in self._actors.running.values())
+            case _:
+                return True
+
     def be_there_for_questions(self) -> None:
         """Let there be somebody who answers, or nobody, as it was at the next question."""
-        asked, tape = self._script.asked, self._actors.tape
+        asked, tape = self._script.presences, self._actors.tape
         while self._asked < len(asked) and tape.is_done(asked[self._asked]):
             self._asked += 1
         if self._chain.open_question is not None or self._asked == len(asked):
@@ -82,6 +100,9 @@ class Acts:
             urgency = self._marked(record)
             to = self._address(record, urgency)
             said = self._chain.submit(record.text, urgency=urgency, id=record.id, local=False, origin=origin, to=to)
+        if record.id in self._script.heard and (node := self._actors.node(record.agent)) is not None:
+            others = {each.on_record for each in node.inbox.waiting()} - {record.id}
+            node.inbox.adjustments(others)  # a tool heard it, sooner or later
         return f"The line is not accepted: {said.message}." if said.what in ("refused", "nothing") else ""
 
     def _change_plan(self, change: PlanChange) -> str:

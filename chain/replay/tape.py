@@ -1,16 +1,16 @@
 """The journal of a replay: what the program writes today, compared with what is on record, agent by agent.
 
-Agents that work at the same time write in any order, so each has a part of the record to itself, which it follows
-record by record; so has each line, and each question. Times and usage do not count. How far an agent's course has come
-is known here as well: what came from outside is ``done``, the rest is written.
+Agents that work at the same time may write in another order than they did, so each has a part of the record to itself,
+which it follows record by record; so has each line, and each question. Times and usage do not count. How far the replay
+has come is known here as well: an act is *marked* when it is done, the rest is written.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
+import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import trio
@@ -22,9 +22,6 @@ from chain.messages import Usage
 from chain.replay.script import Script
 from chain.text.wording import MAIN
 
-MAX_LOOSE = 100
-"""How far is looked past what agents side by side have still to do: they are bounded by the configuration."""
-
 _CARRIED_OUT = ("(Done: ", "(Not done: ")
 """What a message says of a line that code has carried out, or could not."""
 
@@ -35,11 +32,10 @@ _SIDE_BY_SIDE = (records.ToolStarted, records.ToolFinished, records.AgentStarted
 class Difference:
     """Where a replay parted from the record: what is on record, and what there was instead, as far as there is any.
 
-    ``why`` says more, as a sentence. ``at`` is the entry of the record. ``hangs_on_moment``: it is of what came, not of
-    what it says, and may have hung on which of two things was first.
+    ``why`` says more, as a sentence. ``hangs_on_moment``: it is of what came, not of what it says, and may have hung on
+    which of two things was first.
     """
 
-    at: int
     agent: str
     iteration: int
     recorded: Record | Unknown | None
@@ -58,27 +54,46 @@ class Tape:
         self.sent: dict[str, int] = {}
         """Of each agent, the entry that began its last model call."""
         self.failed: set[str] = set()
-        """The agents whose last model call failed, and may be made again."""
-        self._marked: set[int] = set()
-        self.loose: set[str] = set()
-        """The tools that start agents: their calls begin and end when those do."""
+        """The agents that have written last that a model call failed: it may be made again after a pause."""
         self._script = script
         self._entries = entries = script.entries
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
         for n, entry in enumerate(entries):
             self._left[_whose(entry.record)].append(n)
         self._is_done = [False] * len(entries)
-        self._at = 0
+        self._is_past = [False] * len(entries)
+        """Of each entry, whether it was written, or what it tells of was done."""
+        self._first = 0
         self._heads: defaultdict[str, int] = defaultdict(int)
         """Of each agent, where in its course the first entry is that is left."""
+        self._latest: dict[str, int] = {}
+        """Of each agent, the last entry of what it did by itself that was written."""
         self._extra: Record | Unknown | None = None
+        self.is_slow = False
+        self.synced: trio.Event | None = None
 
     @property
-    def next(self) -> int | None:
-        """The first entry that was not written yet; ``None`` at the end."""
-        while self._at < len(self._entries) and self._is_done[self._at]:
-            self._at += 1
-        return self._at if self._at < len(self._entries) else None
+    def is_over(self) -> bool:
+        """Whether all is written, or something else."""
+        return self.is_off or self.difference is not None or not any(self._left.values())
+
+    @property
+    def first(self) -> int:
+        """The first entry of all that is left."""
+        while self._first < len(self._entries) and self._is_past[self._first]:
+            self._first += 1
+        return self._first
+
+    def head(self, agent: str) -> float:
+        """The first entry of an agent's course that is left; infinite at its end."""
+        course = self._script.courses.get(agent, [])
+        while self._heads[agent] < len(course) and self._is_past[course[self._heads[agent]]]:
+            self._heads[agent] += 1
+        return course[self._heads[agent]] if self._heads[agent] < len(course) else math.inf
+
+    def is_behind(self, agent: str, n: int) -> bool:
+        """Whether an agent has done something by itself that comes after an entry."""
+        return self._latest.get(agent, -1) > n
 
     def is_done(self, n: int) -> bool:
         """Whether an entry was written."""
@@ -86,57 +101,7 @@ class Tape:
 
     def mark(self, n: int) -> None:
         """Note that what an entry tells of was done, whether or not that is written."""
-        self._marked.add(n)
-
-    def is_marked(self, n: int) -> bool:
-        """Whether what an entry tells of was done."""
-        return n in self._marked
-
-    def head(self, agent: str) -> int | None:
-        """The first entry of an agent's course that is left; ``None`` at its end."""
-        return next(self._left_of(agent), None)
-
-    def is_first(self, agent: str, n: int) -> bool:
-        """Whether an entry is the very first that is left of an agent's course."""
-        head, course = self._heads[agent], self._script.courses[agent]
-        return head < len(course) and course[head] == n
-
-    def has_come_to(self, agent: str, n: int) -> bool:
-        """Whether nothing is left of an agent's course before an entry."""
-        head = self.head(agent)
-        return head is None or head >= n
-
-    def may_ask(self, agent: str, n: int) -> bool:
-        """Whether the question of an entry is the next: they are asked one after the other, whoever asks."""
-        asked = self._script.asked
-        before = bisect_left(asked, n)
-        return self.has_come_to(agent, n) and (before == 0 or self._is_done[asked[before - 1]])
-
-    def _left_of(self, agent: str) -> Iterator[int]:
-        course = self._script.courses.get(agent, [])
-        at = self._heads[agent]
-        while at < len(course) and self._is_past(course[at]):
-            at += 1
-        self._heads[agent] = at
-        for n in course[at : at + MAX_LOOSE]:
-            if not self._is_past(n) and not self._is_loose(n):
-                yield n
-
-    def _is_past(self, n: int) -> bool:
-        return self._is_done[n] or n in self._marked
-
-    def _is_loose(self, n: int) -> bool:
-        """Whether an entry is of agents at work side by side: which of them is first is followed nowhere."""
-        match self._entries[n].record:
-            case records.AgentStarted() | records.AgentEnded():
-                return True
-            case records.ToolStarted(name=name):
-                return name in self.loose
-            case records.ToolFinished(id=id):
-                started = self._entries[self._script.started[id]].record if id in self._script.started else None
-                return isinstance(started, records.ToolStarted) and started.name in self.loose
-            case _:
-                return False
+        self._is_past[n] = True
 
     def append(self, data: bytes) -> None:
         """Compare one record."""
@@ -148,23 +113,27 @@ class Tape:
             # The program may be ahead of the end of the record, which counts only if something is missing then.
             self._extra = self._extra or record
             return
-        found = self._found(left, record)
-        if found is None:
+        n = self._found(left, record)
+        if n is None:
             self.difference = self._differs(left[0], record)
             return
-        left.remove(found)
-        self._is_done[found] = True
-        n = found
+        left.remove(n)
+        self._is_done[n] = self._is_past[n] = True
+        if isinstance(record, records.COURSE):
+            self._latest[record.agent] = n
         self._note(n, record)
 
     async def sync(self) -> None:
-        """All that is written is safe at once."""
-        await trio.lowlevel.checkpoint()
+        """Bring all to the disk, which takes until somebody sets ``synced`` if it ``is_slow``."""
+        if self.is_slow and not self.is_over:
+            self.synced = trio.Event()
+            await self.synced.wait()
 
-    def part(self, n: int, why: str = "") -> None:
-        """The replay does not come to an entry of the record."""
+    def part(self, n: int | None = None, why: str = "") -> None:
+        """The replay does not come to an entry of the record, the first that is left if no other."""
         if self.difference is None:
-            self.difference = self._differs(n, self._extra, why)
+            missing = self._is_done.index(False) if n is None else n
+            self.difference = self._differs(missing, self._extra, why)
 
     def _found(self, left: Iterable[int], record: Record | Unknown) -> int | None:
         """The entry that a record is: its agent's next one. Calls that run side by side begin and end in any order."""
@@ -185,7 +154,7 @@ class Tape:
             case records.RequestEnded(agent=agent, error=error, message=message):
                 if error or message is not None:
                     self.failed.add(agent)
-            case records.AgentEnded(name=agent):
+            case records.AgentEnded(name=agent) | records.Message(agent=agent):
                 self.failed.discard(agent)
             case records.Result():
                 self.failed.discard(MAIN)
@@ -199,8 +168,8 @@ class Tape:
         begun = sent.iteration if isinstance(sent, records.RequestSent) else 0
         n_th = max(begun, int(getattr(recorded, "iteration", 0)))
         before, now = _compared(recorded), None if today is None else _compared(today)
-        says_another = _says_another(before, now, has_plan=self._script.has_plan)
-        return Difference(n, agent, n_th, before, now, why, not says_another and self._script.hangs_on_moments(n))
+        raced = self._script.side_by_side <= n and not _says_another(before, now, has_plan=self._script.has_plan)
+        return Difference(agent, n_th, before, now, why, raced)
 
 
 def _says_another(recorded: Record | Unknown, today: Record | Unknown | None, *, has_plan: bool) -> bool:
@@ -210,18 +179,22 @@ def _says_another(recorded: Record | Unknown, today: Record | Unknown | None, *,
     """
     match recorded, today:
         case records.Line(), records.Line():
-            return True
+            return replace(recorded, effect=today.effect, agent=today.agent) != today
         case records.RequestSent(), records.RequestSent():
             if has_plan:
                 recorded, today = replace(recorded, tail=()), replace(today, tail=())
-            return recorded.iteration == today.iteration and recorded != today
+            return (recorded.iteration, recorded.attempt) == (today.iteration, today.attempt) and recorded != today
         case records.Message(), records.Message():
             tells_of_plan = has_plan and any(done in recorded.message.text for done in _CARRIED_OUT)
-            before = (recorded.point, recorded.line_ids, recorded.skipped)
-            is_of_the_same = before == (today.point, today.line_ids, today.skipped)
+            is_of_the_same = _place(recorded) == _place(today)
             return recorded.point is not None and is_of_the_same and not tells_of_plan
         case _:
             return False
+
+
+def _place(message: records.Message) -> object:
+    """Where in a run lines entered, and which."""
+    return message.point, message.line_ids, message.skipped, message.iteration, message.remaining
 
 
 def _whose(record: Record | Unknown) -> str:

@@ -153,6 +153,7 @@ class Session:
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.undelivered, *returned))
+        self._journal.look(self.spec.name)
         self._is_ending = False
         self._inbox.room.set()
         self._changed.set()
@@ -222,6 +223,9 @@ class Session:
     def _plan_changes(self, change: PlanChange) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         self._journal.in_order(self._journal.record(change).emit)
+        if change.by != "user":
+            author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
+            self._journal.look(author.name)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -219,13 +220,24 @@ RACE = Tree(
 """Two agents that change the plan, one of them later than the other since its tool took its time."""
 
 
-async def test_a_race_between_agents_cannot_be_followed_and_is_no_difference(autojump_clock: MockClock) -> None:
+async def test_agents_that_change_the_plan_beside_each_other_are_followed(autojump_clock: MockClock) -> None:
     async with open_session(TreeModel(RACE), tools=TREE_TOOLS, use=tree_settings()) as session:
         await session.run(FIRST)
+    check_replays(session)
+
+
+async def test_a_race_between_agents_cannot_be_followed_and_is_no_difference(autojump_clock: MockClock) -> None:
+    """As if one agent had asked its model in the very moment before the plan was changed by the other."""
+    async with open_session(TreeModel(RACE), tools=TREE_TOOLS, use=tree_settings()) as session:
+        await session.run(FIRST)
+    records = session.records
+    told = next(r for r in reversed(records) if r["type"] == "request" and r["agent"] == "agent-1" and "tail" in r)
+    del told["tail"]
+    session.file.data = b"".join(json.dumps(r).encode() + b"\n" for r in records)
     found = replayed(session)
     assert found.outcome == "cannot be followed"
     assert "cannot be followed any further" in found.rows[0]
-    assert any(row.startswith("-") for row in found.rows)
+    assert any(row.startswith("+") for row in found.rows)
 
 
 # ------------------------------------------------------------------------------------------------- after a crash
