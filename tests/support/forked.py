@@ -167,6 +167,11 @@ def _parent() -> _Parent:
     return _the_parent[0]
 
 
+def origins() -> list[str]:
+    """The number of that process, once there is one: a child that no test has started."""
+    return [str(parent._process.pid) for parent in _the_parent]
+
+
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
     """Fork a program for each request and wait for those that have ended; returns its request in each fork."""
     while True:
