@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from support import forked
+from support.examples import some
 from support.house import ROOT
 from support.rows import check_order
 from support.stages import line
@@ -752,16 +753,20 @@ def test_a_script_is_lines_at_their_moments(configured: Place) -> None:
     assert ran.err.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 4 never"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("args", "closed"),
-    [
-        (("hello",), "<&-"),
-        (("hello",), "<&- >&- 2>&-"),
-        (("-p", "hello"), ">&-"),
-        (("-p", "hello"), "2>&-"),
-        (("-p", "hello", "--stdin"), "<&-"),
-        (("check",), ">&-"),
-    ],
+    some(
+        [
+            (("hello",), "<&-"),
+            (("hello",), "<&- >&- 2>&-"),
+            (("-p", "hello"), ">&-"),
+            (("-p", "hello"), "2>&-"),
+            (("-p", "hello", "--stdin"), "<&-"),
+            (("check",), ">&-"),
+        ],
+        every=3,
+    ),
 )
 def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...], closed: str) -> None:
     command = (*PROGRAM, "--config", "config.yaml", *args)

@@ -244,7 +244,7 @@ def watched(text: str) -> Callable[[], None]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS]))
+@pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS], every=8))
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
     short, long = ((text * n)[:n] for n in (fewer(5_000, divided_by=5), fewer(15_000, divided_by=5)))
