@@ -23,20 +23,30 @@ QUICK_S = 0.025
 """How long a write may hold up everything else: shorter than what somebody who types would notice."""
 
 
-def quickly(work: Callable[[], object], seconds: float = QUICK_S) -> bool:
+def quickly(
+    work: Callable[[], object], seconds: float = QUICK_S, *, when_late: Callable[[], object] = lambda: None
+) -> bool:
     """Run work in a thread, and wait so many seconds for it at most (-1: however long it takes). Whether it has ended.
 
-    All but a disk that hangs ends it at once. What the work raises is lost.
+    All but a disk that hangs ends it at once. What the work raises is lost. ``when_late`` is called in the thread when
+    work that was not waited for has ended.
     """
-    ended = threading.Lock()
+    ended, decided = threading.Lock(), threading.Lock()
     ended.acquire()
+
+    def end(_: object) -> None:
+        ended.release()
+        if not decided.acquire(blocking=False):
+            when_late()
+
     try:
-        trio.lowlevel.start_thread_soon(work, lambda _: ended.release())
+        trio.lowlevel.start_thread_soon(work, end)
     except RuntimeError:  # there is no thread to be had
         with suppress(Exception):
             work()
         return True
-    return ended.acquire(timeout=seconds)
+    # The thread is the first to come to ``decided`` if it has ended just now.
+    return ended.acquire(timeout=seconds) or not decided.acquire(blocking=False)
 
 
 class Threads:

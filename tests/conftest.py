@@ -1,5 +1,6 @@
 """Settings of the tests: how much they try (``support.examples``), and that signals arrive."""
 
+import gc
 import signal
 
 import pytest
@@ -26,3 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.sampled)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the thousands of tests and all modules out of what is searched for garbage from now on."""
+    gc.collect()
+    gc.freeze()

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.house import ROOT
 from support.program import environ
 from support.screen import Screen
@@ -144,7 +145,8 @@ def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
     assert made(screen) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.sampled
+@pytest.mark.parametrize("number", some([signal.SIGTERM, signal.SIGHUP, signal.SIGINT], every=3))
 def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
     env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
     argv = [sys.executable, "-m", "cli", "demo"]

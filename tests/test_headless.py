@@ -21,6 +21,7 @@ import pytest
 import trio
 from support import check_invariants, open_session, settings
 from support.crashes import left
+from support.examples import fewer
 from support.killed import killed
 from support.models import ASKING_TOOLS
 from support.stages import Printing, line
@@ -1098,7 +1099,8 @@ async def test_a_signal_before_anything_came(tmp_path: Path, number: signal.Sign
         assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
 
 
-@pytest.mark.parametrize("again", range(25))  # in which order the tasks of one step run is drawn
+@pytest.mark.sampled
+@pytest.mark.parametrize("again", range(fewer(25, divided_by=5)))  # in which order the tasks of one step run is drawn
 @pytest.mark.parametrize("steps", range(4))
 async def test_no_run_starts_after_a_signal_in_whatever_step_it_comes(tmp_path: Path, steps: int, again: int) -> None:
     async with opened(tmp_path, "hello") as stage:

@@ -1,6 +1,7 @@
 """Who may import whom, as a table: a module's own row, then what the check finds in its source."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,7 @@ SHOWS_MARKDOWN = {
 """Rooms of `cli.show` that import a library, when it is first used."""
 
 
+@cache
 def imports(name: str, path: Path) -> set[str]:
     """The modules of ours and the guarded packages that a file imports, lazily or not."""
     ours = modules()

@@ -21,6 +21,7 @@ import pytest
 import trio
 from double import Double, ErrorEvent, Gate, Say, Script, Status, Step, calls, serve, text
 from support import settings as chain_settings
+from support.forked import origins
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
@@ -143,7 +144,7 @@ def _busy_threads() -> Counter[str]:
 def _children() -> Counter[str]:
     found: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
-        found.update((task / "children").read_text().split())
+        found.update({*(task / "children").read_text().split()}.difference(origins()))
     return found
 
 

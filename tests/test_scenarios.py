@@ -803,7 +803,7 @@ async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockC
     random.seed(0)  # the jitter of the retries
     play = SCENARIOS[name]
     whens = set()
-    for moment in some(range(-1, await moments_of(play) + 2)):
+    for moment in some(range(-1, await moments_of(play) + 2), every=8):
         for settled in (False, True) if moment > 0 else (False,):
             script = Script(list(play.steps), play.answers)
             async with open_session(Player(script), **opened(play)) as session:

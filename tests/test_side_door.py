@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import forked
+from support.examples import some
 from support.program import environ
 from support.screen import Screen
 from support.terminal import CTRL_C, Start, busy, idle, journal, quit, send, states
@@ -280,8 +281,10 @@ WAYS = {
 REFUSED = "what the chain itself has started cannot use its side door"
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("way", "sandbox"), some([(way, sandbox) for way in WAYS for sandbox in ("auto", "off")], every=3)
+)
 def test_what_a_tool_has_started_is_not_let_in(way: str, sandbox: str, start: Start, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.journals import Receipt, receipts
 from support.screen import Screen
 from support.terminal import (
@@ -938,7 +939,8 @@ def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(screen: Screen) 
     assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
-@pytest.mark.parametrize("locale", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}])
+@pytest.mark.sampled
+@pytest.mark.parametrize("locale", some([{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}], every=3))
 def test_a_locale_without_unicode_gets_none(start: Start, locale: dict[str, str]) -> None:
     screen = start(env={"LANG": None, "LC_ALL": None, "LC_CTYPE": None, **locale})
     send(idle(screen), "hello").until("Done: hello")

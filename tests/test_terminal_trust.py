@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.journals import journals
 from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, Start, edits, idle, quit, send
@@ -102,7 +103,8 @@ def test_anything_else_is_asked_again(start: Start, work: Path) -> None:
     quit(idle(screen))
 
 
-@pytest.mark.parametrize("typed", ["y\ry\r", "list them\rand", "y"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("typed", some(["y\ry\r", "list them\rand", "y"], every=3))
 def test_what_was_typed_before_the_question_is_no_answer_and_is_not_lost(start: Start, work: Path, typed: str) -> None:
     # The terminal has all of it before the program begins.
     screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])

@@ -92,7 +92,7 @@ async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, moc
     async with bench(mock_clock) as at:
         count = len((await play(at, name, [])).events)
         # At each fifth, for time; the lines begin at different ones. tests/test_scenarios.py goes through them all.
-        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5)):
+        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5), every=10):
             await play(at, name, [(moment, line)])
         assert [c for r in at.double.requests for c in r.complaints] == []
 
@@ -101,7 +101,7 @@ async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, moc
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_tail_as_a_system_message(name: str, mock_clock: MockClock) -> None:
     async with bench(mock_clock, system_messages=True) as at:
-        for moment in some(range(0, 24, 2)):
+        for moment in some(range(0, 24, 2), every=6):
             await play(at, name, [(moment, "use the other file"), (moment, "todo: add x"), (moment + 5, "why?")])
         roles = {m["role"] for r in at.double.requests for m in r.messages}
         assert roles == {"user", "assistant", "system"} or name == "an answer without tools"

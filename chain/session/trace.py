@@ -76,8 +76,8 @@ class Trace:
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
         data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
         fd, is_whole = self._fd, list[bool]()
-        if not quickly(lambda: is_whole.append(_append(fd, data))):
-            self._fd = None  # it stays open, since the thread that hangs may still write to it
+        if not quickly(lambda: is_whole.append(_append(fd, data)), when_late=lambda: _close(fd)):
+            self._fd = None  # the thread that hangs still writes to it, and closes it
         elif is_whole != [True]:
             self.close()
         self._is_first = False
@@ -111,13 +111,20 @@ class Trace:
         """End the file."""
         fd, self._fd = self._fd, None
         if fd is not None:
-            with suppress(OSError):
-                os.close(fd)
+            _close(fd)
 
     def _begin(self, event: events.RunStarted) -> None:
         self.close()
         self._is_first, begun = True, list[tuple[int, Path, int]]()
-        if quickly(lambda: begun.append(self._new_file(event.query, self._number + 1))) and begun:
+
+        def begin() -> None:
+            begun.append(self._new_file(event.query, self._number + 1))
+
+        def drop() -> None:
+            for _, _, fd in begun:
+                _close(fd)
+
+        if quickly(begin, when_late=drop) and begun:
             ((self._number, self._path, self._fd),) = begun
         else:
             self._path = None
@@ -135,6 +142,11 @@ class Trace:
             os.close(fd)
             raise
         return number, path, fd
+
+
+def _close(fd: int) -> None:
+    with suppress(OSError):
+        os.close(fd)
 
 
 def _append(fd: int, data: bytes) -> bool:

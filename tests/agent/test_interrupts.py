@@ -103,7 +103,7 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
 
 
 class Watched(MemoryFile):
-    """A disk that does something as a record with these words is written."""
+    """A disk that does something as a record with these words is brought to it."""
 
     words = b"(nothing)"
 
@@ -111,11 +111,11 @@ class Watched(MemoryFile):
         super().__init__()
         self.act: Callable[[], object] = lambda: None
 
-    def append(self, data: bytes) -> None:
-        super().append(data)
-        if self.words in data:
+    async def sync(self) -> None:
+        if self.words in self.data:
             self.words = b"(nothing)"
             self.act()
+        await super().sync()
 
 
 # ------------------------------------------------------------------------------------------------- tools that misbehave

@@ -20,7 +20,7 @@ POINTS = fewer(300, divided_by=10)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13
-TOGETHER = 7 if IS_SHORT else 2
+TOGETHER = 10 if IS_SHORT else 2
 """Scenarios that one process plays: it takes a second to start."""
 
 NAMES = list(BY_NAME)

@@ -417,7 +417,9 @@ def command(folder: Path, *args: str) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-m", "cli", "--config", "config.yaml", *args], {"PATH": os.environ["PATH"], **home}
 
 
+@pytest.mark.slow
 async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> None:
+    """In one process: test_nothing_is_left_of_a_session_closed_in_the_middle_of (tests/test_leaks.py)."""
     async with serve([rate_limited("1000"), text("Two.")]) as double:
         (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, url=double.url, key=KEY, more=""))
         args, environ = command(tmp_path, "-p", "hello", "--output-format", "stream-json")

@@ -14,6 +14,7 @@ import trio
 from hypothesis import strategies as st
 from support import DROP, INTERRUPT, LINES, Acts, Replies, Session, open_session, settings, sharded, wait_quiet
 from support.crashes import left
+from support.examples import some
 from support.house import ROOT
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from support.replays import check_replays, is_replayable, replayed
@@ -187,6 +188,7 @@ SIDE_BY_SIDE = Tree(
 """Agents that all work at the same time, and end in the same moments."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", ["!at once", "!!now", "stop"])
 async def test_agents_side_by_side_show_no_difference_that_is_none(line: str, autojump_clock: MockClock) -> None:
     async def play(moment: int) -> int:
@@ -198,7 +200,7 @@ async def test_agents_side_by_side_show_no_difference_that_is_none(line: str, au
         check_replays(session, is_sure=False)
         return len(session.events)
 
-    for moment in range(0, await play(-1), 2):
+    for moment in some(range(0, await play(-1), 2)):
         await play(moment)
 
 
@@ -427,7 +429,7 @@ replies = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0]), answers
 said = st.lists(st.tuples(seconds, st.sampled_from([*LINES, INTERRUPT, DROP])), max_size=6)
 
 
-@sharded(600, all_steps, said, st.none() | replies)
+@sharded(300, all_steps, said, st.none() | replies)
 def test_whatever_was_asked_and_answered_is_so_again(drawn: list[Step], said: Said, replied: Replied | None) -> None:
     async def main() -> None:
         session = await played(drawn, said, replied)

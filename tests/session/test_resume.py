@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
+from support.examples import some
 from support.gate import Gate, begin, finish
 from support.killed import killed
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
@@ -161,9 +162,10 @@ async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
         check_went_on(session, 0)
 
 
+@pytest.mark.sampled
 async def test_a_session_may_be_resumed_at_every_byte_of_it() -> None:
     data = await killed("use B", "todo: add buy milk")
-    for end in range(0, len(data), 7):
+    for end in some(range(0, len(data), 7)):
         file, read = left(data[:end])
         async with open_session(ANSWER, file=file, resume=read) as session:
             await session.run("and now?")
@@ -196,6 +198,7 @@ JOURNALS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", JOURNALS)
 def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
     async def check(data: bytes) -> None:
@@ -209,7 +212,7 @@ def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
         assert waiting <= told, f"{waiting - told} wait, and nobody hears of it"
 
     rows = JOURNALS[name]().splitlines(keepends=True)
-    for end in range(len(rows) + 1):
+    for end in some(range(len(rows) + 1)):
         trio.run(check, b"".join(rows[:end]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +130,39 @@ async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) 
 def test_a_disk_that_hangs_ends_the_trace_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(tmp_path, "s")
     trace.on_event(events.RunStarted(id="L1", query="Do the task"))
-    disk, write, wrote = threading.Event(), os.write, list[bytes]()
-
-    def hang(fd: int, data: bytes) -> int:
-        disk.wait(60)
-        wrote.append(data)
-        return write(fd, data)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", hang)
+    with hanging(monkeypatch) as wrote:
         trace.step("one", {})
         trace.step("two", {})
         assert not wrote
+
+
+def test_a_disk_that_hangs_as_a_file_is_made_costs_that_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = Trace(tmp_path, "s")
+    with hanging(monkeypatch) as wrote:
+        trace.on_event(events.RunStarted(id="L1", query="Do the task"))
+        assert trace.path is None
+        assert not wrote
+
+
+@contextmanager
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A disk that takes nothing, until it does at the end: the files that were written to, and are closed then."""
+    disk, closed, wrote = threading.Event(), threading.Event(), list[int]()
+    write, close = os.write, os.close
+
+    def hang(fd: int, data: bytes) -> int:
+        disk.wait(60)
+        wrote.append(fd)
+        return write(fd, data)
+
+    def close_written(fd: int) -> None:
+        close(fd)
+        if fd in wrote:
+            closed.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", hang)
+        patched.setattr(os, "close", close_written)
+        yield wrote
         disk.set()
+        assert closed.wait(60)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 from support import settings
+from support.examples import fewer
 from support.gate import TWO_STEPS, Gate
 
 from chain import events
@@ -22,7 +23,7 @@ from chain.chain import Chain
 from chain.journal import file as journal
 from chain.providers.scripted.model import ScriptedModel
 
-RUNS = 150
+RUNS = fewer(150, divided_by=3)
 """Runs of one stretch."""
 
 GUARD_S = 60
@@ -50,6 +51,7 @@ class Measured:
     tasks: int = field(default_factory=lambda: trio.lowlevel.current_statistics().tasks_living)
 
 
+@pytest.mark.sampled
 async def test_the_last_of_many_runs_takes_what_the_first_ones_did(tmp_path: Path) -> None:
     async with opened(tmp_path, "rules: [{text: The answer.}]") as chain, trio.open_nursery() as nursery:
         feed = chain.feed()

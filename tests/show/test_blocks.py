@@ -153,6 +153,6 @@ LINES = {
 def test_the_work_grows_as_the_text_does(name: str) -> None:
     line = LINES[name]
     block_parser()
-    short = calls_of(lambda: blocks_of(line * fewer(1_000, divided_by=5), piece=7))
-    long = calls_of(lambda: blocks_of(line * fewer(4_000, divided_by=5), piece=7))
+    short = calls_of(lambda: blocks_of(line * fewer(400, divided_by=2), piece=7))
+    long = calls_of(lambda: blocks_of(line * fewer(1_600, divided_by=2), piece=7))
     assert long < 6 * short

@@ -1,9 +1,10 @@
-"""Starts the program as people do, or in the short run as a fork of a process that has imported it.
+"""Starts the program as people do, or mostly as a fork of a process that has imported it.
 
-Importing takes most of the time of most programs that tests start. So in the short run a process of each worker imports
-what the program does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and
-terminal of its own, up to the end of the interpreter. In CI every program is started for itself. What depends on how
-and when it is started (signals meanwhile, its locale, an ``os`` changed before) is so in the short run as well.
+Importing takes most of the time of most programs that tests start. So a process of each worker imports what the program
+does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and terminal of its
+own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
+depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so in the short run
+as well.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from .house import ROOT, modules
 
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
+
+STARTED = ("test_program", "test_terminal", "test_demo", "test_startup")
+"""How files begin of which all programs are started for themselves in CI."""
 
 LONGEST = 100_000
 """Characters of a request; what has longer arguments is started for itself."""
@@ -61,7 +65,7 @@ class Popen(subprocess.Popen[Any]):
         self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
     ) -> None:
         self._terminal = terminal
-        self._is_forked = is_forked and IS_SHORT and _may_be_forked(argv, more.get("env"))
+        self._is_forked = is_forked and _are_forked() and _may_be_forked(argv, more.get("env"))
         if terminal is not None:
             more["start_new_session"] = True
             if not self._is_forked:
@@ -110,6 +114,11 @@ def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> su
             process.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _are_forked() -> bool:
+    file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+    return IS_SHORT or not Path(file).name.startswith(STARTED)
 
 
 def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
@@ -165,6 +174,11 @@ def _parent() -> _Parent:
     if not _the_parent:
         _the_parent.append(_Parent())
     return _the_parent[0]
+
+
+def origins() -> list[str]:
+    """The number of that process, once there is one: a child that no test has started."""
+    return [str(parent._process.pid) for parent in _the_parent]
 
 
 def _serve(channel: socket.socket) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ class Screen:
     """A program that runs in a terminal of its own. A context manager: leaving it kills what still runs.
 
     ``env`` is put over the environment that ``environ`` gives; a value of ``None`` takes a variable out.
-    ``is_forked`` is of the short run, see ``support.forked``.
+    ``is_forked``: where programs may be, see ``support.forked``.
     """
 
     def __init__(
