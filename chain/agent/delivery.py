@@ -71,7 +71,8 @@ class Delivery:
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             current_prompt(self._spec, self._shared.emit, run.iteration)
-        met = Met(point, prompt.source, remaining, skipped, run.iteration)
+        waited_s = trio.current_time() - lines[0].accepted_at
+        met = Met(point, prompt.source, remaining, skipped, run.iteration, waited_s)
         self._history.append(user_text(composed.text), lines=lines, met=met)
         run.stranded.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
@@ -95,7 +96,7 @@ class Delivery:
             prompt_source=prompt.source,
             target_agent=self._spec.name,
             parent_id=self._spec.parent_id,
-            waited_s=trio.current_time() - lines[0].accepted_at,
+            waited_s=waited_s,
             remaining=remaining,
             tools_skipped=skipped,
             trace_path=self._shared.trace_path,

@@ -26,6 +26,7 @@ class Met:
     remaining: int = 0
     skipped: tuple[str, ...] = ()
     iteration: int = 0
+    waited_s: float = 0.0
 
 
 _NOT_MET = Met(None)
@@ -62,6 +63,7 @@ class History:
                 remaining=met.remaining,
                 skipped=met.skipped,
                 iteration=met.iteration,
+                waited_s=met.waited_s,
             )
         )
         self.conversation.append_checked(message, after)
