@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -58,7 +59,12 @@ def recorded(state: Path, id: str) -> list[bytes]:
 
     Raises ``SessionError``.
     """
-    path = Path(id) if id.endswith(SUFFIX) else listing.find(state / "sessions", id)
+    try:
+        path = Path(id) if id.endswith(SUFFIX) else listing.find(state / "sessions", id)
+    except SessionError:
+        if os.path.isfile(id):
+            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None
+        raise
     try:
         with path.open("rb") as rows:
             return list(rows)
