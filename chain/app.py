@@ -13,13 +13,13 @@ import trio
 
 from chain import sessions as sessions  # front ends have it from here
 from chain.agent.children import Bounds, Children
+from chain.agent.context import AgentContext
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
 from chain.agent.tree import AgentTree, Node
 from chain.chain import Chain
 from chain.config.load import Settings, require_trust
-from chain.config.settings import ModelSettings
-from chain.errors import ConfigError, JournalError, SessionError, UnreadableFile, UserError
+from chain.errors import JournalError, SessionError, UserError
 from chain.explain import Explanation as Explanation  # front ends have it from here
 from chain.explain import explain
 from chain.journal.journal import Journal
@@ -29,6 +29,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
 from chain.prompt_files import prompt_file, system_prompt
+from chain.provider import ModelSettings
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
@@ -38,15 +39,14 @@ from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
 from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
-from chain.tools.processes import Guard
+from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
-from chain.tools.tool import Tool, delegates
+from chain.tools.tool import Tool, delegates, kind_of
 
-REALLY_RUN = frozenset({"todo", "ask", "agents"})
-"""The groups of tools that have no effects outside of a session, so that a replay runs them."""
+REALLY_RUN = frozenset({"plan", "ask", "delegate"})
+"""The kinds of our tools that have no effects outside of a session, so that a replay runs them."""
 
 if TYPE_CHECKING:
-    from chain.providers.anthropic.client import AnthropicModel, Verdict
     from chain.replay.actors import Actors
 
 
@@ -80,7 +80,7 @@ async def open_chain(
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
-        real = [tool for name in REALLY_RUN for tool in groups[name]]
+        real = [tool for each in groups.values() for tool in each if kind_of(tool) in REALLY_RUN]
         groups = {name: actors.tools(each, real) for name, each in groups.items()}
         tools = actors.tools(tools, real)
         open_model = actors.open_model
@@ -108,12 +108,13 @@ async def open_chain(
             audience.listen(trace.on_event)
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        tree = AgentTree(Node(spec, inbox, kind=spec.name))
-        questions = Questions(journal, audience.emit, allowed, subjects_of(today))
+        questions = Questions(journal, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
         if actors is not None:
-            actors.tree, actors.journal = tree, journal
             shared = replace(shared, meanwhile=actors.meanwhile)
+        tree = AgentTree(Node(AgentContext(spec, shared, inbox), kind=spec.name))
+        if actors is not None:
+            actors.tree, actors.journal = tree, journal
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
@@ -248,59 +249,9 @@ def explain_line(settings: Settings, text: str) -> Explanation:
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
-    """The model of a definition. Raises ``ConfigError``.
-
-    ``interactive``: people watch it and type meanwhile, so a file of rules answers at the pace that it has for them.
-    """
-    from chain.providers.scripted.model import ScriptedModel
-
+    """The model of a definition. Raises ``ConfigError``. ``interactive``: people watch it and type meanwhile."""
     settings.require_key()
-    if settings.provider == "scripted":
-        assert settings.script is not None
-        try:
-            return ScriptedModel.load(settings.script, settings.within, at_terminal=interactive)
-        except UnreadableFile as error:
-            file, line = settings.named_at or (None, None)
-            message = f"models.definitions.{settings.name}.script: {error.file} {error.message}"
-            raise ConfigError(message, file=file, line=line) from None
-    return anthropic_model(settings)
-
-
-def anthropic_model(settings: ModelSettings) -> AnthropicModel:
-    """The model of a definition whose provider is ``anthropic``; its library is imported at the first call."""
-    from chain.providers.anthropic.client import AnthropicModel
-    from chain.providers.anthropic.encoding import Parameters
-    from chain.providers.anthropic.service import Price, Service
-
-    parameters = Parameters(
-        model=settings.model,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        effort=settings.effort,
-        thinking=settings.thinking,
-        stop_sequences=settings.stop_sequences,
-        system_messages=settings.system_messages,
-        extra_body=settings.extra_body,
-    )
-    service = Service(
-        api_key=settings.api_key,
-        base_url=settings.base_url,
-        timeout_s=settings.timeout_s,
-        idle_timeout_s=settings.idle_timeout_s,
-        extra_headers=settings.extra_headers,
-    )
-    cost = settings.price
-    price = Price(cost.input, cost.output, cost.cache_read, cost.cache_write) if cost else None
-    return AnthropicModel(parameters, service, price)
-
-
-async def check_model(settings: ModelSettings) -> Verdict:
-    """Ask the service of a definition whether it accepts the key and has the model."""
-    model = anthropic_model(settings)
-    try:
-        return await model.check()
-    finally:
-        await model.aclose()
+    return settings.open(interactive)
 
 
 def check_state(state: Path) -> None:

@@ -15,8 +15,8 @@ import trio
 
 from chain import events
 from chain.agent.questions import Answerer
-from chain.agent.run import Run
 from chain.agent.spec import Shared
+from chain.agent.state import Run
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
@@ -246,8 +246,8 @@ class Chain:
         return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until there may be more room, or the chain has closed; how a sender that is no person holds back."""
-        await self._tree.main.inbox.room.wait_for_change()
+        """Wait until the queue may have room, or the chain has closed; then look again, since it may have none."""
+        await self._tree.main.inbox.room.wait()
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""
@@ -282,7 +282,7 @@ class Chain:
     def starts_agent(self, call: events.ToolCall) -> bool:
         """Whether a call that has just begun is to put another agent to work."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
-        tools = (node.spec.registry.tools.get(call.name) for node in callers)
+        tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
 
     @property

@@ -15,12 +15,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from chain.agent.spec import AgentSpec, PromptSource
+from chain.agent.spec import AgentSpec
 from chain.config.load import Settings
-from chain.config.settings import KindSettings, ModelSettings
+from chain.config.settings import KindSettings
 from chain.errors import UserError
+from chain.interruption.file import PromptFile
 from chain.model import Model
 from chain.prompt_files import handler_of
+from chain.provider import ModelSettings
 from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
@@ -35,7 +37,7 @@ class _Kind:
     settings: KindSettings
     system: str
     registry: Registry
-    prompts: PromptSource | None
+    prompts: PromptFile | None
 
 
 class Kinds:

@@ -70,7 +70,6 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """The model's name, for people."""
-        ...
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request, calling ``on_delta`` for every piece as it comes.
@@ -78,15 +77,12 @@ class Model(Protocol):
         Raises ``ModelError``; whatever else it raises ends the run with an error, too, and is not tried again. It may
         be cancelled at any await, and is then usable again at once.
         """
-        ...
 
     async def prepare(self) -> None:
         """Do ahead of the first call what takes long, such as importing a library, while nobody has to wait for it.
 
         It may be left out, and be cancelled at any time. What it raises is nothing yet: the first call meets it again.
         """
-        ...
 
     async def aclose(self) -> None:
         """Give up what it holds, such as connections; it is not asked again."""
-        ...

@@ -6,16 +6,15 @@ a single task is never removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from chain.errors import JournalError, PlanError
 from chain.events import Author, TaskState, TaskView
 from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
-
-MARKS: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+from chain.text.phrases import BOXES, how_far
 
 MAX_TASKS = 200
 """Tasks in a plan: it is sent to the model whole, and a list that nobody can read helps nobody."""
@@ -52,22 +51,14 @@ def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
     return tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
 
 
-class Watcher(Protocol):
-    """Who hears of the changes of a plan."""
-
-    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
-        """The tasks are these now. A ``JournalError`` takes the change back."""
-        ...
-
-
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` hears of each change, and may refuse it. ``revision`` counts the changes, and ``last_by`` made the last.
-    ``line_id`` is the line that asks for a change, if one does.
+    ``watcher`` is called with each change, which it may take back by a ``JournalError``. ``revision`` counts the
+    changes, and ``last_by`` made the last. ``line_id`` is the line that asks for a change, if one does.
     """
 
-    def __init__(self, watcher: Watcher | None = None) -> None:
+    def __init__(self, watcher: Callable[[PlanChange], None] | None = None) -> None:
         self.watcher = watcher
         self.revision = 0
         self.last_by: Author | None = None
@@ -149,11 +140,10 @@ class Plan:
         if not self._tasks:
             return "The plan is empty."
         rows = [
-            f"{MARKS[t.state]} {n}. {t.text}" + (f" ({t.reason})" if t.reason else "")
+            f"{BOXES[t.state]} {n}. {t.text}" + (f" ({t.reason})" if t.reason else "")
             for n, t in enumerate(self._tasks, 1)
         ]
-        of = {state: sum(t.state == state for t in self._tasks) for state in MARKS}
-        return "\n".join([*rows, f"{of['DONE']} done, {of['FAILED']} failed, {of['PENDING']} pending"])
+        return "\n".join([*rows, how_far([task.state for task in self._tasks])])
 
     def _change(self, change: PlanChange) -> None:
         before = self._tasks, self.revision, self.last_by
@@ -161,7 +151,7 @@ class Plan:
         self._tasks, self.revision, self.last_by = changed(self._tasks, change), self.revision + 1, change.by
         try:
             if self.watcher is not None:
-                self.watcher.plan_changes(change, self._tasks)
+                self.watcher(change)
         except JournalError:
             self._tasks, self.revision, self.last_by = before
             raise

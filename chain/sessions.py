@@ -97,14 +97,14 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
                 raise _unreadable(session.path, error) from None
         case "md":
             from chain.export.markdown import markdown
-            from chain.export.outline_builder import tell
+            from chain.export.outline import outline_of
 
-            yield from markdown(tell(told_again(session, report)))
+            yield from markdown(outline_of(told_again(session, report)))
         case "html":
-            from chain.export.html import page
-            from chain.export.outline_builder import tell
+            from chain.export.html import html
+            from chain.export.outline import outline_of
 
-            yield from page(tell(told_again(session, report)))
+            yield from html(outline_of(told_again(session, report)))
         case _:
             assert_never(format)
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.config.values import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects
-from chain.tools.processes import Guard
+from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
+from chain.values import MissingVariable
 
 if TYPE_CHECKING:
-    from chain.tools.shell import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -31,8 +31,8 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
     from chain.tools import agents, ask, edit, files, plan
-    from chain.tools.research import ResearchRules, research_tools
-    from chain.tools.shell import shell_tools
+    from chain.tools.processes.shell import shell_tools
+    from chain.tools.research.visits import research_tools
 
     return {
         "todo": plan.TOOLS,
@@ -41,7 +41,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(ResearchRules(settings.research_hosts)),
+        "research": research_tools(settings.research_hosts),
     }
 
 
@@ -66,7 +66,7 @@ def _own_files(settings: Settings) -> Iterator[Path]:
             found += [chosen.system_prompt, chosen.interruption_prompt]
     for name in settings.model_names:
         with suppress(ConfigError):
-            found.append(settings.model(name).script)
+            found += settings.model(name).files.values()
     for name in settings.kind_names:
         with suppress(ConfigError):
             found.append(settings.kind(name).prompt)
@@ -123,7 +123,7 @@ def named_tools(
 
 def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
     """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
-    from chain.tools.shell import ShellRules
+    from chain.tools.processes.sandbox import ShellRules
 
     shell = settings.shell
     own = (*settings.own_folders, *([] if state is None else [state]))
@@ -135,22 +135,19 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
 
     Raises ``ConfigError`` where no command would run.
     """
-    from chain.tools import fence, shell
+    from chain.tools.processes.sandbox import Sandbox
 
     rules = shell_rules(settings)
-    found = fence.Protections() if rules.sandbox == "off" else fence.probe()
+    found = rules.probed()
     try:
-        places = shell.open_places(rules, found, workspace)
+        places = rules.places(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
     with nullcontext() if places is None else closing(places):
-        if lacks := shell.missing(rules, found, places):
-            raise settings.error("tools.shell.sandbox", lacks.removeprefix("tools.shell.sandbox is "))
-        return (
-            shell.protections(rules, found, places),
-            shell.gaps(rules, found, places),
-            shell.closed(workspace, places),
-        )
+        box = Sandbox(rules, found, places)
+        if box.missing:
+            raise settings.error("tools.shell.sandbox", box.missing.removeprefix("tools.shell.sandbox is "))
+        return box.held, box.gaps, box.closed(workspace)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
@@ -158,7 +155,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
     Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
     """
-    from chain.tools.research import HOSTS
+    from chain.tools.research.visits import HOSTS
 
     for n, host in enumerate(settings.research_hosts):
         try:

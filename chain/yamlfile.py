@@ -220,14 +220,7 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
-    import yaml
-
-    _check_depth(text, file, loader)
-    return yaml.compose(text, Loader=loader)
-
-
-def _check_depth(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> None:
-    """Refuse deep nesting before composing, which recurses a Python frame or more a level."""
+    """Compose, once deep nesting is refused: composing recurses a Python frame or more a level."""
     import yaml
 
     depth = 0
@@ -239,6 +232,7 @@ def _check_depth(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafe
                 raise ConfigError(f"is nested more than {MAX_DEPTH} levels deep", file=file, line=line)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+    return yaml.compose(text, Loader=loader)
 
 
 class _Builder:

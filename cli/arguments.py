@@ -186,7 +186,7 @@ def _resumes(args: argparse.Namespace) -> bool:
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     """How long to wait for piped input that goes with the query, in seconds; ``None`` if it is not read."""
-    from cli.input.piped import FIRST_BYTE_S, is_piped
+    from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
         raise UserError("--stdin and --no-stdin contradict each other; leave one out")

@@ -16,16 +16,15 @@ from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.text.wording import MAIN
 from cli.ending import exit_at_once
+from cli.headless_output import Format, HeadlessOutput
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
-from cli.input.piped import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, read_piped, with_piped
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
-from cli.input.stdin import Lines
-from cli.output import Format, Output
+from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines, read_piped, with_piped
 from cli.show.renderer import Renderer
 from cli.show.text import flat
-from cli.signals import LEAVING, received
+from cli.signals import LEAVING, received_signals
 
 GRACE_S = 1.0
 """How long the output may still take after a signal: its reader may have stopped reading."""
@@ -59,14 +58,16 @@ class Job:
     is_kept: bool = True
 
 
-async def run(chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
+async def run_job(
+    chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
+) -> int:
     """Do the job and return the exit code."""
-    output = Output(chain, job.output, renderer, stdout=stdout, stderr=stderr)
+    output = HeadlessOutput(chain, job.output, renderer, stdout=stdout, stderr=stderr)
     return await _Headless(chain, job, stdin, output).run()
 
 
 class _Headless:
-    def __init__(self, chain: Chain, job: Job, fd: int, output: Output) -> None:
+    def __init__(self, chain: Chain, job: Job, fd: int, output: HeadlessOutput) -> None:
         self._chain = chain
         self._job = job
         self._fd = fd
@@ -202,7 +203,7 @@ class _Headless:
                 return
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received(*LEAVING) as signals:
+        with received_signals(*LEAVING) as signals:
             task_status.started()
             async for number in signals:
                 if self._signal is not None:

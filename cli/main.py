@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
+from chain.text.plain import sanitize
 from cli import arguments, options
 from cli.ending import even_at_once
 from cli.screen import tty
-from cli.show.text import clean
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 from cli.writing import write_all
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chain import Tool
-    from cli.door.client import Visit
+    from cli.door.visit import Visit
     from cli.show.renderer import Renderer
 
 
@@ -42,7 +42,7 @@ WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
 
-def console() -> None:
+def run_command() -> None:
     """The entry point of the installed command."""
     _open_standard_streams()
     sys.excepthook = _show_bug
@@ -67,7 +67,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     """Run the command and return its exit code; ``tools`` are added to the configured ones."""
     verbose = "-v" in argv or "--verbose" in argv
     try:
-        return _run(options.parse(argv), tuple(tools))
+        return _run(options.parse_arguments(argv), tuple(tools))
     except options.Information as asked:
         return _report(_write(1, f"{asked}\n"))
     except UserError as error:
@@ -86,7 +86,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, init(Path(word or ".")))
     if command == "demo":
-        from cli.input.piped import is_piped
+        from cli.input.stdin import is_piped
         from cli.subcommands import demo
 
         if os.isatty(0) and os.isatty(1):
@@ -110,9 +110,9 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         )
     settings = arguments.read_settings(args)
     if command == "explain":
-        from cli.subcommands.explain import explain
+        from cli.subcommands.explain import explanation_rows
 
-        return _show(args, explain(settings, word or ""))
+        return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
         from cli.subcommands.replay import replayed
 
@@ -148,9 +148,9 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
 
 
 def _page(rows: Iterable[str]) -> int:
-    from cli.pager import page
+    from cli.pager import show_in_pager
 
-    left = iter(page(rows, os.environ))
+    left = iter(show_in_pager(rows, os.environ))
     while piece := list(islice(left, ROWS_AT_ONCE)):
         if why := _write_painted(1, "".join(f"{row}\n" for row in piece)):
             return _report(why)
@@ -164,28 +164,28 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     color, ascii, width = _looks(args, fd=1)
     if what == "list":
         here = Path(args.workspace or ".")
-        return _show(args, sessions.listed(state, here=here, width=width, ascii=ascii))
+        return _show(args, sessions.list_rows(state, here=here, width=width, ascii=ascii))
     faults: list[str] = []
     if what in ("show", "export"):
         if what == "show":
-            code = _page(sessions.shown(state, id, faults.append, color=color, ascii=ascii, width=width))
+            code = _page(sessions.show_rows(state, id, faults.append, color=color, ascii=ascii, width=width))
         else:
             write = partial(_write_painted, 1)
-            code = _report(sessions.export(state, id, args.format, args.output, write, faults.append))
+            code = _report(sessions.write_export(state, id, args.format, args.output, write, faults.append))
         _write(2, "".join(f"chain: {fault}\n" for fault in faults))
         return code
-    if not sessions.delete(state, id, partial(_write, 2)):
+    if not sessions.delete_if_sure(state, id, partial(_write, 2)):
         _write(2, "Nothing was deleted.\n")
         return 1
     return _show(args, ["Deleted."])
 
 
 def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
-    from cli.door.client import enter
+    from cli.door.visit import find_chain
 
     arguments.check_door(args, command, line)
     workspace = Path(args.workspace or ".")
-    with enter(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
+    with find_chain(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
         return _send(args, visit, line) if command == "send" else _watch(args, visit)
 
 
@@ -242,7 +242,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
             side_door(chain, state, os.environ) as problem,
         ):
             notes = (*job.notes, problem) if problem else job.notes
-            return await headless.run(chain, replace(job, notes=notes), _renderer(args, streams=streams))
+            return await headless.run_job(chain, replace(job, notes=notes), _renderer(args, streams=streams))
 
     if not streams or args.stdin:  # with --stdin the query may be typed here
         return trio.run(work)
@@ -263,7 +263,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
     traces = _traces(state, by_default=True)
     invocation = Invocation(settings, place, state, tools, traces, query, tuple(scheduled))
-    return startup.run(
+    return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",
         typed=typed,
@@ -333,7 +333,7 @@ def _report(why: str) -> int:
 
 def _write(fd: int, text: str) -> str:
     """Write a text without its control characters, as it may be of an untrusted file; returns why that failed."""
-    return _write_painted(fd, clean(text))
+    return _write_painted(fd, sanitize(text))
 
 
 def _write_painted(fd: int, text: str) -> str:
@@ -348,4 +348,4 @@ def _write_painted(fd: int, text: str) -> str:
 
 
 if __name__ == "__main__":
-    console()
+    run_command()

@@ -125,7 +125,7 @@ class Information(Exception):
     """The user asked for a text instead of a run: the help or the version."""
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The flags and words of a command line. Raises ``UserError``, and ``Information`` for ``--help`` and the like."""
     parser, actions = _parser()
     if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 
+from chain.text.plain import sanitize
 from cli.screen import tty
-from cli.show.text import clean, columns
+from cli.show.text import columns
 
 _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
 
 
-def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
+def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
     """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
@@ -28,7 +29,7 @@ def page(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
         # As the terminal wraps it.
-        needed += 1 + max(0, columns(clean(row)) - 1) // max(1, size.columns)
+        needed += 1 + max(0, columns(sanitize(row)) - 1) // max(1, size.columns)
     all_rows = chain(first, rows)
     if needed < size.lines or not command:
         return all_rows

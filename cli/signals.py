@@ -48,7 +48,7 @@ class Signals:
 
 
 @contextmanager
-def received(*numbers: signal.Signals) -> Iterator[Signals]:
+def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
     """Receive these signals, in the main thread. Those that are ignored stay ignored, as nohup needs it."""
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     with trio.open_signal_receiver(*handled) as numbers_received:

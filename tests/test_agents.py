@@ -14,11 +14,11 @@ from support import MemoryFile
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.agent.conversation import Conversation
+from chain.agent.context import AgentContext
 from chain.agent.executor import Executor
 from chain.agent.questions import Questions
-from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Limits, Shared
+from chain.agent.state import Run
 from chain.interruption.file import PromptFile
 from chain.journal.journal import Journal
 from chain.journal.json import from_json
@@ -66,7 +66,7 @@ class House:
         model = ScriptedModel.parse(RULES)
         spec = AgentSpec(name, parent_id, f"You are {name}.", model, registry, Limits(), PromptFile(None))
         inbox = Inbox(self.shared.ledger, agent=name)
-        return Executor(spec, self.shared, Conversation(), inbox)
+        return Executor(AgentContext(spec, self.shared, inbox))
 
     def accept(self, text: str, agent: str) -> Accepted:
         return self.shared.ledger.accept(parse_line(text), agent)
@@ -85,7 +85,7 @@ async def house() -> AsyncIterator[House]:
     journal = Journal(file)
     ledger, projection = Ledger(journal, told.append), Projection()
     journal.tells(projection.of, told.append)
-    shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal, told.append))
+    shared = Shared(journal, ledger, told.append, Plan(), Path("/"), Questions(journal))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.run)
         yield House(file, journal, shared, told)

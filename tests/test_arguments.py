@@ -8,13 +8,13 @@ import pytest
 
 from chain.errors import UserError
 from cli.arguments import COMMANDS, command_of
-from cli.options import HELP, USAGE, Information, parse
+from cli.options import HELP, USAGE, Information, parse_arguments
 
 
 def mistake(*argv: str) -> str:
     """The one sentence that a command line gets."""
     with pytest.raises(UserError) as caught:
-        command_of(parse(argv))
+        command_of(parse_arguments(argv))
     sentence = str(caught.value)
     assert "\n" not in sentence
     return sentence
@@ -48,7 +48,7 @@ def mistake(*argv: str) -> str:
     ],
 )
 def test_words(argv: list[str], command: str, word: str | None) -> None:
-    assert command_of(parse(argv)) == (command, word)
+    assert command_of(parse_arguments(argv)) == (command, word)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_mistake_in_the_options_is_told(argv: list[str], says: list[str]) -> N
 
 
 def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
-    args = parse(["-vp", "hello", "--model=offline", "--say", "@done x", "--say=y"])
+    args = parse_arguments(["-vp", "hello", "--model=offline", "--say", "@done x", "--say=y"])
 
     assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
     assert args.words == ["hello"]
@@ -125,7 +125,7 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
 @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["check", "--help"], ["--help", "--modle"]])
 def test_who_asks_for_help_gets_it(argv: list[str]) -> None:
     with pytest.raises(Information) as caught:
-        parse(argv)
+        parse_arguments(argv)
 
     assert str(caught.value) == HELP
 
@@ -144,13 +144,15 @@ def test_the_help_has_every_option_and_no_other() -> None:
 
     assert explained == known
     assert mentioned <= explained
-    for name in {f"--{dest.replace('_', '-')}" for dest in vars(parse([])) if dest not in {"words", "version", "help"}}:
+    for name in {
+        f"--{dest.replace('_', '-')}" for dest in vars(parse_arguments([])) if dest not in {"words", "version", "help"}
+    }:
         assert name in explained
 
 
 def is_known(name: str) -> bool:
     try:
-        parse([name, "text"])
+        parse_arguments([name, "text"])
     except UserError as error:
         return "no option" not in str(error)
     except Information:

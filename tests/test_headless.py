@@ -33,9 +33,9 @@ from chain.messages import from_json
 from chain.tools.tool import ToolContext, tool
 from cli import headless
 from cli.headless import Job
+from cli.headless_output import Format
 from cli.input.moments import parse_moment
-from cli.input.piped import FIRST_BYTE_S
-from cli.output import Format
+from cli.input.stdin import FIRST_BYTE_S
 from cli.show.renderer import Renderer
 
 RULES = """
@@ -161,7 +161,7 @@ async def opened(
         return "a quick result"
 
     async def work() -> None:
-        stage.code = await headless.run(session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1])
+        stage.code = await headless.run_job(session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1])
         stage.news.set()
 
     try:

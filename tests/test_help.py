@@ -22,8 +22,8 @@ from chain import event_json, events
 from chain.agent.tree import AgentState
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
-from chain.interruption.parse import parse as parse_prompt
 from chain.interruption.prompt import NAMES
+from chain.interruption.prompt_reader import parse_prompt
 from chain.lines import parse as lines
 from chain.sessions import FORMATS
 from chain.toolbox import read_allowances, tool_groups
@@ -122,7 +122,7 @@ def test_the_configuration_example_works(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("configuration", "config"))
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
     assert settings.chain().max_iterations == 5
-    assert settings.model().script == tmp_path / "my_rules.yaml"
+    assert settings.model().files["script"] == tmp_path / "my_rules.yaml"
 
 
 def test_the_example_of_agents_works(tmp_path: Path) -> None:
@@ -190,13 +190,13 @@ def test_the_local_models_need_no_key(tmp_path: Path) -> None:
         config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for these servers"}, cwd=tmp_path
     )
     found = {name: settings.model(name) for name in ("llamacpp", "ollama", "lmstudio", "vllm")}
-    assert {name: model.base_url for name, model in found.items()} == {
+    assert {name: model.values["base_url"] for name, model in found.items()} == {
         "llamacpp": "http://localhost:8080",
         "ollama": "http://localhost:11434",
         "lmstudio": "http://localhost:1234",
         "vllm": "http://localhost:8000",
     }
-    assert {(model.api_key, model.lacks_key) for model in found.values()} == {(None, False)}
+    assert {(model.values["api_key"], model.missing_key) for model in found.values()} == {(None, "")}
 
 
 def test_the_variables_of_the_live_tests_are_theirs() -> None:

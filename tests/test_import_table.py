@@ -25,13 +25,23 @@ GUARDED = {
 # What may be imported by everything that is pure.
 PURE = {"chain.errors", "chain.messages", "chain.text.wording"}
 # The spine, from the foot up: each room may import those below it.
-JOURNAL = {"chain.errors", "chain.events", "chain.fields", "chain.journal", "chain.messages", "chain.threads", "trio"}
-LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "trio"}
+JOURNAL = {
+    "chain.errors",
+    "chain.events",
+    "chain.fields",
+    "chain.journal",
+    "chain.messages",
+    "chain.signal",
+    "chain.threads",
+    "trio",
+}
+LINES = PURE | {"chain.events", "chain.journal", "chain.lines", "chain.signal", "trio"}
 TOOLS = PURE | {
     "chain.hunks",
     "chain.events",
     "chain.lines.parse",
     "chain.plan",
+    "chain.signal",
     "chain.text.search",
     "chain.threads",
     "chain.tools",
@@ -40,14 +50,19 @@ TOOLS = PURE | {
 AGENT = LINES | TOOLS | {"chain.agent", "chain.interruption", "chain.model"}
 SESSION = AGENT | {"chain.session", "chain.event_json", "chain.exit_codes", "chain.version"}
 
+# Modules that stand elsewhere on the spine than the rest of their rooms.
+APART = {"chain.lines.parse", "chain.text.phrases"}
+
 # The row of a module comes before that of its package; who may import a package may import the modules in it.
 MAY_IMPORT: dict[str, set[str]] = {
     "chain.errors": set(),
     "chain.version": set(),
     "chain.messages": set(),
+    "chain.text.phrases": PURE | {"chain.events", "chain.lines.parse", "chain.text.plain"},
     "chain.text": set(),
     "chain.listed": set(),
     "chain.exit_codes": {"chain.events"},
+    "chain.signal": {"trio"},
     "chain.text.search": {"regex"},
     "chain.threads": {"trio"},
     "chain.events": PURE | {"chain.hunks"},
@@ -61,46 +76,58 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.journal.json": {"chain.fields", "chain.journal.records", "chain.messages"},
     "chain.journal.reading": {"chain.journal"},
     "chain.journal": JOURNAL,
-    "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse"},
+    "chain.plan": {"chain.errors", "chain.events", "chain.journal.records", "chain.lines.parse", "chain.text.phrases"},
     "chain.yamlfile": {"chain.errors", "yaml"},
     "chain.lines": LINES,
     "chain.interruption": PURE | {"chain.interruption", "chain.lines.parse", "chain.text.search", "chain.yamlfile"},
     "chain.tools.tool": TOOLS | {"pydantic"},
     "chain.tools.registry": TOOLS | {"pydantic"},
-    "chain.tools.lifeline": {"chain.tools.fence"},
-    "chain.tools.fence": set(),  # this and the next two are the guard, a program of its own
-    "chain.tools.keeper": {"chain.tools.fence"},
-    "chain.tools.guard": {"chain.tools.fence", "chain.tools.keeper"},
-    "chain.tools.output": set(),
+    "chain.tools.processes.lifeline": {"chain.tools.processes.fence"},
+    "chain.tools.processes.fence": set(),  # this and the next two are the guard, a program of its own
+    "chain.tools.processes.keeper": {"chain.tools.processes.fence"},
+    "chain.tools.processes.guard": {"chain.tools.processes.fence", "chain.tools.processes.keeper"},
+    "chain.tools.processes.output": set(),
     "chain.tools.paths": {"chain.errors"},
     "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
-    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
-    "chain.tools.course": {"chain.lines.parse"},
-    "chain.tools.ranking": {"chain.tools.grep"},
-    "chain.tools.page_text": {"chain.tools.lifeline", "selectolax"},  # runs as a program of its own
-    "chain.tools.addresses": {"chain.tools.hosts", "httpx2"},
-    "chain.tools.pages": TOOLS | {"chain.version", "httpx2"},
+    "chain.tools.subject": set(),
+    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.subject", "chain.tools.tool"},
+    "chain.tools.research.course": {"chain.lines.parse"},
+    "chain.tools.research.ranking": {"chain.tools.grep"},
+    "chain.tools.research.page_text": {"chain.tools.processes.lifeline", "selectolax"},  # runs as a program of its own
+    "chain.tools.research.addresses": {"chain.tools.research.hosts", "httpx2"},
+    "chain.tools.research.pages": TOOLS | {"chain.version", "httpx2"},
     "chain.tools": TOOLS,
     "chain.agent": AGENT,
     "chain.session": SESSION,
-    "chain.export": SESSION | {"chain.export", "chain.text.plain", "chain.version", "markdown_it"},
-    "chain.config": {"chain.config", "chain.errors", "chain.listed", "chain.yamlfile"},
+    "chain.export": SESSION | {"chain.export", "chain.text", "chain.version", "markdown_it"},
+    "chain.values": {"chain.errors", "chain.yamlfile"},
+    "chain.provider": {"chain.errors", "chain.model", "chain.values", "chain.yamlfile"},  # providers are found by name
+    "chain.config": {
+        "chain.config",
+        "chain.errors",
+        "chain.listed",
+        "chain.provider",
+        "chain.values",
+        "chain.yamlfile",
+    },
     "chain.providers": PURE
-    | {"chain.model", "chain.providers", "chain.text.search", "chain.threads", "chain.yamlfile", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers", "chain.text.search", "chain.threads", "chain.values"}
+    | {"chain.yamlfile", "trio"},
     "chain.providers.anthropic.client": PURE
-    | {"chain.model", "chain.providers.anthropic", "chain.threads", "anthropic", "httpx2", "trio"},
+    | {"chain.model", "chain.provider", "chain.providers.anthropic", "chain.threads"}
+    | {"anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
     "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.toolbox": TOOLS | {"chain.config"},
+    "chain.toolbox": TOOLS | {"chain.config", "chain.values"},
     "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.toolbox"},
+    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.provider", "chain.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
@@ -111,9 +138,11 @@ PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "
 PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
     "chain.lines.parse",
+    "chain.text.phrases",
     "chain.text.plain",
     "chain.prompt_files",
     "chain.replaying",
+    "chain.signal",
     "chain.threads",
     "chain.toolbox",
     "chain.version",
@@ -185,10 +214,9 @@ def test_no_import_runs_in_a_circle() -> None:
     graph = {name: {m for m in imports(name, path) if m in ours} - {"chain", name} for name, path in ours.items()}
     rooms: dict[str, set[str]] = {}
     for name, found in graph.items():
-        # `lines.parse` stands below `journal`, the rest of `lines` above: the two are rooms of their own.
-        room = name if name == "chain.lines.parse" else ".".join(name.split(".")[:2])
-        inside = {m if m == "chain.lines.parse" else ".".join(m.split(".")[:2]) for m in found}
-        rooms.setdefault(room, set()).update(inside - {room})
+        # `lines.parse` stands below `journal`, and `text.phrases` above `events`: they are rooms of their own.
+        room, *inside = (m if m in APART else ".".join(m.split(".")[:2]) for m in (name, *found))
+        rooms.setdefault(room, set()).update(set(inside) - {room})
     for which in (graph, rooms):
         for name in which:
             seen, left = set[str](), list(which[name])

@@ -144,6 +144,6 @@ async def test_a_line_that_comes_back_has_one_receipt_for_whoever_sent_it(tmp_pa
             job = Job(reads_stdin=True, output="stream-json", input="stream-json")
             renderer = Renderer(color=False, ascii=False)
             fds = {"stdin": source.fileno(), "stdout": out.fileno(), "stderr": out.fileno()}
-            assert await headless.run(session.chain, job, renderer, **fds) == 3
+            assert await headless.run_job(session.chain, job, renderer, **fds) == 3
     told = [json.loads(row) for row in (tmp_path / "out").read_text().splitlines()]
     assert [(r["id"], r["state"]) for r in told if r["type"] == "receipt"] == [("mine", "returned")]

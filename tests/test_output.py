@@ -22,7 +22,7 @@ from support.stages import Printing
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
-from cli.output import Format, Output
+from cli.headless_output import Format, HeadlessOutput
 from cli.show.renderer import Renderer
 
 RULES = """
@@ -60,7 +60,7 @@ async def evil(ctx: ToolContext) -> str:
 class Told(Printing):
     """A chain with an output into two files, or into the descriptors of a test."""
 
-    output: Output
+    output: HeadlessOutput
 
     async def run(self, query: str) -> events.Result:
         return await self.session.run(query)
@@ -99,7 +99,7 @@ async def opened(
             ):
                 renderer = make(color=False, ascii=False, width=100)
                 given = [own[0] if stdout is None else stdout, own[1] if stderr is None else stderr]
-                output = Output(session.chain, format, renderer, stdout=given[0], stderr=given[1])
+                output = HeadlessOutput(session.chain, format, renderer, stdout=given[0], stderr=given[1])
                 nursery.start_soon(output.run)
                 yield Told(session, paths, output)
                 nursery.cancel_scope.cancel()

@@ -111,13 +111,12 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
     changes: list[PlanChange] = []
     told: list[tuple[Task, ...]] = []
 
-    class Hearer:
-        def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
-            authors.append((change.by, len(tasks)))
-            changes.append(change)
-            told.append(tasks)
+    def hear(change: PlanChange) -> None:
+        authors.append((change.by, len(plan.tasks)))
+        changes.append(change)
+        told.append(plan.tasks)
 
-    plan = Plan(Hearer())
+    plan = Plan(hear)
 
     plan.restore([Task("a")])
     plan.render()
@@ -226,12 +225,11 @@ def test_replacing_keeps_the_order(texts: list[str]) -> None:
 
 
 def test_a_change_that_is_made_on_hearing_of_another_comes_after_it() -> None:
-    class Adds:
-        def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
-            if len(tasks) == 1:
-                plan.add("second", "user")
+    def add_another(change: PlanChange) -> None:
+        if len(plan.tasks) == 1:
+            plan.add("second", "user")
 
-    plan = Plan(Adds())
+    plan = Plan(add_another)
     plan.add("first", "user")
     assert [task.text for task in plan.tasks] == ["first", "second"]
     assert plan.revision == 2

@@ -11,22 +11,19 @@ agent that works for an ``agent_ask`` itself does not wait, or two agents that a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import trio
 
-from chain import events
+from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
-from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
-from chain.agent.handler import current_prompt
-from chain.agent.run import Run
 from chain.agent.spec import AgentSpec, Shared
+from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentTree, AgentView, Node
-from chain.errors import JournalError, ToolError, UserError
+from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
 from chain.lines.inbox import Inbox
@@ -37,12 +34,8 @@ _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
 
 
-class MakeSpec(Protocol):
-    """Makes the specification of a child."""
-
-    def __call__(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """An agent of this kind, with the parent's model if the kind has none, for a call. Raises ``UserError``."""
-        ...
+MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
+"""Makes a child's spec of its kind, its name, its parent's spec and the call it is for. Raises ``UserError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +55,14 @@ class _Agent:
     lines a refusal would give back, which calls are still open.
     """
 
-    name: str
     kind: str
-    inbox: Inbox
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
     latest: AgentView | None = None
+
+    @property
+    def name(self) -> str:
+        return self.executor.agent
 
 
 class Children:
@@ -100,14 +95,14 @@ class Children:
     def problem_of(self, kind: str) -> str:
         """Why no agent of a kind can be started, as things are now; empty if one can."""
         try:
-            self._make_spec(kind, kind, self._tree.main.spec, "")
+            self._make_spec(kind, kind, self._tree.main.agent.spec, "")
         except UserError as error:
             return str(error)
         return ""
 
     def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor:
         """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
-        spec = self._make_spec(view.kind, view.name, self._tree.main.spec, call_id)
+        spec = self._make_spec(view.kind, view.name, self._tree.main.agent.spec, call_id)
         agent = self._new_agent(spec, view.kind, conversation)
         agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
         self._keep(agent)
@@ -153,27 +148,23 @@ class Children:
         """Wait until nobody else uses an agent, and then use it. Raises ``ToolError`` when a stop comes first."""
         run = parent.run
         assert run is not None
-        with trio.CancelScope() as scope:
-            if _is_ending(run):
+        with run.cut_by("stop") as scope:
+            if run.is_ending:
                 scope.cancel()  # it was stopped in the very step in which the call begins
-            run.idle_scopes.add(scope)
-            try:
-                await agent.in_use.acquire()
-            finally:
-                run.idle_scopes.remove(scope)
+            await agent.in_use.acquire()
         if scope.cancelled_caught:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
 
     def _spec(self, kind: str, name: str, parent: Node, call_id: str) -> AgentSpec:
         try:
-            return self._make_spec(kind, name, parent.spec, call_id)
+            return self._make_spec(kind, name, parent.agent.spec, call_id)
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
     def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
-        return _Agent(spec.name, kind, inbox, Executor(spec, shared, conversation, inbox))
+        return _Agent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
 
     async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
@@ -181,63 +172,48 @@ class Children:
         await trio.lowlevel.checkpoint_if_cancelled()
         above = parent.run
         assert above is not None
-        if _is_ending(above):
+        if above.is_ending:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
-        agent.executor.use(spec)
-        run = Run(task=task, above=above, call_id=spec.parent_id)
-        node = Node(spec, agent.inbox, agent.kind, task, parent, is_asked, run)
-        run.delegating = Delegation(self, node)
-        self._begin(node)
+        agent.executor.context.spec = spec
+        node = Node(agent.executor.context, agent.kind, task, parent, is_asked)
+        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
+        self._begin(node, parent)
         status: Status = "error"
         try:
             outcome = await agent.executor.run(run)
             status = outcome.status
         except (trio.Cancelled, BaseExceptionGroup):
-            status = _ended_from_above(run)
+            status = "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
             raise
         finally:
             # No await from here on.
-            moved = self._complete(node, run, parent, above, status)
+            moved = self._hand_over(node, run, parent, above, status)
             self._end(agent, node, parent, status)
-            if not _is_ending(above):
-                self._tree.make_way(parent, moved, self._shared.questions)
+            if not above.is_ending:
+                parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
 
-    def _begin(self, node: Node) -> None:
-        assert node.parent is not None
-        spec, parent = node.spec, node.parent
+    def _begin(self, node: Node, parent: Node) -> None:
+        spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        self._shared.journal.record(record)
+        told = self._shared.journal.record(record)
         parent.below.append(node)
-        started = events.AgentStarted(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=spec.name,
-            kind=node.kind,
-            parent_id=spec.parent_id,
-            task=node.task,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(started))
-        if spec.prompts.is_configured:
-            # A fault of its file is reported at once, not at the first interruption.
-            current_prompt(spec, self._shared.emit, node.iteration)
-        node.inbox.room.wake()
+        self._shared.journal.in_order(told.emit)
+        node.agent.check_prompt(node.iteration)
+        node.inbox.room.set()
 
-    def _complete(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
-        """What an agent leaves is the parent's from now on; returns the lines.
-
-        What code has carried out of the lines that it did not deliver is done.
-        """
+    def _hand_over(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
+        """Make what an agent leaves the parent's; returns the lines. What code has carried out of them is done."""
         node.is_completing = True
         if status not in _ANSWERS:
-            above.step.beneath.setdefault(node.spec.parent_id, []).extend(run.found)
+            above.step.children_findings.setdefault(node.agent.spec.parent_id, []).extend(run.found)
             above.skipped += run.skipped
-        for accepted in run.stranded:
-            if accepted.on_record in run.carried_out:
+        for accepted in run.undelivered:
+            if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-        stranded = [accepted for accepted in run.stranded if accepted.on_record not in run.carried_out]
-        moved = node.inbox.hand_over(parent.inbox, stranded, iteration=parent.iteration)
-        node.inbox.room.wake()  # what waits for room here waits for nothing now
+        left = [accepted for accepted in run.undelivered if not accepted.is_carried_out]
+        moved = node.inbox.hand_over(parent.inbox, left, iteration=parent.iteration)
+        node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
     def _end(self, agent: _Agent, node: Node, parent: Node, status: Status) -> None:
@@ -246,19 +222,10 @@ class Children:
         parent.below.remove(node)
         agent.latest = replace(node.view(), state="finished")
         self._keep(agent)
-        ended = records.AgentEnded(node.name, node.spec.parent_id, status, node.iteration, parent.name, node.run.usage)
-        with suppress(JournalError):  # a full disk must not keep an agent from ending
-            self._shared.journal.record(ended)
-        told = events.AgentEnded(
-            agent=parent.name,
-            iteration=parent.iteration,
-            name=node.name,
-            kind=node.kind,
-            parent_id=node.spec.parent_id,
-            task=node.task,
-            status=status,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(told))
+        spec, usage = node.agent.spec, node.run.usage
+        ended = records.AgentEnded(node.name, spec.parent_id, status, node.iteration, parent.name, usage)
+        # A full disk must not keep an agent from ending.
+        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
     def _keep(self, agent: _Agent) -> None:
         """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""
@@ -302,15 +269,6 @@ class Delegation:
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
-
-
-def _is_ending(run: Run) -> bool:
-    return run.stop_asked or run.interrupted
-
-
-def _ended_from_above(run: Run) -> Status:
-    """How a run ended that was cancelled together with the call that it works for."""
-    return "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
 
 
 def _answer(name: str, run: Run, outcome: Outcome) -> str:

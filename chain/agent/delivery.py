@@ -1,7 +1,7 @@
 """How lines enter the conversation: all that wait at a safe point become one message of the user.
 
 Taking them and committing the message is one step without an ``await``: between the two a cancellation would lose
-lines. What the lines want of the reply to them is left in ``run.asked``.
+lines. What the lines want of the reply to them is left in ``run.expectation``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from chain import events
-from chain.agent.handler import current_prompt
-from chain.agent.history import History, Met
-from chain.agent.run import Asked, Run
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.context import AgentContext, DeliveryDetails
+from chain.agent.spec import AgentSpec
+from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
 from chain.events import Point
 from chain.interruption.prompt import Arrival, Situation, compose
-from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import user_text
 
@@ -29,18 +27,17 @@ MAX_SHOWN = 200
 class Delivery:
     """Brings the lines of one agent into its conversation."""
 
-    def __init__(self, spec: AgentSpec, shared: Shared, history: History, inbox: Inbox) -> None:
-        self._spec = spec
-        self._shared = shared
-        self._history = history
-        self._inbox = inbox
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._shared = context.shared
+        self._inbox = context.inbox
         self._since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
 
-    def use(self, spec: AgentSpec) -> None:
-        """Deliver to this spec's agent from now on."""
-        self._spec = spec
+    @property
+    def _spec(self) -> AgentSpec:
+        return self._context.spec
 
     def restore(self, lines: Iterable[Accepted]) -> None:
         """These were delivered by an earlier process, since the last reply without tool calls."""
@@ -48,8 +45,8 @@ class Delivery:
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        self._history.append(user_text(query.line.message), lines=[query], met=Met("start"))
-        run.stranded.remove(query)
+        self._context.append(user_text(query.line.message), lines=[query], details=DeliveryDetails("start"))
+        run.undelivered.remove(query)
         self._entered(run, [query], "start")
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
@@ -60,59 +57,45 @@ class Delivery:
         lines = self._inbox.drain()
         if not lines:
             return False
-        run.stranded.extend(lines)
-        prompt = current_prompt(self._spec, self._shared.emit, run.iteration)
+        run.undelivered.extend(lines)
+        prompt = self._context.current_prompt(run.iteration)
         remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         situation = Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
         composed = compose(prompt, arrivals, situation, run.unanswered)
-        is_after_nothing = point == "B" and self._history.conversation.state != "REPLIED"  # the reply was empty
-        in_mid_task = point in ("C", "D", "N") or is_after_nothing or run.asked.resume is not None
+        is_after_nothing = point == "B" and self._context.conversation.state != "REPLIED"  # the reply was empty
+        in_mid_task = point in ("C", "D", "N") or is_after_nothing or run.expectation.resume is not None
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
-            current_prompt(self._spec, self._shared.emit, run.iteration)
+            self._context.current_prompt(run.iteration)
         waited_s = trio.current_time() - lines[0].accepted_at
-        met = Met(point, prompt.source, remaining, skipped, run.iteration, waited_s)
-        self._history.append(user_text(composed.text), lines=lines, met=met)
-        run.stranded.clear()
+        details = DeliveryDetails(point, prompt.source, remaining, skipped, run.iteration, waited_s)
+        entered = self._context.append(user_text(composed.text), lines=lines, details=details)
+        run.undelivered.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
         asides_only = not answers_query and all(a.line.is_aside for a in (*run.unanswered, *arrivals))
-        run.asked = Asked(
+        run.expectation = ReplyExpectation(
             post_prompt=composed.post_prompt,
             overrides=composed.overrides,
             source=prompt.source,
             resume=composed.resume if in_mid_task else None,
             asides_only=asides_only,
-            aside_task=asides_only and (run.asked.aside_task if in_mid_task else True),
+            aside_task=asides_only and (run.expectation.aside_task if in_mid_task else True),
         )
         run.unanswered += arrivals
-        entered = events.UserInterruption(
-            agent=self._spec.name,
-            iteration=run.iteration,
-            ids=tuple(a.id for a in lines),
-            message="\n\n".join(a.line.text for a in lines),
-            point=point,
-            prompt_source=prompt.source,
-            target_agent=self._spec.name,
-            parent_id=self._spec.parent_id,
-            waited_s=waited_s,
-            remaining=remaining,
-            tools_skipped=skipped,
-            trace_path=self._shared.trace_path,
-        )
-        self._shared.journal.in_order(lambda: self._shared.emit(entered))
+        self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point)
         return True
 
     def settle_todos(self, run: Run) -> None:
         """Carry out the todo lines that no model call is left to read."""
         lines = self._inbox.drain_todos()
-        run.stranded.extend(lines)
+        run.undelivered.extend(lines)
         for accepted in lines:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-            run.stranded.remove(accepted)
+            run.undelivered.remove(accepted)
 
     def answered(self) -> None:
         """Called for a reply without tool calls: no refusal withdraws what came before it."""
@@ -125,7 +108,7 @@ class Delivery:
         self._since_answer.clear()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer += [accepted for accepted in lines if accepted.on_record not in run.carried_out]
+        self._since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
@@ -141,5 +124,5 @@ class Delivery:
             notice = events.Notice(agent=self._spec.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
-        run.carried_out.add(accepted.on_record)
+        accepted.is_carried_out = True
         return outcome

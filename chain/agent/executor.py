@@ -26,7 +26,7 @@ Where the user may find a run, which is any step that awaits or emits, and what 
     from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
     from its last tool to D, or to B     enters there              the run ends           cancels the run
-    from the ending on                   the table of endings      replaces ``_GIVE_WAY``, and so does an interrupt
+    from the ending on                   the table of endings      the table in ``state`` the table in ``state``
 
 Each holds in the very step of an event as well, which a scope alone cannot do: one that is cancelled acts at the next
 checkpoint, and one that is not open yet is not there to be cancelled. So nothing is awaited or emitted between the last
@@ -35,6 +35,11 @@ look for a line and the opening of the scope that such a line cancels from then 
 ``Run`` is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt that comes
 before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the cancelled
 scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+
+Where the disk is full, a line is refused, and what has to be on record before it happens (a message, a request, the
+start of a call) raises ``JournalError``, which ends the run with ``error``. What only tells of an ending (a cut, a
+receipt, a result) is left out then: nothing may keep a run from ending. Calls that it could not answer on record stay
+open, and the next run answers them first (``_unfinished``).
 """
 
 from __future__ import annotations
@@ -46,53 +51,44 @@ from typing import Literal
 import trio
 
 from chain import events
-from chain.agent import endings
-from chain.agent.conversation import Conversation
+from chain.agent.context import AgentContext
 from chain.agent.delivery import Delivery
-from chain.agent.endings import Outcome
-from chain.agent.history import History
 from chain.agent.model_call import BudgetSpent, ModelCalls
 from chain.agent.plan_news import PlanNews
-from chain.agent.run import Run, Step
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.spec import Limits
+from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
 from chain.events import Point
 from chain.journal import records
-from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
 from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
-_GIVE_WAY: frozenset[events.Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
-"""The endings that an interrupt or a stop in their very step replaces: the others say what the user has to know."""
-
 
 class Executor:
     """Runs one agent's loop."""
 
-    def __init__(self, spec: AgentSpec, shared: Shared, conversation: Conversation, inbox: Inbox) -> None:
-        self.agent = spec.name
-        self.conversation = conversation
-        self.inbox = inbox
-        self._history = history = History(spec, shared.journal, conversation)
-        self._model = ModelCalls(spec, shared, conversation)
-        self._tools = ToolCalls(spec, shared, history, inbox)
-        self._delivery = Delivery(spec, shared, history, inbox)
-        self._limits = spec.limits
+    def __init__(self, context: AgentContext) -> None:
+        shared = context.shared
+        self.context = context
+        self.agent = context.name
+        self.conversation = context.conversation
+        self.inbox = context.inbox
+        self._model = ModelCalls(context)
+        self._tools = ToolCalls(context)
+        self._delivery = Delivery(context)
         self._journal = shared.journal
         self._emit = shared.emit
         self._shared = shared
-        self._plan_news = PlanNews(shared.plan, spec.name, empty=conversation.state == "EMPTY")
+        self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 
-    def use(self, spec: AgentSpec) -> None:
-        """Use another model and its limits, or work for another call, from now on; for the time between two runs."""
-        self._limits = spec.limits
-        for each in (self._history, self._model, self._tools, self._delivery):
-            each.use(spec)
+    @property
+    def _limits(self) -> Limits:
+        return self.context.spec.limits
 
     def restore(
         self, started: Set[str], answered: Mapping[str, ToolResult], lines: Sequence[Accepted], *, has_plan_news: bool
@@ -116,7 +112,7 @@ class Executor:
             self._answer_open(Run())
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
-            self._history.append(note)
+            self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
         """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
@@ -124,14 +120,15 @@ class Executor:
         It is valid as well where the call itself is cancelled, as by what ends an agent above.
         """
         try:
-            outcome = await self._run(run)
+            outcome = run.outcome(await self._run(run), self._limits.timeout_s)
         except (trio.Cancelled, BaseExceptionGroup):
-            self._finish(run, self._cut_short(run))
+            self._finish(run, run.outcome(None, self._limits.timeout_s))
             raise
         self._finish(run, outcome)
         return outcome
 
-    async def _run(self, run: Run) -> Outcome:
+    async def _run(self, run: Run) -> Outcome | None:
+        """How the loop ends by itself; ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
             self._open(run)
@@ -140,16 +137,11 @@ class Executor:
                 outcome = await self._loop(run)
         except ModelError as error:
             # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
-            outcome = None if run.interrupted else self._failed(run, "model", str(error))
+            return None if run.interrupted else self._failed(run, "model", str(error))
         except JournalError as error:
-            outcome = self._failed(run, "journal", str(error))
-        if outcome is None:
-            if not run.interrupted:
-                self._record_cut(run, run.step.phase, "time")
-            outcome = self._cut_short(run)
-        elif outcome.status in _GIVE_WAY and (run.interrupted or run.stop_asked):
-            # The user's word came in the very step of another ending: nothing is to follow now.
-            outcome = self._cut_short(run) if run.interrupted else self._stopped(run)
+            return self._failed(run, "journal", str(error))
+        if outcome is None and not run.interrupted:
+            self._record_cut(run, run.step.phase, "time")
         return outcome
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
@@ -169,7 +161,7 @@ class Executor:
         if run.query is not None:
             self._delivery.query(run, run.query)
         elif run.task:
-            self._history.append(user_text(run.task))
+            self.context.append(user_text(run.task))
 
     def _answer_open(self, run: Run) -> None:
         """Answer the open calls with what the run that made them knows: it may be an earlier one."""
@@ -181,15 +173,16 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
-        while run.iteration < self._limits.max_iterations:
+        limits = self._limits
+        while run.iteration < limits.max_iterations:
             run.step = Step()
             await self._flush()
             if run.stop_asked:
-                return self._stopped(run)
-            if spent := self._limits.spent(run.used):
+                return self._done(run)
+            if spent := limits.spent(run.used):
                 return self._limit_reached(run, spent)
             run.iteration += 1
-            most = self._limits.max_iterations
+            most = limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
@@ -227,11 +220,11 @@ class Executor:
         """
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
-            return self._stopped(run)
+            return self._done(run)
         shown = "".join(run.step.shown)
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
-            run.asked = run.asked.after_reply()
+            run.expectation = run.expectation.after_reply()
         return self._deliver_midway(run, "N")
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
@@ -245,7 +238,7 @@ class Executor:
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
             # The line that cut the reply was dropped in the same step.
-            self._history.append(user_text(PLEASE_CONTINUE))
+            self.context.append(user_text(PLEASE_CONTINUE))
         return None
 
     async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
@@ -255,7 +248,7 @@ class Executor:
             return self._refused(run)
         if reply.stop_reason == "pause_turn":
             if run.stop_asked:
-                return self._stopped(run)
+                return self._done(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
         if reply.stop_reason == "model_context_window_exceeded":
             if text:
@@ -278,23 +271,23 @@ class Executor:
         ``no_answer`` is how a run ends whose last reply was cut off, or empty, if no line goes on from there.
         """
         if run.stop_asked:
-            return self._stopped(run)
+            return self._done(run)
         spent = self._limits.spent(run.used)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer what would be delivered.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
-            if not waits and (no_answer or run.asked.resume is None):
+            if not waits and (no_answer or run.expectation.resume is None):
                 return no_answer or self._done(run)
             return self._limit_reached(run, spent) if spent else self._at_limit(run)
         if self._delivery.deliver(run, "B"):
             return None
         if no_answer:
             return no_answer
-        resume, run.asked = run.asked.resume, run.asked.after_reply()
+        resume, run.expectation = run.expectation.resume, run.expectation.after_reply()
         if resume is None:
             return self._done(run)
-        self._history.append(user_text(resume))
+        self.context.append(user_text(resume))
         return None
 
     def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
@@ -302,19 +295,19 @@ class Executor:
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
-            return self._stopped(run)
-        run.asked = run.asked.after_reply()
+            return self._done(run)
+        run.expectation = run.expectation.after_reply()
         point: Point = "N" if run.step.was_cut else "C" if skipped else "D"
         unstarted = tuple(c.name for c in skipped if c.id not in run.step.started)
         return self._deliver_midway(run, point, unstarted)
 
     def _tail(self, run: Run) -> tuple[str, ...]:
         """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
-        return tuple(text for text in (run.asked.post_prompt, self._plan_news.send()) if text)
+        return tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
-        self._history.append(message)
+        told = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()
@@ -324,13 +317,13 @@ class Executor:
         if is_whole and text:
             run.replies.append(text)
         if is_whole and not message.calls:
-            run.answer = run.answer if run.asked.asides_only else text
-        calls = len(message.calls)
-        self._emit(events.Reply(agent=self.agent, iteration=run.iteration, text=message.text, tool_calls=calls))
+            run.answer = run.answer if run.expectation.asides_only else text
+        told.emit()
 
     # --------------------------------------------------------------------------------------------------- endings
 
     def _done(self, run: Run) -> Outcome:
+        # A stop that was asked for takes its place, as every ending of the loop is put to the table in ``state``.
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
@@ -345,34 +338,24 @@ class Executor:
             "max_iterations", last or f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         )
 
-    def _stopped(self, run: Run) -> Outcome:
-        return endings.stopped(run.phase_reached or "thinking", run.found, run.skipped, "".join(run.step.shown))
-
-    def _cut_short(self, run: Run) -> Outcome:
-        """The outcome of a cancelled scope: the user's interrupt, or the time limit."""
-        if run.interrupted:
-            return endings.interrupted(run.phase_reached, run.found)
-        seconds = f"{self._limits.timeout_s:g} s"
-        return Outcome("limit_reached", run.result or f"Stopped after {seconds}, the time limit, without an answer.")
-
     def _failed(self, run: Run, kind: str, message: str) -> Outcome:
         self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:
         """A reply without content: where no line goes on from there, ask once for more, then give up."""
-        twice = " twice" if run.nudged else ""
+        twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}; put it differently, or try again.")
         outcome = self._after_answer(run, empty)
-        if outcome is not empty or run.nudged or run.iteration == self._limits.max_iterations:
+        if outcome is not empty or run.was_nudged or run.iteration == self._limits.max_iterations:
             return outcome
-        run.nudged = True
-        self._history.append(user_text(PLEASE_CONTINUE))
+        run.was_nudged = True
+        self.context.append(user_text(PLEASE_CONTINUE))
         return None
 
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
-        self._history.withdraw()
+        self.context.withdraw()
         self._plan_news.forget()
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
@@ -386,6 +369,6 @@ class Executor:
         if was_cut and shown.strip() and not run.step.appended:
             self._append_reply(run, assistant([Text(shown)]))
         if outcome.termination_reason == "user_cancelled":
-            self._history.append(user_text(STOP_NOTE))
+            self.context.append(user_text(STOP_NOTE))
         elif outcome.termination_reason == "user_interrupted":
-            self._history.append(user_text(INTERRUPT_NOTE))
+            self.context.append(user_text(INTERRUPT_NOTE))

@@ -14,13 +14,13 @@ from dataclasses import asdict, replace
 import trio
 
 from chain import events
-from chain.agent.conversation import Conversation
-from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.context import AgentContext
+from chain.agent.spec import AgentSpec
+from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import Overrides, Text, Usage, assistant
-from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.model import Delta, Reply, Request, ToolSpec
 from chain.tools import calling
 
 FIRST_DELAY_S = 0.5
@@ -36,31 +36,32 @@ _NOT_KEPT = frozenset({"refusal", "pause_turn", "model_context_window_exceeded"}
 class ModelCalls:
     """Asks the model for the replies of one agent."""
 
-    def __init__(self, spec: AgentSpec, shared: Shared, conversation: Conversation) -> None:
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._shared = context.shared
+        self._conversation = context.conversation
+        self._use(context.spec)
+
+    def _use(self, spec: AgentSpec) -> None:
+        """Prepare what is the same in all requests of a spec."""
+        trace = self._shared.trace
         self._spec = spec
-        self._shared = shared
-        self._conversation = conversation
-        self._model = _traced(spec, shared)
+        self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
         self._system_digest = records.digest(spec.system)
         self._tools_digest = records.digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
-
-    def use(self, spec: AgentSpec) -> None:
-        """Ask the model of this spec from the next call on."""
-        if spec.system is not self._spec.system:
-            self._system_digest = records.digest(spec.system)
-        self._spec = spec
-        self._model = _traced(spec, self._shared)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop or a now line cut it.
 
         Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
+        if self._spec is not self._context.spec:
+            self._use(self._context.spec)
         reply: Reply | None = None
-        overrides, attempt, calls = run.asked.overrides, 1, 0
-        with trio.CancelScope() as run.call_scope:
-            while reply is None and _goes_on(run):
+        overrides, attempt, calls = run.expectation.overrides, 1, 0
+        with run.cut_by("stop", "now") as scope:
+            while reply is None and not run.stop_asked:
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
@@ -71,14 +72,14 @@ class ModelCalls:
                 try:
                     reply = await self._ask(run, request, calls)
                 except (ParameterRefused, _HandlerLimit) as error:
-                    if _is_cut(run):
+                    if scope.cancel_called:
                         break  # whatever is wrong with the reply, the user wants no other
                     overrides = self._without(run, overrides, error)
                     await self._again(run, attempt, 0.0, str(error))
                 except ModelError as error:
                     if error.usage is not None and any(error.usage[:4]):
                         self._account(run, Usage(*error.usage))
-                    if _is_cut(run):
+                    if scope.cancel_called:
                         break
                     delay = _delay(attempt, error.retry_after)
                     if not error.retryable or attempt >= self._spec.limits.max_attempts:
@@ -88,7 +89,6 @@ class ModelCalls:
                         raise ModelError(why) from None
                     await self._again(run, attempt, delay, str(error))
                     attempt += 1
-        run.call_scope = None
         return reply
 
     async def _ask(self, run: Run, request: Request, call: int) -> Reply:
@@ -158,7 +158,7 @@ class ModelCalls:
         ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
         if not ours:
             raise error
-        source = run.asked.source.removeprefix("yaml:")
+        source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
         self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
@@ -217,19 +217,6 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
         parameters=error.parameters if isinstance(error, ParameterRefused) else (),
         was_shown=bool(run.step.shown),
     )
-
-
-def _traced(spec: AgentSpec, shared: Shared) -> Model:
-    return spec.model if shared.trace is None else shared.trace.traced(spec.name, spec.model)
-
-
-def _goes_on(run: Run) -> bool:
-    # In a function of its own, since a type checker assumes that an attribute does not change across an await.
-    return not run.stop_asked
-
-
-def _is_cut(run: Run) -> bool:
-    return run.stop_asked or (run.call_scope is not None and run.call_scope.cancel_called)
 
 
 def _delay(attempt: int, retry_after: float | None) -> float:

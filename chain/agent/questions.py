@@ -16,18 +16,17 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 
 import trio
 
 from chain import events
-from chain.agent.clock import Clock, all_held
+from chain.agent.state import Clock
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision, QuestionKind
 from chain.journal import records
-from chain.journal.journal import Emit, Journal
+from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
@@ -49,20 +48,45 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The agent and the call that ask; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
+    """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
     """
 
+    questions: Questions
     agent: str
     iteration: int
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
 
+    async def approve(self, preview: Preview) -> Verdict:
+        """Ask whether the call may do this. Raises ``JournalError``."""
+        name = self.call.name
+        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
+        asked = PendingQuestion(self, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
+        await self.questions.ask(asked)
+        if asked.decision == "allowed":
+            return Verdict(True)
+        if asked.decision == "withdrawn":
+            return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
+        if asked.by == "nobody":
+            flag = allowances.that_permits(name, preview, self.questions.subjects)
+            hint = f"; allow it with --allow {flag}" if flag else ""
+            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
+        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
+        asked = PendingQuestion(self, "choice", question, tuple(options))
+        await self.questions.ask(asked)
+        if asked.decision == "answered":
+            return asked.answer
+        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
+
 
 @dataclass(eq=False, slots=True)
-class _Asked:
+class PendingQuestion:
     """A question and what became of it. That counts when ``done`` is set: by an answer, or when the disk failed."""
 
     asker: Asker
@@ -79,30 +103,29 @@ class _Asked:
     """Whether its event was emitted, so that one must tell what became of it."""
     done: trio.Event = field(default_factory=trio.Event)
 
-    def question(self) -> events.Question:
-        call = self.asker.call
-        return events.Question(
-            agent=self.asker.agent,
-            iteration=self.asker.iteration,
-            id=self.id,
-            kind=self.kind,
-            text=self.text,
-            options=self.options,
-            tool_call_id=call.id,
-            name=call.name,
-            preview=self.preview.text,
-            protections=self.preview.protections,
+    def record(self, *, is_open: bool) -> records.Question:
+        """What is recorded of it; ``is_open``: there was somebody who could answer."""
+        call, preview = self.asker.call, self.preview
+        return records.Question(
+            self.id,
+            self.kind,
+            self.text,
+            self.asker.agent,
+            call.id,
+            call.name,
+            self.options,
+            preview.text,
+            preview.protections,
+            preview.subject,
+            preview.only_by_name,
+            preview.always,
+            is_open,
         )
 
-    def event(self) -> events.Answer:
-        return events.Answer(
-            agent=self.asker.agent,
-            iteration=self.asker.iteration,
-            id=self.id,
-            text=self.answer,
-            decision=self.decision,
-            by=self.by,
-        )
+    @property
+    def withdrawal(self) -> records.Answer:
+        """What is recorded where it is asked no more."""
+        return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
 
 
 class Answerer:
@@ -134,21 +157,14 @@ class Answerer:
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        emit: Emit,
-        allowed: Iterable[Allowance] = (),
-        subjects: Subjects = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, journal: Journal, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None) -> None:
         self._journal = journal
-        self._emit = emit
         self._allowed = list(allowed)
-        self._subjects = subjects
+        self.subjects = subjects or {}
         self._answerers = Counter[str]()
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
-        self._waiting: deque[_Asked] = deque()
-        self._open: _Asked | None = None
+        self._waiting: deque[PendingQuestion] = deque()
+        self._open: PendingQuestion | None = None
         self._asked = 0
         self._latest: deque[events.Question] = deque(maxlen=KEPT)
         journal.when_failed(self._fail_all)
@@ -179,45 +195,24 @@ class Questions:
 
     # ------------------------------------------------------------------------------------------------ for agents
 
-    async def approve(self, asker: Asker, preview: Preview) -> Verdict:
-        """Ask whether a call may do this. Raises ``JournalError``."""
-        name = asker.call.name
-        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
-        asked = _Asked(asker, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
-        await self._ask(asked)
-        if asked.decision == "allowed":
-            return Verdict(True)
-        if asked.decision == "withdrawn":
-            return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
-        if asked.by == "nobody":
-            flag = allowances.that_permits(name, preview, self._subjects)
-            hint = f"; allow it with --allow {flag}" if flag else ""
-            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
-        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
-
-    async def choose(self, asker: Asker, text: str, options: Sequence[str]) -> str:
-        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
-        asked = _Asked(asker, "choice", text, tuple(options))
-        await self._ask(asked)
-        if asked.decision == "answered":
-            return asked.answer
-        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
-
-    async def _ask(self, asked: _Asked) -> None:
-        """Ask, and wait until the answer is on disk and told."""
+    async def ask(self, asked: PendingQuestion) -> None:
+        """Ask, and wait until the answer is on disk and told. Raises ``JournalError``."""
         self._waiting.append(asked)
-        with all_held(asked.asker.clocks):
-            try:
+        for clock in asked.asker.clocks:
+            clock.hold()
+        try:
+            self._open_next()
+            await asked.done.wait()
+            if asked.failure is not None:
+                raise asked.failure
+            if asked.decision != "withdrawn":
+                await self._journal.flush()
+        finally:
+            if not asked.done.is_set():
+                self._withdraw(asked)
                 self._open_next()
-                await asked.done.wait()
-                if asked.failure is not None:
-                    raise asked.failure
-                if asked.decision != "withdrawn":
-                    await self._journal.flush()
-            finally:
-                if not asked.done.is_set():
-                    self._withdraw(asked)
-                    self._open_next()
+            for clock in asked.asker.clocks:
+                clock.release()
 
     # -------------------------------------------------------------------------------------------- for front ends
 
@@ -249,7 +244,7 @@ class Questions:
 
     # --------------------------------------------------------------------------------------------------- inside
 
-    def _decide(self, asked: _Asked, text: str) -> None:
+    def _decide(self, asked: PendingQuestion, text: str) -> None:
         """Settle a question by what the user wrote. Raises ``JournalError``."""
         if asked.kind == "choice":
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
@@ -284,30 +279,36 @@ class Questions:
             else:
                 self._open_one(asked)
 
-    def _has_answerer(self, asked: _Asked) -> bool:
+    def _has_answerer(self, asked: PendingQuestion) -> bool:
         return any(self._answerers[whose] > 0 for whose in ("", asked.asker.agent.casefold()))
 
-    def _open_one(self, asked: _Asked) -> None:
+    def _open_one(self, asked: PendingQuestion) -> None:
         try:
-            self._record_question(asked, is_open=True)
+            told = self._record_question(asked, is_open=True)
         except JournalError as error:
             self._fail(asked, error)
             return
         self._open = asked
-        self._journal.in_order(lambda: self._emit_question(asked))
 
-    def _settle_without_user(self, asked: _Asked, decision: Decision, by: AnsweredBy) -> None:
+        def emit() -> None:
+            if asked.failure is None:
+                asked.is_told = True
+                told.emit()
+
+        self._journal.in_order(emit)
+
+    def _settle_without_user(self, asked: PendingQuestion, decision: Decision, by: AnsweredBy) -> None:
         try:
             self._settle(asked, decision, by)
         except JournalError as error:
             self._fail(asked, error)
 
-    def _fail(self, asked: _Asked, error: JournalError) -> None:
+    def _fail(self, asked: PendingQuestion, error: JournalError) -> None:
         """Let the asker raise the error, which ends its run."""
         asked.failure = error
         self._let_go(asked)
         if asked.is_told:
-            self._emit_gone(asked)
+            self._journal.in_order(self._journal.unrecorded(asked.withdrawal).emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
@@ -316,58 +317,41 @@ class Questions:
         for asked in waiting:
             self._fail(asked, error)
 
-    def _emit_question(self, asked: _Asked) -> None:
-        if asked.failure is None:
-            asked.is_told = True
-            self._emit(asked.question())
-
-    def _emit_gone(self, asked: _Asked) -> None:
-        answer = asked.event()
-        self._journal.in_order(lambda: self._emit(answer))
-
-    def _let_go(self, asked: _Asked) -> None:
+    def _let_go(self, asked: PendingQuestion) -> None:
         asked.done.set()
         if asked is self._open:
             self._open = None
 
-    def _record_question(self, asked: _Asked, *, is_open: bool) -> None:
+    def _record_question(self, asked: PendingQuestion, *, is_open: bool) -> Projected:
         asked.id = f"Q{self._asked + 1}"
         try:
-            self._journal.record(_record_of(asked.question(), asked.preview, is_open=is_open))
+            told = self._journal.record(asked.record(is_open=is_open))
         except JournalError:
             asked.id = ""
             raise
         self._asked += 1
-        self._latest.append(asked.question())
+        self._latest += (event for event in told.events if isinstance(event, events.Question))
         while len(self._latest) > 1 and sum(len(each.preview) for each in self._latest) > KEPT_CHARS:
             self._latest.popleft()
+        return told
 
     def _settle(
-        self,
-        asked: _Asked,
-        decision: Decision,
-        by: AnsweredBy,
-        text: str = "",
-        *,
-        is_for_always: bool = False,
+        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
-        never_opened = not asked.id
-        if never_opened:
-            self._record_question(asked, is_open=False)
-        self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
+        question = None if asked.id else self._record_question(asked, is_open=False)
+        answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         self._let_go(asked)
-        question, answer = asked.question(), asked.event()
 
         def emit() -> None:
-            if never_opened:
-                self._emit(question)
-            self._emit(answer)
+            if question is not None:
+                question.emit()
+            answer.emit()
 
         self._journal.acknowledge(emit)
 
-    def _withdraw(self, asked: _Asked) -> None:
+    def _withdraw(self, asked: PendingQuestion) -> None:
         """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
         was_open = asked is self._open
         if not was_open:
@@ -375,30 +359,10 @@ class Questions:
         # First of all: a listener may stop the run on hearing of it, which withdraws what is open.
         self._let_go(asked)
         if was_open:
-            with suppress(JournalError):
-                self._journal.record(records.Answer(asked.id, "", "withdrawn", "user", asked.asker.agent))
-            self._emit_gone(asked)
+            self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
 
 
 def _shown(subject: str) -> str:
     first, *more = spelled_out(subject).strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
     return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
-
-
-def _record_of(question: events.Question, preview: Preview, *, is_open: bool) -> records.Question:
-    return records.Question(
-        question.id,
-        question.kind,
-        question.text,
-        question.agent,
-        question.tool_call_id,
-        question.name,
-        question.options,
-        question.preview,
-        question.protections,
-        preview.subject,
-        preview.only_by_name,
-        preview.always,
-        is_open,
-    )

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from chain.agent.conversation import CallIds
 from chain.agent.questions import Questions
-from chain.errors import ConfigError
-from chain.interruption.prompt import InterruptionPrompt
+from chain.interruption.file import PromptFile
 from chain.journal.journal import Emit, Journal
 from chain.lines.receipts import Ledger
 from chain.messages import Usage
@@ -40,19 +39,6 @@ class Limits:
         return ""
 
 
-class PromptSource(Protocol):
-    """Where an agent's handler prompt is from, such as a file that is read again when it changed."""
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether it is another than the built-in one."""
-        ...
-
-    def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """The prompt that holds, and why it is not the configured one; never raises."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
     """One agent: ``parent_id`` is the tool call that made it, or ``root``."""
@@ -63,7 +49,7 @@ class AgentSpec:
     model: Model
     registry: Registry
     limits: Limits
-    prompts: PromptSource
+    prompts: PromptFile
 
 
 class TraceFile(Protocol):

@@ -9,11 +9,16 @@ what it still would do. One whose question was withdrawn never started.
 
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
+
+An interrupt (Esc) cancels the scope of the run, and so the tools that run, and a now line those of the batch. A result
+that is there is kept. Each call that has none then gets one in ``answer_open``, outside of the cancelled scope:
+"[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
@@ -21,18 +26,17 @@ from typing import TypeVar
 import trio
 
 from chain import events
-from chain.agent.clock import Clock
-from chain.agent.endings import Found
-from chain.agent.history import History
-from chain.agent.questions import Asker, Questions
-from chain.agent.run import Run
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.context import AgentContext
+from chain.agent.questions import Asker
+from chain.agent.spec import AgentSpec
+from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
 from chain.journal import records
+from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Preview, Tool, ToolContext, Verdict, goes_along
+from chain.tools.tool import Guidance, Preview, Tool, ToolContext, may_run_beside_others
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -43,10 +47,10 @@ reply with a hundred of them uses up neither the threads nor the open files."""
 T = TypeVar("T")
 
 
-def batches(calls: Iterable[T], goes_along: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """The calls in their order, cut into what may run at the same time: neighbours that go along, or one other."""
-    for along, group in groupby(calls, goes_along):
-        if along:
+def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
+    """The calls in their order, cut into what may run at the same time: neighbours that may, or one other."""
+    for is_joint, group in groupby(calls, may_join):
+        if is_joint:
             yield tuple(group)
         else:
             yield from ((call,) for call in group)
@@ -61,36 +65,34 @@ class _Planned:
     fault: str = ""
 
     @property
-    def goes_along(self) -> bool:
+    def may_run_beside_others(self) -> bool:
         """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
-        return self.tool is None or goes_along(self.tool)
+        return self.tool is None or may_run_beside_others(self.tool)
 
 
 class ToolCalls:
     """Runs the tool calls of one agent."""
 
-    def __init__(self, spec: AgentSpec, shared: Shared, history: History, inbox: Inbox) -> None:
-        self._spec = spec
-        self._shared = shared
-        self._history = history
-        self._inbox = inbox
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._shared = context.shared
+        self._inbox = context.inbox
 
-    def use(self, spec: AgentSpec) -> None:
-        """Run the calls of this spec's agent from now on."""
-        self._spec = spec
+    @property
+    def _spec(self) -> AgentSpec:
+        return self._context.spec
 
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
         planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]
-        for batch in batches(planned, lambda p: p.goes_along):
+        for batch in batches(planned, lambda p: p.may_run_beside_others):
             if self._is_held_up(run) or run.step.was_cut:
                 break
             try:
-                with trio.CancelScope() as run.tools_scope:
+                with run.cut_by("now") as scope:
                     await self._run_batch(run, batch)
+                run.step.was_cut = scope.cancelled_caught
             finally:
-                run.step.was_cut = run.tools_scope is not None and run.tools_scope.cancelled_caught
-                run.tools_scope = None
                 # What was found keeps the order of the calls, whichever ended first.
                 for each in batch:
                     run.found += _found_by(run, each.call)
@@ -135,18 +137,18 @@ class ToolCalls:
                     if not await nursery.start(run_one, planned, n == 0 or n >= MAX_AT_ONCE):
                         break
         except BaseExceptionGroup as group:
-            raise _as_itself(group) from None
+            raise _unwrapped(group) from None
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool, fault = planned.call, planned.tool, planned.fault
         await trio.lowlevel.checkpoint_if_cancelled()
         limit = trio.CancelScope()
         run.step.clocks[call.id] = Clock(limit)
-        context = self._context(run, call)
+        context = self._tool_context(run, call)
         if tool is not None and tool.needs_approval:
             try:
                 context = replace(context, approved=await self._approved(tool, call, context))
-            except _NotNow:
+            except _QuestionWithdrawn:
                 return  # it never started, and is answered as all that was skipped
             except ToolError as error:
                 self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
@@ -155,20 +157,14 @@ class ToolCalls:
             if self._is_held_up(run):
                 return
             await trio.lowlevel.checkpoint_if_cancelled()
-        if tool is not None:
-            self._shared.journal.record(records.ToolStarted(call.id, call.name, self._spec.name))
+        started = records.ToolStarted(call.id, call.name, self._spec.name)
+        if tool is None:
+            told = self._shared.journal.unrecorded(started)
+        else:
+            told = self._shared.journal.record(started)
             run.step.started.add(call.id)
         run.step.tools = "running"
-        self._shared.emit(
-            events.ToolCall(
-                agent=self._spec.name,
-                iteration=run.iteration,
-                id=call.id,
-                name=call.name,
-                input=call.input,
-                parent_id=self._spec.parent_id,
-            )
-        )
+        told.emit()
         on_start()
         if tool is None:
             self._ended(run, call, calling.failed(call, fault), 0.0)
@@ -183,14 +179,14 @@ class ToolCalls:
     async def _approved(self, tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
         """What the user approved of a call; ``None`` if there was nothing to approve.
 
-        Raises ``ToolError`` if it may not start, or would fail, and ``_NotNow`` if the question was withdrawn.
+        Raises ``ToolError`` if it may not start, or would fail, and ``_QuestionWithdrawn``.
         """
         shown = await calling.preview(tool, call, context, self._shared.tool_rules)
         if shown is None:
             return None
         verdict = await context.asking.approve(shown)
         if verdict.withdrawn:
-            raise _NotNow
+            raise _QuestionWithdrawn
         if not verdict.allowed:
             raise ToolError(verdict.reason)
         if await calling.preview(tool, call, context, self._shared.tool_rules) != shown:
@@ -203,37 +199,27 @@ class ToolCalls:
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
+        finished = records.ToolFinished(call.id, self._spec.name, result.is_error, seconds, result.text)
+        told: Projected | None = None
         try:
             if call.id in run.step.started:
-                self._record_finished(run, result, seconds)
+                told = self._record_finished(run, finished)
         finally:
-            self._shared.emit(
-                events.ToolResult(
-                    agent=self._spec.name,
-                    iteration=run.iteration,
-                    id=call.id,
-                    name=call.name,
-                    text=result.text,
-                    is_error=result.is_error,
-                    seconds=seconds,
-                )
-            )
+            (told or self._shared.journal.unrecorded(finished)).emit()
 
-    def _record_finished(self, run: Run, result: ToolResult, seconds: float) -> None:
-        finished = records.ToolFinished(result.id, self._spec.name, result.is_error, seconds)
+    def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
+        """Record that a call has ended; ``None`` if without its text."""
         # The results of a reply are appended together. Until then this one would be lost with the program.
-        is_last = all(call.id in run.step.answered for call in self._history.conversation.open_calls)
-        try:
-            self._shared.journal.record(finished if is_last else replace(finished, text=result.text))
-        except JournalError:
-            if is_last:
-                raise
-            self._shared.journal.record(finished)  # the disk may still have room for that
+        if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
+            with suppress(JournalError):  # the disk may still have room without it
+                return self._shared.journal.record(finished)
+        self._shared.journal.record(replace(finished, text=""))
+        return None
 
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""
         failure: JournalError | None = None
-        conversation = self._history.conversation
+        conversation = self._context.conversation
         calls = conversation.open_calls
         for call, stub in zip(calls, conversation.repair(run.step.started), strict=True):
             if call.id not in run.step.answered:
@@ -244,9 +230,9 @@ class ToolCalls:
                     failure = error
         if failure is not None:
             raise failure
-        self._history.append(tool_results(run.step.answered[call.id] for call in calls))
+        self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
 
-    def _context(self, run: Run, call: ToolCall) -> ToolContext:
+    def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
         def report(text: str) -> None:
             self._shared.emit(
                 events.ToolProgress(
@@ -259,7 +245,8 @@ class ToolCalls:
 
         shared = self._shared
         clocks = run.clocks_of(call.id)
-        asker = Asker(self._spec.name, run.iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
+        name, iteration = self._spec.name, run.iteration
+        asker = Asker(shared.questions, name, iteration, call, clocks, may_ask=lambda: not self._is_held_up(run))
         return ToolContext(
             shared.workspace,
             shared.plan,
@@ -267,7 +254,7 @@ class ToolCalls:
             _Steering(run, self._inbox),
             report,
             shared.seen,
-            _Asking(shared.questions, asker),
+            asker,
             agent=self._spec.name,
             delegating=run.delegating,
             notice=notice,
@@ -275,19 +262,19 @@ class ToolCalls:
         )
 
 
-def _found_by(run: Run, call: ToolCall) -> list[Found]:
+def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
     """The call's result, if it is none of an error; else what its agent had found."""
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
-        return [Found(call.name, answer.text)]
-    return run.step.beneath.get(call.id, [])
+        return [PartialResult(call.name, answer.text)]
+    return run.step.children_findings.get(call.id, [])
 
 
-class _NotNow(Exception):
+class _QuestionWithdrawn(Exception):
     """The question whether a call may run was withdrawn."""
 
 
-def _as_itself(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
 
     A cancellation beside it is not lost: it strikes again at the next checkpoint. Errors of several calls stay a group,
@@ -318,18 +305,4 @@ class _Steering:
     seen: set[str] = field(default_factory=set)
 
     def new_guidance(self) -> Guidance:
-        return Guidance(self.inbox.adjustments(self.seen), self.run.stop_asked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """How a running tool asks the user."""
-
-    questions: Questions
-    asker: Asker
-
-    async def choose(self, question: str, options: Sequence[str]) -> str:
-        return await self.questions.choose(self.asker, question, options)
-
-    async def approve(self, preview: Preview) -> Verdict:
-        return await self.questions.approve(self.asker, preview)
+        return Guidance(self.inbox.adjustments(self.seen), self.run.is_ending)

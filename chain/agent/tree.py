@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
-from chain.agent.questions import Questions
-from chain.agent.run import Run
-from chain.agent.spec import AgentSpec
+from chain.agent.context import AgentContext
+from chain.agent.state import Run
 from chain.errors import UserError
 from chain.lines.inbox import Inbox, find
 from chain.lines.receipts import Accepted
@@ -62,8 +61,7 @@ class Node:
     order in which they began.
     """
 
-    spec: AgentSpec
-    inbox: Inbox
+    agent: AgentContext
     kind: str
     task: str = ""
     parent: Node | None = None
@@ -76,7 +74,12 @@ class Node:
     @property
     def name(self) -> str:
         """The agent's name, as in ``explore-1``."""
-        return self.spec.name
+        return self.agent.name
+
+    @property
+    def inbox(self) -> Inbox:
+        """Where its lines wait."""
+        return self.agent.inbox
 
     @property
     def depth(self) -> int:
@@ -99,6 +102,34 @@ class Node:
         for node in tuple(self.below):
             yield from node.all()
 
+    def stop(self) -> None:
+        """End its run and those of all below it at their next safe point."""
+        for node in self.all():
+            if node.run is not None:
+                node.run.stop()
+
+    def interrupt(self) -> None:
+        """Cancel what it and all below it have in hand."""
+        for node in self.all():
+            if node.run is not None:
+                node.run.interrupt()
+
+    def apply_urgency(self, lines: Sequence[Accepted]) -> None:
+        """What the urgent and the now lines among those that have come to it do at once.
+
+        A now line cuts what it has in hand; the agents below it end with that.
+        """
+        questions = self.agent.shared.questions
+        urgencies = {accepted.line.urgency for accepted in lines}
+        if "now" in urgencies:
+            questions.withdraw({node.name for node in self.all()})
+            for below in tuple(self.below):
+                below.interrupt()
+            if self.run is not None:
+                self.run.cut()
+        elif "urgent" in urgencies:
+            questions.withdraw({self.name})
+
     def view(self) -> AgentView:
         """The agent as people are shown it."""
         return AgentView(
@@ -109,7 +140,7 @@ class Node:
             state="completing" if self.is_completing else "finished" if self.run is None else "executing",
             since=self.since,
             iteration=self.iteration,
-            max_iterations=self.spec.limits.max_iterations,
+            max_iterations=self.agent.spec.limits.max_iterations,
             tokens=0 if self.run is None else self.run.usage.total_tokens,
             waiting=len(self.inbox),
         )
@@ -139,34 +170,6 @@ class AgentTree:
             node = [each for each in below if _rank(each) == first][-1]
         return node
 
-    def stop(self, node: Node) -> None:
-        """End the run of an agent and of all below it at their next safe point."""
-        for each in node.all():
-            if each.run is not None:
-                each.run.stop()
-
-    def interrupt(self, node: Node) -> None:
-        """Cancel what an agent and all below it have in hand."""
-        for each in node.all():
-            if each.run is not None:
-                each.run.interrupt()
-
-    def cut(self, node: Node) -> None:
-        """Cut what an agent has in hand for a now line; the agents below it end with that."""
-        for each in tuple(node.below):
-            self.interrupt(each)
-        if node.run is not None:
-            node.run.cut()
-
-    def make_way(self, node: Node, lines: Sequence[Accepted], questions: Questions) -> None:
-        """What the urgent and the now lines among those that have come to an agent do at once."""
-        urgencies = {accepted.line.urgency for accepted in lines}
-        if "now" in urgencies:
-            questions.withdraw({each.name for each in node.all()})
-            self.cut(node)
-        elif "urgent" in urgencies:
-            questions.withdraw({node.name})
-
     # ------------------------------------------------------------------------------------------- waiting lines
 
     @property
@@ -179,8 +182,7 @@ class AgentTree:
     def last_waiting(self) -> str | None:
         """The id of the latest line of the prompt's own that ``drop`` would still remove."""
         own = (a for a in reversed(self.waiting) if a.origin == "prompt")
-        usable = (a for a in own if not self._node_of(a).inbox.was_used(a))
-        return next((accepted.id for accepted in usable), None)
+        return next((accepted.id for accepted in own if not accepted.was_used), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config.kinds import BOUNDS, is_kind
-from chain.config.values import CHAIN_KEYS, PROVIDERS
+from chain.config.settings import CHAIN_KEYS
 from chain.errors import ConfigError
+from chain.provider import NAMES
 from chain.yamlfile import Node
 
 TOP_KEYS = ("models", "chains", "inbox", "tools", "agents")
@@ -32,7 +33,7 @@ _LIKENESS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
 
     file: Path | None
@@ -41,27 +42,27 @@ class Found:
     passed_over: ConfigError | None = None
 
 
-def find(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> Found:
+def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
     """Find the configuration and read it; ``skip_here`` leaves ``./config.yaml`` aside. Raises ``ConfigError``."""
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
             by = "--config" if config is not None else "CHAIN_CONFIG"
             raise ConfigError(f"there is no such file, which {by} names", file=named)
-        return Found(named, yamlfile.read(named))
+        return FoundFile(named, yamlfile.read(named))
     here, passed_over = cwd / "config.yaml", None
     if not skip_here and os.path.isfile(here):
         root = _read_if_ours(here)
         if root is not None and "chains" in root.entries():
-            return Found(here, root, is_own=False)
+            return FoundFile(here, root, is_own=False)
         if root is not None and (near := _near_chains(root)) is not None:
             hint = f"did you mean chains instead of {yamlfile.printable(near.key)}?"
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=near.file, line=near.line)
         passed_over = None if root is None else misspelt(root)
     home = xdg_folder(environ, "XDG_CONFIG_HOME", ".config")
     if home is not None and os.path.isfile(home / "config.yaml"):
-        return Found(home / "config.yaml", yamlfile.read(home / "config.yaml"), passed_over=passed_over)
-    return Found(None, Node(None, "", 1, ""), passed_over=passed_over)
+        return FoundFile(home / "config.yaml", yamlfile.read(home / "config.yaml"), passed_over=passed_over)
+    return FoundFile(None, Node(None, "", 1, ""), passed_over=passed_over)
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
@@ -116,7 +117,7 @@ def _holds_chains(node: Node) -> bool:
 def _has_our_definitions(root: Node) -> bool:
     definitions = root.entries("models", "definitions").values()
     providers = [provider.value for each in definitions if (provider := each.entries().get("provider")) is not None]
-    return any(provider in PROVIDERS for provider in providers)
+    return any(provider in NAMES for provider in providers)
 
 
 def _has_our_shape(key: str, node: Node) -> bool:

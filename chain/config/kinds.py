@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from chain.config.settings import AgentsSettings, KindSettings
-from chain.config.values import Values
 from chain.errors import ConfigError, nearest
+from chain.values import Values
 from chain.yamlfile import Node, printable
 
 BUILT_IN = ("explore", "plan", "agent")

@@ -1,8 +1,8 @@
 """A user's file put over the shipped one.
 
 - Mappings are merged key by key, all else replaces what was shipped.
-- A model's definition that names another provider replaces the shipped one of its name. One with a ``base_url`` does
-  not inherit the shipped ``api_key``: a key never goes to an address that it was not written for.
+- A model's definition that names another provider replaces the shipped one of its name. One with an address
+  does not inherit the shipped key: a key never goes to an address that it was not written for.
 - A chain of a new name inherits what it leaves out from the shipped chain ``default``. A file with a ``models.default``
   means it for every chain that names no model.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chain.provider import providers
 from chain.yamlfile import Node
 
 
@@ -37,8 +38,10 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
             continue
         if "provider" in keys and keys["provider"].value != definitions[name].entries()["provider"].value:
             del definitions[name]
-        elif "base_url" in keys:
-            definitions[name] = _without(definitions[name], "api_key")
+            continue
+        for each in providers().values():
+            if each.address in keys:
+                definitions[name] = _without(definitions[name], each.key)
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if "default" in user.entries("models"):

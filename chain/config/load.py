@@ -17,22 +17,23 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import trust
-from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find, xdg_folder
+from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, xdg_folder
 from chain.config.kinds import BOUNDS, kind_nodes, read_kind
 from chain.config.layers import merge
 from chain.config.override import Override, read_overrides
 from chain.config.settings import (
-    KEY_VARIABLE,
     AgentsSettings,
     ChainSettings,
     KindSettings,
-    ModelSettings,
     ShellSettings,
+    read_chain,
+    read_shell,
 )
 from chain.config.system_prompt import AgentPrompt, read_agent_prompt
 from chain.config.trust import Sensitive, is_trusted
-from chain.config.values import MissingVariable, Values, variables, variables_within
 from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.provider import ModelSettings, providers, read_model
+from chain.values import MissingVariable, Values, variables, variables_within
 from chain.yamlfile import Node
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -116,8 +117,9 @@ class Settings:
     def key_variables(self) -> frozenset[str]:
         """The environment variables that models' definitions take keys, headers and the like from."""
         definitions = self._root.entries("models", "definitions").values()
-        nodes = [definition.entries().get(key) for definition in definitions for key in trust.SENSITIVE]
-        return frozenset({KEY_VARIABLE, *(name for node in nodes for name in variables_within(node))})
+        nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
+        usual = {each.usual.strip("${}") for each in providers().values()} - {""}
+        return frozenset({*usual, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
         """A definition with its variables filled in, by default that of the default chain.
@@ -129,8 +131,8 @@ class Settings:
         definitions = self._root.entries("models", "definitions")
         if name not in definitions:
             raise ConfigError(_unknown("model", name, definitions))
-        within = self.within(f"models.definitions.{name}.script")
-        return replace(self._values.model(name, definitions[name]), within=within)
+        place = f"models.definitions.{name}"
+        return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """A chain by name, or the default one. Raises ``ConfigError`` as ``model`` does, but for the trust."""
@@ -138,7 +140,7 @@ class Settings:
         chains = self._root.entries("chains")
         if name not in chains:
             raise ConfigError(_unknown("chain", name, chains))
-        settings = self._values.chain(name, chains[name], self.default_model)
+        settings = read_chain(self._values, name, chains[name], self.default_model)
         if "model" in self._given:
             settings = replace(settings, model=self.default_model)
         if "max_iterations" in self._given:
@@ -154,7 +156,7 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told, by default as ``agent``; read now. Raises ``ConfigError``."""
+        """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
         require_trust(self)
         kind = self.kind(name)
         if kind.prompt is None:
@@ -170,7 +172,7 @@ class Settings:
         return replace(prompt, within=None if is_judged else self._folder(key))
 
     def within(self, key: str) -> Path | None:
-        """The folder that the file named at a key must be in, ``None`` for anywhere: a link may change."""
+        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed."""
         return None if key in (self._judged or ()) else self._folder(key)
 
     def _folder(self, key: str) -> Path | None:
@@ -228,7 +230,7 @@ def load_settings(
     ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
-    found = find(config, environ, cwd, skip_here=skip_here)
+    found = find_file(config, environ, cwd, skip_here=skip_here)
     user = found.content
     root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)
@@ -243,7 +245,7 @@ def load_settings(
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
-        shell=values.shell(tools["shell"]),
+        shell=read_shell(values, tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         passed_over=found.passed_over,
         _root=root,
@@ -311,7 +313,7 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
         raise default.error(_unknown("model", default.text(), settings.model_names))
     for name, node in definitions.mapping().items():
         with suppress(MissingVariable):
-            settings._values.model(name, node)
+            read_model(name, node, settings._values)
     for name, node in chains.mapping().items():
         with suppress(MissingVariable):
             if settings.chain(name).model not in settings.model_names:

@@ -1,81 +1,13 @@
-"""Frozen settings for models, chains and agents, with their defaults."""
+"""Frozen settings for chains, agents and the shell, and how those of a chain and the shell are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
-from chain.errors import ConfigError
-
-MAX_TOKENS = 8192
-"""Long enough for a long answer with a file in it, short enough to stream well within ``TIMEOUT_S``."""
-TIMEOUT_S = 600.0
-"""For a whole reply. The service ends a request after ten minutes itself."""
-IDLE_TIMEOUT_S = 120.0
-"""Between two pieces of a reply. The service sends a ping every few seconds; a local server on a slow machine needs a
-minute or two for the prompt before its first word."""
-MAX_ATTEMPTS = 4
-"""With exponential backoff: outlasts a rate limit of some seconds, and the user still waits less than a minute."""
-
-KEY_VARIABLE = "ANTHROPIC_API_KEY"
-"""Holds the key of a definition that names neither a key nor an address."""
-
-Provider = Literal["anthropic", "scripted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens."""
-
-    input: float
-    output: float
-    cache_read: float
-    cache_write: float
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """A model's definition, filled in. ``name`` is the definition's, ``model`` is what the service calls it.
-
-    ``within`` is a folder that the script must be in whenever it is read, ``named_at`` the file and line that name it,
-    ``thinking`` is as the API defines it,
-    ``key_variable`` is the environment variable that the key is expected in. ``None`` is for what is not set; an
-    ``api_key`` that is not set must not be looked for anywhere else.
-    """
-
-    name: str
-    provider: Provider
-    model: str
-    script: Path | None = None
-    within: Path | None = None
-    named_at: tuple[str, int] | None = field(default=None, repr=False, compare=False)
-    api_key: str | None = field(default=None, repr=False)
-    key_variable: str = KEY_VARIABLE
-    base_url: str | None = field(default=None, repr=False)
-    max_tokens: int = MAX_TOKENS
-    effort: str | None = None
-    temperature: float | None = None
-    thinking: Mapping[str, Any] | None = None
-    stop_sequences: tuple[str, ...] = ()
-    timeout_s: float = TIMEOUT_S
-    idle_timeout_s: float = IDLE_TIMEOUT_S
-    max_attempts: int = MAX_ATTEMPTS
-    system_messages: bool = False
-    extra_body: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    price: Price | None = None
-
-    @property
-    def lacks_key(self) -> bool:
-        """Whether the service cannot be asked for want of a key. One with an address of its own may need none."""
-        return self.provider == "anthropic" and self.base_url is None and self.api_key is None
-
-    def require_key(self) -> None:
-        """Raise ``ConfigError`` if the key is missing."""
-        if self.lacks_key:
-            raise ConfigError(f"no API key: set {self.key_variable} or use --model offline")
+from chain.values import Values
+from chain.yamlfile import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +49,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents, how many levels may be below main, may be at work, and may be kept to be asked again."""
+    """The kinds of agents and the bounds: levels below main, agents at work, finished ones that can be asked again."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -130,9 +62,51 @@ Sandbox = Literal["auto", "strict", "off"]
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """The fence of commands: variables that look like keys and that they get, folders that they may write to."""
+    """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
 
     sandbox: Sandbox = "auto"
     network: bool = False
     env: tuple[str, ...] = ()
     writable: tuple[Path, ...] = ()
+
+
+CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
+_SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
+
+
+def read_chain(values: Values, name: str, node: Node, default_model: str) -> ChainSettings:
+    """A chain, all keys of which are there but perhaps ``model``. Raises ``ConfigError``."""
+    keys = node.mapping(CHAIN_KEYS)
+    limits = keys["budget"].mapping([f.name for f in fields(Budget)])
+    budget = {key: limit for key, limit in limits.items() if limit.value is not None}
+    return ChainSettings(
+        name=name,
+        model=values.text(keys.get("model")) or default_model,
+        system_prompt=values.path(keys["system_prompt"]),
+        interruption_prompt=values.path(keys["interruption_prompt"]),
+        tools=values.names(keys["tools"]),
+        max_iterations=values.integer(keys["max_iterations"]),
+        timeout_s=values.seconds(keys["timeout_s"]),
+        budget=Budget(
+            max_tokens=values.integer(budget["max_tokens"]) if "max_tokens" in budget else None,
+            max_cost_usd=values.number(budget["max_cost_usd"]) if "max_cost_usd" in budget else None,
+        ),
+    )
+
+
+def read_shell(values: Values, node: Node) -> ShellSettings:
+    """How the shell's commands are fenced in. Raises ``ConfigError``."""
+    keys = node.mapping([f.name for f in fields(ShellSettings)])
+    # YAML reads a bare `off` as false, and `on` as true.
+    is_word = isinstance(keys["sandbox"].value, bool)
+    chosen = {True: "on", False: "off"}[keys["sandbox"].value] if is_word else values.text(keys["sandbox"])
+    sandbox = next((s for s in _SANDBOXES if s == chosen), None)
+    if sandbox is None:
+        raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")
+    writable = [values.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
+    return ShellSettings(
+        sandbox=sandbox,
+        network=values.boolean(keys["network"]),
+        env=values.names(keys["env"]),
+        writable=tuple(path for path in writable if path is not None),
+    )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config.trust import HANDLER, as_written
-from chain.config.values import Values
 from chain.errors import ConfigError
+from chain.values import Values
 from chain.yamlfile import Node
 
 KEYS = ("version", "description", "messages")

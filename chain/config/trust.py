@@ -13,20 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chain import yamlfile
-from chain.config.values import KEY_REFERENCE, Values, located
 from chain.errors import ConfigError, UserError
+from chain.provider import providers
+from chain.values import Values, located
 from chain.yamlfile import Node
 
-SENSITIVE = ("api_key", "base_url", "extra_headers", "extra_body")
-"""What decides where a key and a conversation go. ``extra_body`` is one of them: a request can name servers that the
-service then calls on its own."""
 _SENSITIVE_TOOLS = ("shell", "research")
 """The shell is the user's machine, and ``research`` can carry what was read to any address."""
 HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
-_PATHS = ("script", "system_prompt", HANDLER, "prompt")
-_HANDED_ON = ("thinking", "extra_body", "extra_headers")
-"""Mappings of a model's definition that are the service's business, so that any key may be in them."""
+_PATHS = ("system_prompt", HANDLER, "prompt")
 
 MAX_JUDGED = yamlfile.MAX_BYTES
 """Characters of all prompt files together that are read to judge a configuration: as long as it may be itself, so that
@@ -53,6 +49,16 @@ class Sensitive:
     def judged(self) -> str:
         """What trust holds for: a setting of the file, or one value in another file."""
         return named_value(self.setting, self.value) if self.place else self.setting
+
+
+def sensitive_keys() -> frozenset[str]:
+    """The keys of models' definitions that decide where a secret or a conversation goes."""
+    return frozenset(key for each in providers().values() for key in each.sensitive)
+
+
+def _paths() -> frozenset[str]:
+    """The keys that name files."""
+    return frozenset({*_PATHS, *(key for each in providers().values() for key in each.paths)})
 
 
 def named_value(setting: str, value: str) -> str:
@@ -83,7 +89,7 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
         for child in children:
             yield from _written(child, setting, environ)
         return
-    is_named = node is setting and node.key.rpartition(".")[2] in _PATHS
+    is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
     leads_to = _end_of(node, environ) if is_path and not _is_inside(node, node.file, environ) else ""
     yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to)
@@ -163,9 +169,10 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
     """The sensitive keys of models' definitions that are not as shipped."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
-        was["api_key"] = KEY_REFERENCE
+        was |= {each.key: each.usual for each in providers().values() if each.key}
         for key, node in definition.entries().items():
-            if (key in SENSITIVE or (key == "provider" and key in was)) and (node.plain() or None) != was.get(key):
+            is_judged = key in sensitive_keys() or (key == "provider" and key in was)
+            if is_judged and (node.plain() or None) != was.get(key):
                 yield node
 
 
@@ -184,15 +191,17 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
 def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
     """Texts that name a variable, and paths that leave the folder."""
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    handed_on = {id(keys[key]) for keys in definitions for key in _HANDED_ON if key in keys}
+    free = {key for each in providers().values() for key in each.free}
+    handed_on = {id(keys[key]) for keys in definitions for key in free if key in keys}
     yield from _leading_out_beneath(user, handed_on, environ)
 
 
 def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, str]) -> Iterator[Node]:
+    usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     for key, child in node.entries().items():
         if isinstance(child.value, str):
-            has_variable = "${" in child.value and not (key == "api_key" and child.value == KEY_REFERENCE)
-            if has_variable or (key in _PATHS and not _is_inside(child, child.file, environ)):
+            has_variable = "${" in child.value and (key, child.value) not in usual
+            if has_variable or (key in paths and not _is_inside(child, child.file, environ)):
                 yield child
         elif isinstance(child.value, list) or id(child) in handed_on:
             # As a whole: the keys within are free, and the key is what trust is asked for.

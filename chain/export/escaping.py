@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from chain.text.plain import clean
+from chain.text.plain import sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -33,7 +33,7 @@ _PLACE = re.compile(r"@@ -\d")
 
 def escaped(text: str) -> str:
     """A text, without control characters, as it may stand between tags and inside quotes."""
-    return html.escape(clean(text), quote=True)
+    return html.escape(sanitize(text), quote=True)
 
 
 def shown(text: str) -> str:
@@ -45,7 +45,7 @@ def shown(text: str) -> str:
 
 def prose(text: str) -> str:
     """A reply as HTML."""
-    text = clean(text)
+    text = sanitize(text)
     if len(text) > MAX_MARKDOWN:
         return f'<pre class="text">{shown(text)}</pre>'
     rendered: str = _parser().render(text)

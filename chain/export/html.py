@@ -1,30 +1,54 @@
 """A session as one HTML page that needs nothing else: no network, and no script to read it.
 
-What a person sees first is the header and the timeline, which leads to the places in the story below it. All that is
-not of this package goes through ``markup``; beside that, the page's own policy lets the browser load nothing and run no
-script but the one that is in the page, by its digest.
+What a person sees first is the header and the timeline, which leads to the places in the record below it: what was said
+and done, in order, children in their calls. All that is not of this module goes through ``escaping``; beside that, the
+page's own policy lets the browser load nothing and run no script but the one that is in the page, by its digest.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import assert_never
 
-from chain import events
-from chain.export import phrases
-from chain.export.body import Body
-from chain.export.drawing import timeline
-from chain.export.escaping import escaped
-from chain.export.outline import Landed, Planned, Run, Story
+from chain.export.escaping import escaped, is_diff, painted, prose, shown
+from chain.export.outline import (
+    AgentRun,
+    CallItem,
+    Delivered,
+    Item,
+    Iteration,
+    Outline,
+    PlanItem,
+    QuestionItem,
+    Remark,
+    ReplyItem,
+    SessionRun,
+    ThoughtItem,
+)
+from chain.export.timeline import Bar, Lane, Pin, Timeline, draw
+from chain.text import phrases
 from chain.text.wording import counted
 from chain.version import VERSION
 
 FEW_ITERATIONS = 80
 """Up to so many in a session the work of children is unfolded."""
 MAX_TITLE = 200
+FEW_ROWS = 10
+"""Rows of a result that are shown unfolded."""
+FEW_CHARS = 1_200
+FEW_TASKS = 12
+"""Tasks of a plan that is shown whole at each change."""
+MAX_WORDS = 400
+"""Characters of what a pin says; its place in the record has all."""
+MOST_NAMES = 4
+"""Calls that one mark names."""
+
+_BOXES = {"PENDING": "☐", "DONE": "☑", "FAILED": "☒"}
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -32,8 +56,14 @@ _ICON = (
     "%3Ccircle cx='8' cy='4' r='3' fill='%23e0a83c'/%3E%3C/svg%3E"
 )
 
+_KEY = (
+    '<ul class="key"><li><i></i>iteration</li><li><i class="call"></i>tool call</li>'
+    '<li><i class="call failed"></i>failed call</li><li><i class="dot"></i>the user\'s words, by safe point</li>'
+    '<li><i class="dot asks"></i>question</li><li><i class="dot ends"></i>stopped or failed</li></ul>\n'
+)
 
-def page(story: Story) -> Iterator[str]:
+
+def html(outline: Outline) -> Iterator[str]:
     """The page, in pieces."""
     style, script = _file("page.css"), _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -41,7 +71,7 @@ def page(story: Story) -> Iterator[str]:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    title = _shortened(story.title)
+    title = _cut(outline.title, MAX_TITLE)
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -50,72 +80,333 @@ def page(story: Story) -> Iterator[str]:
         f'<title>{escaped(title)} · chain</title>\n<link rel="icon" href="{_ICON}">\n'
         f'<style>\n{style}</style>\n</head>\n<body>\n<a class="skip" href="#story">Skip the timeline</a>\n'
     )
-    yield from _header(story, title)
-    yield from timeline(story)
+    named = f' <span class="mono">{escaped(outline.init.session)}</span>' if outline.init is not None else ""
+    yield f'<header>\n<p class="kind">chain session{named}</p>\n'
+    yield f'<h1>{escaped(title)}</h1>\n<dl class="facts">\n'
+    for name, value in _facts(outline):
+        yield f"<div><dt>{escaped(name)}</dt><dd>{value}</dd></div>\n"
+    yield "</dl>\n</header>\n"
+    yield from _timeline(outline)
     yield '<main id="story">\n<div class="tools" hidden></div>\n'
-    few = sum(work.iterations for work in story.works()) <= FEW_ITERATIONS
-    plans = (item for work in story.works() for _, item in work.items() if isinstance(item, Planned))
-    body = Body(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
-    if story.before is not None:
-        yield from body.items(story.before.items, depth=0)
-    for run in story.runs:
-        yield from body.run(run)
+    few = sum(agent.iterations for agent in outline.agents()) <= FEW_ITERATIONS
+    plans = (item for agent in outline.agents() for item in agent.items() if isinstance(item, PlanItem))
+    record = _Record(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
+    if outline.before is not None:
+        yield from record.items(outline.before.items, depth=0)
+    for run in outline.runs:
+        yield from record.run(run)
     yield "</main>\n"
     yield f"<footer><p>Made by chain {VERSION}. Times are those of the machine that made it.</p></footer>\n"
     yield f"<script>{script}</script>\n</body>\n</html>\n"
 
 
-def _header(story: Story, title: str) -> Iterator[str]:
-    init = story.init
-    named = f' <span class="mono">{escaped(init.session)}</span>' if init is not None else ""
-    yield f'<header>\n<p class="kind">chain session{named}</p>\n'
-    yield f'<h1>{escaped(title)}</h1>\n<dl class="facts">\n'
-    for name, value in _facts(story):
-        yield f"<div><dt>{escaped(name)}</dt><dd>{value}</dd></div>\n"
-    yield "</dl>\n</header>\n"
-
-
-def _facts(story: Story) -> Iterator[tuple[str, str]]:
+def _facts(outline: Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
-    init = story.init
-    if began := story.times[0] if story.times else init.time if init else None:
-        lasted = sum((run.work.ended - run.time for run in story.runs), 0.0)
+    init = outline.init
+    if began := outline.times[0] if outline.times else init.time if init else None:
+        lasted = sum((run.main.ended - run.main.time for run in outline.runs), 0.0)
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
         yield "At work for", phrases.duration(lasted)
     if init is not None:
         yield "Workspace", f"<span class=mono>{escaped(init.workspace)}</span>"
         yield "Model", escaped(init.model)
-    works = list(story.works())
-    children = {work.agent for work in works if work.depth}
-    landed = sum(isinstance(item, Landed) for work in works for _, item in work.items())
-    yield "Runs", f"{len(story.runs):,}{_endings(story)}"
-    yield "Iterations", f"{sum(work.iterations for work in works):,}"
-    yield "Interruptions", f"{landed:,}"
+    agents = list(outline.agents())
+    children = {agent.agent for agent in agents if agent.depth}
+    yield "Runs", f"{len(outline.runs):,}{_endings(outline)}"
+    yield "Iterations", f"{sum(agent.iterations for agent in agents):,}"
+    yield "Interruptions", f"{sum(isinstance(item, Delivered) for agent in agents for item in agent.items()):,}"
     if children:
         yield "Other agents", f"{len(children):,}"
-    yield "Tokens", f"{story.tokens:,}"
-    if story.cost_usd is not None:
-        yield "Cost", phrases.cost(story.cost_usd)
+    yield "Tokens", f"{outline.tokens:,}"
+    if outline.cost_usd is not None:
+        yield "Cost", phrases.cost(outline.cost_usd)
 
 
-def _endings(story: Story) -> str:
+def _endings(outline: Outline) -> str:
     """How many runs did not end well, if any."""
-    bad = sum(run.result is None or run.result.status != "done" for run in story.runs)
-    if not bad:
-        return ""
-    if len(story.runs) == 1:
-        return f' <span class="aside">({escaped(phrases.outcome(_status(story.runs[0])))})</span>'
-    return f' <span class="aside">({counted(bad, "run")} not done)</span>'
+    bad = sum(run.status != "done" for run in outline.runs)
+    only = len(outline.runs) == 1
+    how = escaped(phrases.outcome(outline.runs[0].status)) if only else f"{counted(bad, 'run')} not done"
+    return f' <span class="aside">({how})</span>' if bad else ""
 
 
-def _status(run: Run) -> events.Status | None:
-    return None if run.result is None else run.result.status
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_TITLE else f"{text[:MAX_TITLE]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 @cache
 def _file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------------- the timeline
+
+
+def _timeline(outline: Outline) -> Iterator[str]:
+    """Lanes of bars, marks and pins, each of which leads to its place; nothing if there is nothing to draw."""
+    drawn = draw(outline)
+    if not any(lane.bars for lane in drawn.lanes):
+        return
+    yield '<section class="timeline" aria-labelledby="timeline">\n<div>\n<h2 id="timeline">Timeline</h2>\n'
+    yield _KEY
+    for number, lane in enumerate(drawn.lanes):
+        yield from _lane(lane, drawn, is_first=number == 0)
+    if drawn.is_timed:
+        first, last = (phrases.when(moment, "%H:%M:%S") for moment in (outline.times[0], outline.times[-1]))
+        yield f'<div class="axis"><div><span>{first}</span><span>{last}</span></div></div>\n'
+        if drawn.silences:
+            yield '<p class="note">Long silences are drawn shorter than they were (dotted).</p>\n'
+    if drawn.left_out:
+        yield f'<p class="note">{counted(drawn.left_out, "more agent")} in the story below.</p>\n'
+    yield "</div>\n</section>\n"
+
+
+def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
+    name = escaped(lane.agent)
+    yield (
+        f'<div class="lane" style="--depth:{lane.depth};--levels:{lane.levels}">\n'
+        f'<div class="agent"><a href="#{lane.first.anchor}" title="{name}">{name}</a></div>\n<div class="track">\n'
+    )
+    for left, run in drawn.starts if len(drawn.starts) > 1 else ():
+        titled = f' title="Run {run.number}"' if is_first else ""
+        yield f'<span class="start" style="left:{left:.2f}%"{titled}></span>\n'
+    for silence in drawn.silences if is_first else ():
+        yield (
+            f'<span class="silence" style="left:{silence.left:.2f}%;width:{silence.width:.2f}%" '
+            f'title="{phrases.duration(silence.seconds)} without a word"></span>\n'
+        )
+    for bar in lane.bars:
+        yield _link("bar", bar, _iterations(bar, lane.agent))
+    for mark in lane.marks:
+        yield _mark(mark)
+    for pin in lane.pins:
+        yield _pin(pin)
+    yield "</div>\n</div>\n"
+    if lane.left_out:
+        yield f'<p class="note">{counted(lane.left_out, "more sign")} of {name} in the story below.</p>\n'
+
+
+def _link(kind: str, bar: Bar, about: str) -> str:
+    return (
+        f'<a class="{kind}" href="#{bar.parts[0].anchor}" style="left:{bar.left:.2f}%;width:{bar.width:.2f}%" '
+        f'title="{escaped(about)}" aria-label="{escaped(about)}"></a>\n'
+    )
+
+
+def _iterations(bar: Bar, agent: str) -> str:
+    steps = [part for part in bar.parts if isinstance(part, Iteration)]
+    took = phrases.duration(sum(step.ended - step.time for step in steps))
+    if len(steps) == 1:
+        return f"{agent}, iteration {steps[0].number}: {took}"
+    return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
+
+
+def _mark(mark: Bar) -> str:
+    calls = [part for part in mark.parts if isinstance(part, CallItem)]
+    names = list(dict.fromkeys(call.name for call in calls))
+    about = f"{len(calls)} calls: {', '.join(names[:MOST_NAMES])}{', …' if len(names) > MOST_NAMES else ''}"
+    if len(calls) == 1:
+        about = f"{names[0]}: {_state(calls[0])}"
+    failed = " failed" if any(call.result is not None and call.result.is_error for call in calls) else ""
+    return _link(f"call{' unstarted' if all(call.input is None for call in calls) else failed}", mark, about)
+
+
+def _state(call: CallItem) -> str:
+    return phrases.call_state(call.result, was_started=call.input is not None)
+
+
+def _pin(pin: Pin) -> str:
+    what, words = pin.what, ""
+    anchor, kind, sign = what.anchor, "", ""
+    match what:
+        case Delivered(event=event):
+            sign, words = "•" if event.point == "start" else event.point, event.message
+            title = phrases.delivered(event, what.urgency, what.waited_s)
+        case QuestionItem(event=event):
+            kind, sign, words = "asks", "?", event.text
+            title = f"Question {event.id}: {phrases.answer_line(what.answer)}"
+        case AgentRun():
+            kind, sign, anchor = "ends", "■" if phrases.was_stopped(what.status) else "!", f"{anchor}-end"
+            title = f"{what.agent}: {phrases.outcome(what.status)}"
+        case _:
+            assert_never(what)
+    words = _cut(words, MAX_WORDS)
+    late = " late" if pin.left > 50 else ""
+    return (
+        f'<a class="pin {kind}{late}" href="#{anchor}" style="left:{pin.left:.2f}%;--level:{pin.level}" '
+        f'aria-label="{escaped(f"{title}. {words}")}">{escaped(sign)}'
+        f'<span class="tip"><b>{escaped(title)}</b>{escaped(words)}</span></a>\n'
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- the record
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """With the work of children folded or not, and the plan as it became last shown whole."""
+
+    is_unfolded: bool
+    last_plan: PlanItem | None
+
+    def run(self, run: SessionRun) -> Iterator[str]:
+        """A run from its query to its result."""
+        main, answer = run.main, run.main.answer
+        facts = [counted(main.iterations, "iteration"), phrases.duration(main.ended - main.time)]
+        facts += [counted(run.tokens, "token")] if run.tokens else []
+        yield (
+            f'<section class="run">\n<h2 id="{main.anchor}"><a href="#{main.anchor}">Run {run.number}</a> '
+            f"<small>{phrases.when(main.time)} · {' · '.join(facts)}</small></h2>\n"
+        )
+        if main.task.strip():
+            words = shown(main.task.strip())
+            yield f'<div class="query"><p class="by">The user</p><p class="words">{words}</p></div>\n'
+        for step in main.steps:
+            yield from self._step(step, 0, answer)
+        status = "good" if run.status == "done" else "bad"
+        yield f'<div class="ending" id="{main.anchor}-end"><p><strong class="{status}">'
+        yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
+        text = "" if run.result is None else phrases.beyond_replies(run.result)
+        # The result of most runs is what the main agent said last.
+        said = [item.text.strip() for item in main.items() if isinstance(item, ReplyItem)]
+        if text and not (said and text in said[-1]):
+            yield f'<p class="words">{shown(text)}</p>'
+        yield "</div>\n</section>\n"
+
+    def _step(self, step: Iteration, depth: int, answer: ReplyItem | None) -> Iterator[str]:
+        if not step.number:
+            yield from self.items(step.items, depth)
+            return
+        level = min(3 + depth, 6)
+        tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
+        yield (
+            f'<section class="step" id="{step.anchor}">\n<h{level}>'
+            f'<a href="#{step.anchor}">Iteration {step.number}</a> '
+            f"<small>{phrases.duration(step.ended - step.time)}{tokens}</small></h{level}>\n"
+        )
+        yield from self.items(step.items, depth, answer)
+        yield "</section>\n"
+
+    def items(self, items: Iterable[Item], depth: int, answer: ReplyItem | None = None) -> Iterator[str]:
+        """What is in an iteration."""
+        for item in items:
+            match item:
+                case ReplyItem():
+                    final = " final" if item is answer else ""
+                    yield f'<div class="said{final}" id="{item.anchor}">{prose(item.text)}</div>\n'
+                case ThoughtItem():
+                    if item.text:
+                        yield (
+                            f'<details class="thought" id="{item.anchor}"><summary>Thought</summary>'
+                            f'<p class="words">{shown(item.text)}</p></details>\n'
+                        )
+                case Delivered():
+                    yield _delivered(item)
+                case QuestionItem():
+                    yield from _asked(item)
+                case PlanItem():
+                    yield from _planned(item, is_whole=item is self.last_plan)
+                case Remark():
+                    kind, text = phrases.remark(item.event)
+                    yield f'<p class="told {kind}" id="{item.anchor}"><span class="words">{shown(text)}</span></p>\n'
+                case CallItem():
+                    yield from self._call(item, depth)
+                case AgentRun():
+                    yield from self._agent(item, depth)
+                case _:
+                    assert_never(item)
+
+    def _call(self, call: CallItem, depth: int) -> Iterator[str]:
+        is_bad = call.input is not None and (call.result is None or call.result.is_error)
+        kind = " unstarted" if call.input is None else " failed" if is_bad else ""
+        short = phrases.short_input(call.input or {})
+        yield (
+            f'<div class="tool{kind}" id="{call.anchor}">\n<p class="mono">'
+            f'<span class="name">{escaped(call.name)}</span> <span class="input">{escaped(short)}</span> '
+            f'<span class="state">{_state(call)}</span></p>\n'
+        )
+        if short.endswith("…") and call.input is not None:
+            body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.input))}</pre>'
+            yield f'<details class="more"><summary>input</summary>{body}</details>\n'
+        for agent in call.agents:
+            yield from self._agent(agent, depth)
+        if call.result is not None and not call.repeats:
+            yield _folded(call.result.text)
+        yield "</div>\n"
+
+    def _agent(self, agent: AgentRun, depth: int) -> Iterator[str]:
+        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.ended - agent.time)}"
+        good, answer = "good" if agent.status == "done" else "bad", agent.answer
+        yield (
+            f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'
+            f"<summary><strong>{escaped(agent.agent)}</strong> {shown(agent.task)} "
+            f'<small id="{agent.anchor}-end"><span class="{good}">{escaped(phrases.outcome(agent.status))}</span>'
+            f" · {facts}</small></summary>\n"
+        )
+        for step in agent.steps:
+            yield from self._step(step, depth + 1, answer)
+        yield "</details>\n"
+
+
+def _delivered(item: Delivered) -> str:
+    event = item.event
+    skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
+    where = phrases.delivered(event, item.urgency, item.waited_s)
+    return (
+        f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(where)}'
+        f'<span>{skipped}</span></p><p class="words">{shown(event.message)}</p></div>\n'
+    )
+
+
+def _asked(item: QuestionItem) -> Iterator[str]:
+    event = item.event
+    yield f'<div class="asked" id="{item.anchor}"><p class="by">Question {escaped(event.id)}</p>'
+    yield f'<p class="words">{shown(event.text)}</p>'
+    if event.options:
+        yield f"<ol>{''.join(f'<li>{shown(option)}</li>' for option in event.options)}</ol>"
+    if event.preview.strip() and event.preview not in event.text:
+        yield _folded(event.preview)
+    if event.protections:
+        yield f'<p class="aside">Fenced in: {escaped(", ".join(event.protections))}</p>'
+    good = "good" if item.answer is not None and item.answer.decision in ("allowed", "answered") else "bad"
+    answer = shown(phrases.answer_line(item.answer))
+    yield f'<p class="answer words"><strong class="{good}">{answer}</strong></p></div>\n'
+
+
+def _planned(item: PlanItem, *, is_whole: bool) -> Iterator[str]:
+    """The plan after a change; of a long one only what changed, or a page would grow with changes times tasks."""
+    event = item.event
+    done = sum(task.state == "DONE" for task in event.tasks)
+    yield f'<div class="plan" id="{item.anchor}"><p class="by">Plan, changed by {escaped(event.by)}'
+    yield f" · {done} of {len(event.tasks)} done</p>" if event.tasks else " · now empty</p>"
+    before = {task.n: (task.text, task.state) for task in item.before}
+    changed = {task.n for task in event.tasks if before.get(task.n) != (task.text, task.state)}
+    is_whole = is_whole or len(event.tasks) <= FEW_TASKS
+    yield "<ol>"
+    for task in event.tasks:
+        if task.n not in changed and not is_whole:
+            continue
+        new = " new" if task.n in changed else ""
+        why = f' <small class="aside">({shown(task.reason)})</small>' if task.reason else ""
+        box = f'<span title="{escaped(task.state.lower())}">{_BOXES.get(task.state, "☐")}</span>'
+        yield f'<li class="{escaped(task.state)}{new}">{box} {shown(task.text)}{why}</li>'
+    yield "</ol>"
+    if left := 0 if is_whole else len(event.tasks) - len(changed):
+        yield f'<p class="by">and {counted(left, "task")} as before</p>'
+    yield "</div>\n"
+
+
+def _folded(text: str) -> str:
+    """A text as it came; folded where it is long."""
+    text = text.strip("\n")
+    if not text.strip():
+        return ""
+    body, kind = (painted(text), "") if is_diff(text) else (shown(text), ' class="text"')
+    rows = text.split("\n")
+    if len(rows) <= FEW_ROWS and len(text) <= FEW_CHARS:
+        return f"<pre{kind}>{body}</pre>\n"
+    first = next(row for row in rows if row.strip())[: FEW_CHARS // 10]
+    return (
+        f'<details class="more"><summary>{counted(len(rows), "row")}: {escaped(first)}</summary>'
+        f'<pre{kind} tabindex="0">{body}</pre></details>\n'
+    )

@@ -11,24 +11,23 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from chain import events
-from chain.export import phrases
 from chain.export.escaping import MAX_MARKDOWN, is_only_text
 from chain.export.outline import (
-    Asked,
-    Call,
+    AgentRun,
+    CallItem,
+    Delivered,
     Item,
-    Landed,
-    Planned,
-    Run,
-    Said,
-    Step,
-    Story,
-    Thought,
-    Told,
-    Work,
-    repeats,
+    Iteration,
+    Outline,
+    PlanItem,
+    QuestionItem,
+    Remark,
+    ReplyItem,
+    SessionRun,
+    ThoughtItem,
 )
-from chain.text.plain import clean
+from chain.text import phrases
+from chain.text.plain import sanitize
 from chain.text.wording import counted
 
 MAX_TITLE = 120
@@ -47,112 +46,105 @@ _LIVE = re.compile(r"(?P<before>\\*)<|!\[")
 _SPECIAL = re.compile(r"([\\`*\[\]<>#&~]|(?<!\w)_|_(?!\w))")
 
 
-def markdown(story: Story) -> Iterator[str]:
+def markdown(outline: Outline) -> Iterator[str]:
     """The document, in pieces."""
-    for row in _rows(story):
+    for row in _rows(outline):
         yield f"{row}\n"
 
 
-def _rows(story: Story) -> Iterator[str]:
-    yield f"# {inline(_shortened(story.title))}"
+def _rows(outline: Outline) -> Iterator[str]:
+    title, init = outline.title, outline.init
+    yield f"# {inline(title if len(title) <= MAX_TITLE else f'{title[:MAX_TITLE]}…')}"
     yield ""
-    yield from _facts(story)
-    if story.before is not None:
-        yield from _items(story.before.items)
-    for run in story.runs:
-        yield from _run(run)
-
-
-def _facts(story: Story) -> Iterator[str]:
-    init = story.init
     if init is not None:
         yield f"- Session: {inline(init.session)}"
         yield f"- Workspace: {inline(init.workspace)}"
         yield f"- Model: {inline(init.model)}"
-    if story.times:
-        yield f"- Began: {phrases.when(story.times[0])}"
-    yield f"- Runs: {len(story.runs):,}"
-    yield f"- Tokens: {story.tokens:,}"
-    if story.cost_usd is not None:
-        yield f"- Cost: {phrases.cost(story.cost_usd)}"
+    if outline.times:
+        yield f"- Began: {phrases.when(outline.times[0])}"
+    yield f"- Runs: {len(outline.runs):,}"
+    yield f"- Tokens: {outline.tokens:,}"
+    if outline.cost_usd is not None:
+        yield f"- Cost: {phrases.cost(outline.cost_usd)}"
     yield ""
+    if outline.before is not None:
+        yield from _items(outline.before.items)
+    for run in outline.runs:
+        yield from _run(run)
 
 
-def _run(run: Run) -> Iterator[str]:
-    status = None if run.result is None else run.result.status
-    facts = [phrases.outcome(status), counted(run.work.iterations, "iteration")]
-    yield f"## Run {run.number} ({', '.join([*facts, phrases.duration(run.work.ended - run.time)])})"
+def _run(run: SessionRun) -> Iterator[str]:
+    main = run.main
+    facts = [phrases.outcome(run.status), counted(main.iterations, "iteration")]
+    yield f"## Run {run.number} ({', '.join([*facts, phrases.duration(main.ended - main.time)])})"
     yield ""
-    if run.query.strip():
-        yield from quoted("The user", run.query)
-    yield from _steps(run.work, "###")
-    text = "" if run.result is None else phrases.result_text(run.result)
-    words = [item.text.strip() for _, item in run.work.items() if isinstance(item, Said)]
+    if main.task.strip():
+        yield from quoted("The user", main.task)
+    yield from _steps(main.steps, "###")
+    text = "" if run.result is None else phrases.beyond_replies(run.result)
+    words = [item.text.strip() for item in main.items() if isinstance(item, ReplyItem)]
     if text and text not in words[-1:]:
-        yield from quoted(f"Result ({phrases.outcome(status)})", text)
+        yield from quoted(f"Result ({phrases.outcome(run.status)})", text)
 
 
-def _steps(work: Work, heading: str) -> Iterator[str]:
-    for step in work.steps:
-        yield from _step(step, heading)
-
-
-def _step(step: Step, heading: str) -> Iterator[str]:
-    if step.number:
-        yield f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})"
-        yield ""
-    yield from _items(step.items)
+def _steps(steps: Iterable[Iteration], heading: str) -> Iterator[str]:
+    for step in steps:
+        if step.number:
+            yield f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})"
+            yield ""
+        yield from _items(step.items)
 
 
 def _items(items: Iterable[Item]) -> Iterator[str]:
     for item in items:
         match item:
-            case Said():
+            case ReplyItem():
                 yield from quoted("Reply", item.text)
-            case Thought():
+            case ThoughtItem():
                 yield from quoted("Thought", item.text)
-            case Landed():
-                skipped = item.event.tools_skipped
-                more = f"; skipped: {', '.join(skipped)}" if skipped else ""
-                yield from quoted(f"🔔 {phrases.landed(item)}{more}", item.event.message)
-            case Asked():
+            case Delivered(event=event):
+                skipped = f"; skipped: {', '.join(event.tools_skipped)}" if event.tools_skipped else ""
+                where = phrases.delivered(event, item.urgency, item.waited_s)
+                yield from quoted(f"🔔 {where}{skipped}", event.message)
+            case QuestionItem():
                 yield from _asked(item)
-            case Planned():
+            case PlanItem():
                 yield from _plan(item.event)
-            case Told():
-                kind, text = phrases.told(item.event)
+            case Remark():
+                kind, text = phrases.remark(item.event)
                 yield from _sentence(f"{_SIGNS[kind]} ", text)
-            case Call():
+            case CallItem():
                 yield from _call(item)
-            case Work():
-                yield from _work(item)
+            case AgentRun():
+                yield from _agent(item)
             case _:
                 assert_never(item)
 
 
-def _call(call: Call) -> Iterator[str]:
-    yield f"**Tool {inline(call.name)}** ({phrases.state(call)})"
+def _call(call: CallItem) -> Iterator[str]:
+    yield f"**Tool {inline(call.name)}** ({phrases.call_state(call.result, was_started=call.input is not None)})"
     yield ""
     if call.input:
         yield from fenced(phrases.whole_input(call.input), "json")
-    for work in call.works:
-        yield from _work(work)
-    if call.result is not None and call.result.text.strip() and not repeats(call):
+    for agent in call.agents:
+        yield from _agent(agent)
+    if call.result is not None and call.result.text.strip() and not call.repeats:
         yield "Its result:"
         yield ""
         yield from fenced(call.result.text, "text")
 
 
-def _work(work: Work) -> Iterator[str]:
+def _agent(agent: AgentRun) -> Iterator[str]:
     """What a child did, in a quote of its own."""
-    yield f"**Agent {inline(work.agent)}** ({phrases.outcome(work.status)}, {counted(work.iterations, 'iteration')})"
+    facts = f"{phrases.outcome(agent.status)}, {counted(agent.iterations, 'iteration')}"
+    yield f"**Agent {inline(agent.agent)}** ({facts})"
     yield ""
-    yield from _nested(quoted("Its task", work.task))
-    yield from _nested(_steps(work, "####"))
+    yield from _nested(quoted("Its task", agent.task))
+    yield from _nested(_steps(agent.steps, "####"))
     yield ""
 
 
-def _asked(item: Asked) -> Iterator[str]:
+def _asked(item: QuestionItem) -> Iterator[str]:
     event = item.event
     yield from quoted(f"❓ Question {event.id}", event.text)
     if event.preview.strip() and event.preview not in event.text:
@@ -161,7 +153,7 @@ def _asked(item: Asked) -> Iterator[str]:
         yield f"{number}. {inline(option)}"
     if event.options:
         yield ""
-    yield from _sentence("", phrases.answered(item.answer))
+    yield from _sentence("", phrases.answer_line(item.answer))
 
 
 def _plan(event: events.PlanChanged) -> Iterator[str]:
@@ -186,7 +178,7 @@ def quoted(who: str, text: str) -> Iterator[str]:
     """What somebody wrote, in a quote that no text in it can leave."""
     yield f"**{inline(who)}:**"
     yield ""
-    yield from _nested(_only_text("\n".join(clean(text).strip("\n").splitlines())).split("\n"))
+    yield from _nested(_only_text("\n".join(sanitize(text).strip("\n").splitlines())).split("\n"))
     yield ""
 
 
@@ -219,7 +211,7 @@ def _nested(rows: Iterable[str]) -> Iterator[str]:
 
 def fenced(text: str, language: str) -> Iterator[str]:
     """Rows of a code block that no text in it can end."""
-    text = clean(text).strip("\n")
+    text = sanitize(text).strip("\n")
     longest = max((len(found) for found in _MARKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     yield f"{fence}{language}"
@@ -230,8 +222,4 @@ def fenced(text: str, language: str) -> Iterator[str]:
 
 def inline(text: str) -> str:
     """A text on one row, in which nothing is Markdown."""
-    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_TITLE else f"{text[:MAX_TITLE]}…"
+    return _SPECIAL.sub(r"\\\1", " ".join(sanitize(text).split()))

@@ -1,16 +1,24 @@
-"""What happened in a session, as a tree: its runs, their iterations, what is in these, and the agents in calls. Pure.
+"""A session as a tree: its runs, their iterations, what is in these, and the agents in calls. Pure.
 
-The parts stand where the events put them, so a child's work is inside its call and an interruption where it landed.
-Events of a session that a crash cut short make a story too: what has no end stays without one.
+The parts stand where the events put them, whatever came before, so a child's work is inside its call and an
+interruption where it was delivered. Events of a session that a crash cut short make an outline too: what has no end
+stays without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from chain import events
+from chain.events import Event
+from chain.text.wording import MAIN
+
+MAX_DEPTH = 16
+"""Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
+
+_URGENCIES = ("next", "urgent", "now")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,14 +34,29 @@ class _Part:
 
 
 @dataclass(slots=True, kw_only=True)
-class Said(_Part):
+class _Stretch(_Part):
+    """What has a last event: ``until`` is its place, ``ended`` its time."""
+
+    until: int = 0
+    ended: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.until, self.ended = self.at, self.time
+
+    def reach(self, at: int, time: float) -> None:
+        """It has come this far."""
+        self.until, self.ended = max(self.until, at), max(self.ended, time)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyItem(_Part):
     """A reply of the model."""
 
     text: str
 
 
 @dataclass(slots=True, kw_only=True)
-class Thought(_Part):
+class ThoughtItem(_Part):
     """The model's reasoning before a reply."""
 
     pieces: list[str] = field(default_factory=list)
@@ -45,17 +68,16 @@ class Thought(_Part):
 
 
 @dataclass(slots=True, kw_only=True)
-class Landed(_Part):
-    """Lines of the user that entered the conversation here."""
+class Delivered(_Part):
+    """Lines of the user that entered the conversation here; a journal has how long they waited in the receipts."""
 
     event: events.UserInterruption
     urgency: str = "next"
     waited_s: float = 0.0
-    """How long the first of them had waited; a journal has that in the receipts alone."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked(_Part):
+class QuestionItem(_Part):
     """A question to the user, and the answer if there is one."""
 
     event: events.Question
@@ -63,7 +85,7 @@ class Asked(_Part):
 
 
 @dataclass(slots=True, kw_only=True)
-class Planned(_Part):
+class PlanItem(_Part):
     """A change of the plan, which was ``before``."""
 
     event: events.PlanChanged
@@ -71,54 +93,52 @@ class Planned(_Part):
 
 
 @dataclass(slots=True, kw_only=True)
-class Told(_Part):
+class Remark(_Part):
     """Something else that the user was told: a notice, an error, a refused line, a line that came back."""
 
     event: events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt
 
 
 @dataclass(slots=True, kw_only=True)
-class Call(_Part):
+class CallItem(_Stretch):
     """A tool call; one that never started has no input."""
 
-    id: str
     name: str
     input: dict[str, object] | None
-    until: int
     result: events.ToolResult | None = None
-    works: list[Work] = field(default_factory=list)
+    agents: list[AgentRun] = field(default_factory=list)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether its result is the answer that its agent is already shown to have given."""
+        answer = self.agents[-1].answer if self.agents else None
+        return answer is not None and self.result is not None and self.result.text.strip() == answer.text.strip()
 
 
 @dataclass(slots=True, kw_only=True)
-class Step(_Part):
+class Iteration(_Stretch):
     """An iteration; number 0 is what was before the first."""
 
-    number: int
-    most: int
-    until: int
-    ended: float
+    number: int = 0
     tokens: int = 0
     items: list[Item] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
-class Work(_Part):
+class AgentRun(_Stretch):
     """What an agent did from its start to its end. ``parent`` is the name of the agent that started it."""
 
-    agent: str
-    kind: str
+    agent: str = MAIN
     task: str
-    parent: str
-    depth: int
-    until: int
-    ended: float
+    parent: str = ""
+    depth: int = 0
     status: events.Status | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Iteration] = field(default_factory=list)
 
     @property
-    def answer(self) -> Said | None:
+    def answer(self) -> ReplyItem | None:
         """What it said last, if it came to its end."""
-        said = [item for _, item in self.items() if isinstance(item, Said)] if self.status == "done" else []
+        said = [item for item in self.items() if isinstance(item, ReplyItem)] if self.status == "done" else []
         return said[-1] if said else None
 
     @property
@@ -126,41 +146,52 @@ class Work(_Part):
         """How many it had."""
         return sum(step.number > 0 for step in self.steps)
 
-    def items(self) -> Iterator[tuple[Step, Item]]:
-        """All that is in it, each with its iteration; not what is inside the agents that it started."""
-        return ((step, item) for step in self.steps for item in step.items)
+    @property
+    def last_step(self) -> Iteration:
+        """The iteration that it is in."""
+        if not self.steps:
+            self.steps.append(Iteration(at=self.at, time=self.time))
+        return self.steps[-1]
+
+    def items(self) -> Iterator[Item]:
+        """All that is in it, but for what is inside the agents that it started."""
+        return (item for step in self.steps for item in step.items)
 
 
 @dataclass(slots=True, kw_only=True)
-class Run(_Part):
-    """A run of the session: the work of the main agent, and how it ended."""
+class SessionRun:
+    """A run of the session: what the main agent did, and how it ended."""
 
     number: int
-    query: str
-    work: Work
+    main: AgentRun
     tokens: int = 0
     cost_usd: float | None = None
     result: events.Result | None = None
 
+    @property
+    def status(self) -> events.Status | None:
+        """How it ended, if it did."""
+        return None if self.result is None else self.result.status
 
-Item: TypeAlias = Said | Thought | Landed | Asked | Planned | Told | Call | Work
+
+Item: TypeAlias = ReplyItem | ThoughtItem | Delivered | QuestionItem | PlanItem | Remark | CallItem | AgentRun
 
 
 @dataclass(slots=True)
-class Story:
+class Outline:
     """A whole session."""
 
     init: events.Init | None = None
-    before: Step | None = None
+    before: Iteration | None = None
     """What was before the first run."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[SessionRun] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """When everything happened, in order."""
 
     @property
     def title(self) -> str:
         """The first row of the first query."""
-        rows = (row.strip() for run in self.runs for row in run.query.splitlines())
+        rows = (row.strip() for run in self.runs for row in run.main.task.splitlines())
         return next((row for row in rows if row), "A session without a query")
 
     @property
@@ -174,19 +205,174 @@ class Story:
         known = [run.cost_usd for run in self.runs if run.cost_usd is not None]
         return sum(known) if known else None
 
-    def works(self) -> Iterator[Work]:
-        """The work of every agent, a parent's before its children's."""
-        left = [run.work for run in reversed(self.runs)]
+    def agents(self) -> Iterator[AgentRun]:
+        """What every agent did, a parent's before its children's."""
+        left = [run.main for run in reversed(self.runs)]
         while left:
-            work = left.pop()
-            yield work
-            inside: list[Work] = []
-            for _, item in work.items():
-                inside += [item] if isinstance(item, Work) else item.works if isinstance(item, Call) else []
+            agent = left.pop()
+            yield agent
+            inside: list[AgentRun] = []
+            for item in agent.items():
+                inside += [item] if isinstance(item, AgentRun) else item.agents if isinstance(item, CallItem) else []
             left += reversed(inside)
 
 
-def repeats(call: Call) -> bool:
-    """Whether the result of a call is the answer that its agent is already shown to have given."""
-    answer = call.works[-1].answer if call.works else None
-    return answer is not None and call.result is not None and call.result.text.strip() == answer.text.strip()
+def outline_of(happened: Iterable[Event]) -> Outline:
+    """The outline that events make, in their order."""
+    builder = _Builder()
+    for event in happened:
+        builder.add(event)
+    return builder.outline
+
+
+class _Builder:
+    """Puts each event in its place."""
+
+    def __init__(self) -> None:
+        self.outline = Outline()
+        self._working: dict[str, AgentRun] = {}
+        self._calls: dict[str, CallItem] = {}
+        self._asked: dict[str, QuestionItem] = {}
+        self._urgency: dict[str, str] = {}
+        self._delivered: dict[str, Delivered] = {}
+        self._tasks: tuple[events.TaskView, ...] = ()
+        self._thoughts: dict[str, ThoughtItem] = {}
+
+    def add(self, event: Event) -> None:
+        match event:
+            case events.TextDelta() | events.ToolProgress():
+                return  # the reply and the result have it all
+            case events.ThinkingDelta():
+                self._think(event)
+                return
+            case events.LineQueued():
+                self._urgency[event.id] = event.urgency if event.urgency in _URGENCIES else _URGENCIES[0]
+                return
+            case events.UsageReport():
+                self._count(event)
+                return
+            case events.Init():
+                self.outline.init = self.outline.init or event
+                return
+            case events.Receipt(state="queued" | "delivered" | "refused"):
+                # Their own events tell of them.
+                if (delivered := self._delivered.pop(event.id, None)) is not None:
+                    delivered.waited_s = max(delivered.waited_s, event.waited_s or 0.0)
+                return
+            case _:
+                pass
+        self._thoughts.pop(event.agent, None)
+        at, time = len(self.outline.times), event.time
+        self.outline.times.append(time)
+        self._place(event, at, time)
+        # What is told after a run's end does not make it longer.
+        agent = self._working.get(event.agent)
+        if agent is None or (event.agent == MAIN and self.outline.runs[-1].result is not None and agent.until != at):
+            return
+        agent.reach(at, time)
+        if agent.steps:
+            agent.last_step.reach(at, time)
+
+    def _place(self, event: Event, at: int, time: float) -> None:
+        match event:
+            case events.RunStarted():
+                self._start_run(event.query, at, time)
+            case events.IterationStarted():
+                self._agent(event).steps.append(Iteration(at=at, time=time, number=event.iteration))
+            case events.Reply(text=text):
+                if text.strip():
+                    self._put(event, ReplyItem(at=at, time=time, text=text))
+            case events.ToolCall():
+                self._calls[event.id] = self._call(event, at, dict(event.input))
+            case events.ToolResult():
+                call = self._calls.pop(event.id, None) or self._call(event, at, None)
+                call.result, call.until = event, at
+            case events.UserInterruption(ids=ids):
+                urgency = max((self._urgency.pop(id, "next") for id in ids), key=_URGENCIES.index, default="next")
+                delivered = Delivered(at=at, time=time, event=event, urgency=urgency, waited_s=event.waited_s)
+                self._delivered |= dict.fromkeys(ids, delivered)
+                self._put(event, delivered)
+            case events.Question():
+                self._asked[event.id] = asked = QuestionItem(at=at, time=time, event=event)
+                self._put(event, asked)
+            case events.Answer():
+                if (question := self._asked.pop(event.id, None)) is not None:
+                    question.answer = event
+            case events.PlanChanged():
+                self._put(event, PlanItem(at=at, time=time, event=event, before=self._tasks))
+                self._tasks = event.tasks
+            case events.AgentStarted():
+                self._start_agent(event, at)
+            case events.AgentEnded():
+                if (agent := self._working.pop(event.name, None)) is not None:
+                    agent.status, agent.until, agent.ended = event.status, at, time
+            case events.Result():
+                self._end_run(event, at)
+            case events.Notice() | events.Error() | events.Retry() | events.LineRefused() | events.Receipt():
+                self._put(event, Remark(at=at, time=time, event=event))
+            case _:
+                pass
+
+    def _start_run(self, query: str, at: int, time: float) -> None:
+        self._working = {MAIN: AgentRun(at=at, time=time, task=query)}
+        self._calls.clear()
+        self.outline.runs.append(SessionRun(number=len(self.outline.runs) + 1, main=self._working[MAIN]))
+
+    def _end_run(self, event: events.Result, at: int) -> None:
+        if not self.outline.runs or self.outline.runs[-1].result is not None:
+            return  # the last result may come twice, for its run and for the process
+        run = self.outline.runs[-1]
+        run.result, run.tokens, run.cost_usd = event, event.usage.total_tokens, event.usage.cost_usd
+        run.main.status = event.status
+        for agent in self._working.values():
+            agent.until, agent.ended = at, event.time
+
+    def _start_agent(self, event: events.AgentStarted, at: int) -> None:
+        parent = self._working.get(event.agent)
+        if parent is None or parent.depth >= MAX_DEPTH:
+            parent = self._main(event)
+        agent = AgentRun(
+            at=at, time=event.time, agent=event.name, task=event.task, parent=parent.agent, depth=parent.depth + 1
+        )
+        call = self._calls.get(event.parent_id)
+        (parent.last_step.items if call is None else call.agents).append(agent)
+        if event.name != MAIN:
+            self._working[event.name] = agent
+
+    def _call(self, event: events.ToolCall | events.ToolResult, at: int, input: dict[str, object] | None) -> CallItem:
+        call = CallItem(at=at, time=event.time, name=event.name, input=input)
+        self._put(event, call)
+        return call
+
+    def _think(self, event: events.ThinkingDelta) -> None:
+        thought = self._thoughts.get(event.agent)
+        if thought is None:
+            thought = self._thoughts[event.agent] = ThoughtItem(at=len(self.outline.times), time=event.time)
+            self.outline.times.append(event.time)
+            self._put(event, thought)
+        thought.pieces.append(event.text)
+
+    def _count(self, event: events.UsageReport) -> None:
+        tokens = event.input_tokens + event.output_tokens + event.cache_read_tokens + event.cache_write_tokens
+        self._agent(event).last_step.tokens += tokens
+        if self.outline.runs and (run := self.outline.runs[-1]).result is None:
+            run.tokens += tokens
+            if event.cost_usd is not None:
+                run.cost_usd = (run.cost_usd or 0.0) + event.cost_usd
+
+    def _put(self, event: Event, item: Item) -> None:
+        if self.outline.runs:
+            self._agent(event).last_step.items.append(item)
+            return
+        if self.outline.before is None:
+            self.outline.before = Iteration(at=item.at, time=item.time)
+        self.outline.before.items.append(item)
+
+    def _agent(self, event: Event) -> AgentRun:
+        """The agent that an event belongs to; for one that nobody told of, the run's."""
+        return self._working.get(event.agent) or self._main(event)
+
+    def _main(self, event: Event) -> AgentRun:
+        if not self.outline.runs:
+            self._start_run("", len(self.outline.times), event.time)
+        return self.outline.runs[-1].main

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from chain.events import Status
-from chain.export.outline import Asked, Call, Landed, Run, Step, Story, Work
+from chain.export.outline import AgentRun, CallItem, Delivered, Iteration, Outline, QuestionItem, SessionRun
 
 LONGEST_SILENCE = 0.15
 """Of the width, for a silence: a longer one is drawn as that."""
@@ -34,7 +33,7 @@ PIN_ROOM = 6.6
 """Percent of the width that a pin takes on a narrow page; those closer to each other stand on several levels."""
 LEVELS = 4
 
-Pinned: TypeAlias = Landed | Asked | Work
+Pinned: TypeAlias = Delivered | QuestionItem | AgentRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Bar:
 
     left: float
     width: float
-    parts: tuple[Step | Call, ...]
+    parts: tuple[Iteration | CallItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Lane:
 
     agent: str
     depth: int
-    first: Work
+    first: AgentRun
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
     pins: tuple[Pin, ...]
@@ -88,16 +87,16 @@ class Timeline:
     """Everything that is drawn; ``left_out`` agents are not."""
 
     lanes: tuple[Lane, ...]
-    starts: tuple[tuple[float, Run], ...]
+    starts: tuple[tuple[float, SessionRun], ...]
     silences: tuple[Silence, ...]
     left_out: int
     is_timed: bool
 
 
-def draw(story: Story) -> Timeline:
-    """The timeline of a story."""
-    axis = Axis(story.times)
-    agents = _in_order(story)
+def draw(outline: Outline) -> Timeline:
+    """The timeline of a session."""
+    axis = Axis(outline.times)
+    agents = _in_order(outline)
     drawn = agents[:MOST_LANES]
     closest = CLOSEST
     while True:
@@ -105,7 +104,7 @@ def draw(story: Story) -> Timeline:
         if sum(len(lane.bars) + len(lane.marks) for lane in lanes) <= MOST_DRAWN:
             break
         closest *= 2
-    starts = [(axis.percent(run.at), run) for run in story.runs]
+    starts = [(axis.percent(run.main.at), run) for run in outline.runs]
     return Timeline(
         lanes=tuple(lanes),
         starts=tuple(starts if len(starts) <= MOST_RUN_STARTS else ()),
@@ -162,16 +161,16 @@ def longest_drawn(gaps: Sequence[float]) -> float:
     return found[-1]
 
 
-def _in_order(story: Story) -> list[list[Work]]:
+def _in_order(outline: Outline) -> list[list[AgentRun]]:
     """The works of each agent, a parent before its children."""
-    works: dict[str, list[Work]] = {}
-    for work in story.works():
+    works: dict[str, list[AgentRun]] = {}
+    for work in outline.agents():
         works.setdefault(work.agent, []).append(work)
     below: dict[str, list[str]] = {}
     for name, found in works.items():
         parent = found[0].parent
         below.setdefault(parent if parent in works and found[0].depth else "", []).append(name)
-    ordered: list[list[Work]] = []
+    ordered: list[list[AgentRun]] = []
     left = below.pop("", [])[::-1]
     while left:
         name = left.pop()
@@ -180,11 +179,11 @@ def _in_order(story: Story) -> list[list[Work]]:
     return ordered
 
 
-def _lane(works: Sequence[Work], axis: Axis, closest: float) -> Lane:
+def _lane(works: Sequence[AgentRun], axis: Axis, closest: float) -> Lane:
     steps = [step for work in works for step in work.steps if step.number]
-    items = [item for work in works for _, item in work.items()]
+    items = [item for work in works for item in work.items()]
     pinned: list[tuple[float, Pinned]] = [
-        (axis.percent(item.at), item) for item in items if isinstance(item, Landed | Asked)
+        (axis.percent(item.at), item) for item in items if isinstance(item, Delivered | QuestionItem)
     ]
     # A good end is where the bar ends; any other is something to see.
     pinned += [(axis.percent(work.until), work) for work in works if work.status not in (None, "done")]
@@ -194,14 +193,14 @@ def _lane(works: Sequence[Work], axis: Axis, closest: float) -> Lane:
         depth=works[0].depth,
         first=works[0],
         bars=tuple(_bars(steps, axis, closest)),
-        marks=tuple(_bars([item for item in items if isinstance(item, Call)], axis, closest)),
+        marks=tuple(_bars([item for item in items if isinstance(item, CallItem)], axis, closest)),
         pins=tuple(_on_levels(pinned[:MOST_PINS])),
         left_out=max(len(pinned) - MOST_PINS, 0),
     )
 
 
-def _bars(parts: Iterable[Step | Call], axis: Axis, closest: float) -> Iterator[Bar]:
-    group: list[Step | Call] = []
+def _bars(parts: Iterable[Iteration | CallItem], axis: Axis, closest: float) -> Iterator[Bar]:
+    group: list[Iteration | CallItem] = []
     start = end = 0.0
     for part in sorted(parts, key=lambda part: part.at):
         left, right = axis.percent(part.at), axis.percent(part.until)
@@ -228,8 +227,3 @@ def _on_levels(pinned: Iterable[tuple[float, Pinned]]) -> Iterator[Pin]:
             level = min(range(LEVELS), key=ends.__getitem__)
         ends[level] = left + PIN_ROOM
         yield Pin(left, level, what)
-
-
-def is_stop(status: Status | None) -> bool:
-    """Whether the user ended a work that ended so."""
-    return status is not None and (status.startswith("cancelled") or status == "interrupted")

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from chain import yamlfile
 from chain.errors import ConfigError
-from chain.interruption.parse import parse
 from chain.interruption.prompt import BUILT_IN, InterruptionPrompt
+from chain.interruption.prompt_reader import parse_prompt
 
 _State: TypeAlias = tuple[int, ...] | str
 """What identifies a state of a file: numbers of its inode, or why there are none."""
@@ -65,7 +65,7 @@ class PromptFile:
             raise ConfigError(str(state))
         if isinstance(state, str):
             raise ConfigError(f"{state}{f'; {self._named_at} names it' if self._named_at else ''}", file=self._path)
-        return parse(yamlfile.read_text(self._path, self._within), str(self._path))
+        return parse_prompt(yamlfile.read_text(self._path, self._within), str(self._path))
 
 
 def _reason(error: OSError | ValueError) -> str:

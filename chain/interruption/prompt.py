@@ -1,7 +1,7 @@
 """A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out.
 
-``parse`` makes one of a file, ``file`` reads that file again when it changed. Every text is a ``string.Template`` that
-was checked when it was read, so ``compose`` cannot fail while a chain runs.
+``prompt_reader`` makes one of a file, ``file`` reads that file again when it changed. Every text is a
+``string.Template`` that was checked when it was read, so ``compose`` cannot fail while a chain runs.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
 from chain.journal.records import Entry, Record, Unknown
+from chain.signal import Signal
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -72,7 +73,7 @@ class Journal:
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
         self._done = 0
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._is_over = False
         self._waiters = trio.lowlevel.ParkingLot()
         self._late = self._late_synced = 0
@@ -98,15 +99,16 @@ class Journal:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self._failure is not None:
             raise JournalError(self._failure)
-        entry = Entry(self._seq + 1, time.time(), record)
+        self._seq += 1
+        entry = Entry(self._seq, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
             is_late = self._file.append(data)
         except OSError as error:
+            self._seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
-        self._seq = entry.seq
         if is_late:
             self._late += 1
             self._wanted.set()
@@ -158,7 +160,6 @@ class Journal:
         is_last = False
         while self._failure is None and not is_last:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             is_last = self._is_over  # if the end comes during the sync, another one follows
             await self.sync()
 

@@ -10,7 +10,7 @@ PAUSES_S = (0.01, 0.05, 0.2)
 
 
 def lock(fd: int) -> None:
-    """Lock a journal for its only writer, after those who only ask. Raises ``BlockingIOError`` if it has one."""
+    """Lock a journal for its only writer. Raises ``BlockingIOError`` if it has one; waits for who only asks."""
     for pause in PAUSES_S:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

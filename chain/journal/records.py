@@ -83,7 +83,8 @@ class Message:
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
     ``skipped`` names the tools that an urgent line kept from starting. ``iteration`` is the run's; it may have begun
-    without a record of its own. ``waited_s`` is how long the first of the lines waited.
+    without a record of its own. ``waited_s`` is how long the first of the lines waited. ``is_cut``: it is what was
+    shown of a reply that a now line cut.
     """
 
     type: ClassVar[str] = "message"
@@ -98,6 +99,7 @@ class Message:
     skipped: tuple[str, ...] = field(default=(), metadata=BRIEF)
     iteration: int = field(default=0, metadata=BRIEF)
     waited_s: float = field(default=0.0, metadata=BRIEF)
+    is_cut: bool = field(default=False, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +321,14 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run ended."""
+    """A run ended; ``phase_reached`` is how far one had come that the user ended."""
 
     type: ClassVar[str] = "result"
     status: Status
     result: str
     iterations: int
     usage: Usage = field(default_factory=Usage)
+    phase_reached: Phase | None = field(default=None, metadata=BRIEF)
 
 
 @dataclass(frozen=True, slots=True)

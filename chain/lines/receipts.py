@@ -12,6 +12,7 @@ whose messages then have to leave the conversation again, and the lines in them 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -50,7 +51,8 @@ class Accepted:
 
     ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
     where the line came from; ``on_record`` is its id in the journal, where ids count for the session and not for one
-    process. ``id`` is what it is told by, which changes when another line takes it.
+    process. ``id`` is what it is told by, which changes when another line takes it. ``is_carried_out``: code has done
+    what it says. ``was_used``: a running tool has read its adjustment.
     """
 
     id: str
@@ -60,6 +62,8 @@ class Accepted:
     accepted_at: float
     origin: Origin = "prompt"
     on_record: str = ""
+    is_carried_out: bool = False
+    was_used: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class Ledger:
         self,
         line: Line,
         agent: str,
+        enter: Callable[[Accepted], None] = lambda accepted: None,
         *,
         id: str = "",
         origin: Origin = "prompt",
@@ -140,14 +145,19 @@ class Ledger:
     ) -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
 
-        ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` counts it
-        and those that wait before it.
+        ``enter`` gives it its place before it is recorded; whatever it raises, nothing has changed. ``iteration`` is
+        that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` counts it and those that
+        wait before it.
         """
         number, on_record = self._number, id
         while not on_record or on_record in self.ids or on_record in self._receipts:
             number += 1
             on_record = f"L{number}"
-        id = id or on_record
+        accepted = Accepted(
+            id or on_record, line, agent, len(self._receipts) + 1, trio.current_time(), origin, on_record
+        )
+        enter(accepted)
+        id = accepted.id
         if on_record != id:
             self.ids[on_record] = id
         try:
@@ -162,7 +172,7 @@ class Ledger:
         if id in self._before:
             self._make_way(self._before.pop(id))
         self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
-        return Accepted(id, line, agent, len(self._receipts), trio.current_time(), origin, on_record)
+        return accepted
 
     def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
         """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt.

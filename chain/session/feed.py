@@ -3,8 +3,8 @@
 The chain never waits for a consumer. What it has not read is kept for it, and running text, the one thing that comes
 without end, is joined while it waits: each reply and each tool has a stream of its own until an event of another kind.
 
-A listener is called in the very step of an event, to which what it does belongs, but not what it raises: that leaves
-the block in which the chain is open, when it ends.
+A listener is called in the very step of an event, since what it does belongs to that step. What it raises stops
+nobody: it leaves the block in which the chain is open when that ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TypeAlias
 import trio
 
 from chain.events import Event, Notice, TextDelta, ThinkingDelta, ToolProgress
+from chain.signal import Signal
 
 MAX_PROGRESS = 256 * 1024
 """Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
@@ -64,7 +65,7 @@ class Feed:
     def __init__(self) -> None:
         self._waiting: list[Event | _Stream] = []
         self._open: dict[tuple[str, ...], _Stream] = {}
-        self._news = trio.Event()
+        self._news = Signal()
         self.is_closed = False
 
     def put(self, event: Event) -> None:
@@ -86,7 +87,6 @@ class Feed:
     async def batch(self) -> list[Event]:
         """Everything that waits, or else the next event; empty once the feed is closed and all was read."""
         while not self._waiting and not self.is_closed:
-            self._news = trio.Event()
             await self._news.wait()
         return self.take()
 
@@ -110,10 +110,10 @@ class Feed:
 
 
 class Broadcaster:
-    """Everyone who receives events. A feed that is closed, or that nobody holds any more, is let go."""
+    """Everyone who receives events. A feed that nobody holds any more is let go."""
 
     def __init__(self) -> None:
-        self._feeds: list[weakref.ref[Feed]] = []
+        self._feeds = weakref.WeakSet[Feed]()
         self._listeners: list[Listener] = []
         self._is_closed = False
         self._raised: dict[int, Exception] = {}
@@ -126,10 +126,9 @@ class Broadcaster:
         """A new feed of all events from now on, after ``first``."""
         feed = Feed()
         feed.put(first)
-        self._let_go()  # also where nothing happens for long, and somebody looks in again and again
         if self._is_closed:
             feed.close()
-        self._feeds.append(weakref.ref(feed))
+        self._feeds.add(feed)
         return feed
 
     def listen(self, listener: Listener) -> None:
@@ -139,15 +138,8 @@ class Broadcaster:
     def emit(self, event: Event) -> None:
         """Emit an event to everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
-        is_any_gone = False
-        for ref in self._feeds:
-            feed = ref()
-            if feed is None or feed.is_closed:
-                is_any_gone = True
-            else:
-                feed.put(event)
-        if is_any_gone:
-            self._let_go()
+        for feed in self._feeds:
+            feed.put(event)
         faults = []
         for place, listener in enumerate(self._listeners):
             try:
@@ -162,9 +154,6 @@ class Broadcaster:
         for fault in faults:
             self.emit(Notice(message=fault))  # now, since the block may end long after
 
-    def _let_go(self) -> None:
-        self._feeds = [ref for ref in self._feeds if (feed := ref()) is not None and not feed.is_closed]
-
     async def watch(self) -> None:
         """Wait for the close and raise what listeners raised, as a group; ``SystemExit`` and the like come at once."""
         await self._over.wait()
@@ -176,8 +165,6 @@ class Broadcaster:
     def close(self) -> None:
         """Close the feeds, those to come as well."""
         self._is_closed = True
-        for ref in self._feeds:
-            feed = ref()
-            if feed is not None:
-                feed.close()
+        for feed in self._feeds:
+            feed.close()
         self._over.set()

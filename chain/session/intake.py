@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from chain.agent.handler import current_prompt
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentTree, Node
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
-from chain.interruption.prompt import InterruptionPrompt, by_rule
+from chain.interruption.prompt import by_rule
 from chain.journal.records import Effect
 from chain.lines.parse import Line
 from chain.lines.receipts import Accepted, Refused
@@ -140,7 +139,7 @@ class Intake:
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, Refused):
             return Submitted("refused", message=put.reason)
-        self._tree.make_way(node, [put], self._shared.questions)
+        node.apply_urgency([put])
         return Submitted("queued", put.id)
 
     def by_rule(self, sent: Sent) -> Line:
@@ -157,12 +156,12 @@ class Intake:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not node.spec.prompts.is_configured or self.problem(sent):
+        if not node.agent.spec.prompts.is_configured or self.problem(sent):
             return sent.line
-        prompt = self._prompt(node)
+        prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)
         if prompt.mistake is not None:
-            self._prompt(node)  # a rule was too slow just now, which is reported at once
+            node.agent.current_prompt(node.iteration)  # a rule was too slow just now, which is reported at once
         return line
 
     def _stop(self, node: Node, sent: Sent, *, by_rule: bool) -> Submitted:
@@ -179,7 +178,7 @@ class Intake:
             why = STOPPED_BY_RULE if by_rule else ""
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
         self._shared.questions.withdraw({each.name for each in node.all()})
-        self._tree.stop(node)
+        node.stop()
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
     def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:
@@ -193,6 +192,3 @@ class Intake:
             iteration=node.iteration,
             by_rule=by_rule,
         )
-
-    def _prompt(self, node: Node) -> InterruptionPrompt:
-        return current_prompt(node.spec, self._shared.emit, node.iteration)

@@ -43,7 +43,7 @@ MAX_ROW = 4 * 1024 * 1024
 class Summary:
     """One session at a glance; ``query`` is the first row of its first one, ``open_lines`` are ids of those that wait.
 
-    ``began`` and ``changed`` are times of records, tokens and cost are of runs that ended, ``is_open``: by a process.
+    ``began`` and ``changed`` are the times of its first and last record; tokens and cost are of the runs that ended.
     """
 
     id: str
@@ -97,7 +97,7 @@ def delete(folder: Path, id: str) -> None:
             # Held until the name is gone, so that nobody opens the session meanwhile.
             lock(file.fileno())
             path.unlink()
-        _sync(folder)
+        sync_folder(folder)
     except BlockingIOError:
         raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
     except OSError as error:
@@ -329,7 +329,8 @@ def _entry(row: bytes) -> records.Entry | None:
         return None
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring a new name in a folder to the disk, or that one is gone: a file's content alone would not be found."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

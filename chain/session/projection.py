@@ -16,8 +16,7 @@ text, and no progress of tools comes.
     tool_finished            tool_result
     message of results       tool_result, of those that were not told before
     plan                     plan_changed
-    request                  reading: iteration_started or retry, usage
-    result                   reading: result
+    request                  reading: iteration_started or retry when it is sent, usage when it has ended
     session, model           reading: init or notice
 
 All others tell the event of their name.
@@ -61,8 +60,6 @@ class _Agent:
     task: str = ""
     parent_id: str = ROOT
     iteration: int = 0
-    is_answered: bool = False
-    """Whether the model call of the iteration has come to its end: a reply without that was cut, and is no answer."""
     error: str = ""
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
@@ -84,8 +81,6 @@ class Projection:
         self._undone: dict[str, float] = {}
         """When the lines came that are to start a run or to act at once: if the program ends before, they wait."""
         self._replies: list[str] = []
-        self._cut_reply = ""
-        """What was shown of a reply that was cut; it is one of the run's replies if nothing follows it."""
         self._receipts: list[events.Receipt] = []
 
     def go_live(self, ids: Mapping[str, str], trace_path: Callable[[], str | None]) -> None:
@@ -109,8 +104,7 @@ class Projection:
             case records.Message():
                 return self._message(record, at)
             case records.RequestSent():
-                agent = self._of(record.agent)
-                agent.iteration, agent.is_answered = record.iteration, False
+                self._of(record.agent).iteration = record.iteration
             case records.ToolStarted():
                 call = self._of(record.agent).calls.get(record.id)
                 input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
@@ -128,8 +122,7 @@ class Projection:
                 agent = self._of(name)
                 return [self._event(events.AgentEnded, record, at, kind=agent.kind, task=agent.task)]
             case records.Result():
-                self._is_running = False
-                self._of(MAIN).iteration = 0
+                return [self._result(record, at)]
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:
@@ -148,12 +141,17 @@ class Projection:
                 return [*self._text(record, at), *self.of(entry)]
             case records.RequestSent():
                 return [*self.of(entry), *self._request(record, at)]
-            case records.RequestEnded():
-                return self._request_ended(record, at)
+            case records.RequestEnded(usage=used):
+                self._of(record.agent).error = record.error
+                return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
             case records.Model():
                 return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
             case records.Result():
-                return [*self._result(record, at), *self.of(entry)]
+                # One whose beginning could not be written has ended all the same.
+                told = [] if self._is_running else [self._start(at)]
+                if record.status == "error":
+                    told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
+                return [*told, *self.of(entry)]
             case _:
                 return self.of(entry)
 
@@ -184,7 +182,7 @@ class Projection:
         """An event of a class, with the fields that the record has too, and ``more`` of them."""
         kind: Any = type(record)
         same = {name: getattr(record, name) for name in _same_fields(event, kind)}
-        made: Event = event(**{**self._common(record.agent, at), **same, **more})
+        made: Event = event(**{**self._common(getattr(record, "agent", MAIN), at), **same, **more})
         return made
 
     def _told_id(self, id: str) -> str:
@@ -213,31 +211,27 @@ class Projection:
         message = "" if query is None else line_of(query).message
         return events.RunStarted(time=at, id=self._told_id(id), query=message)
 
-    def _result(self, record: records.Result, at: float) -> list[Event]:
+    def _result(self, record: records.Result, at: float) -> Event:
+        """As far as the journal knows it; a process that runs adds what it alone knows."""
         status = record.status
         was_cut = status == "interrupted" or status.startswith("cancelled")
         reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
-        # One whose beginning could not be written has ended all the same.
-        told = [] if self._is_running else [self._start(at)]
-        if self._cut_reply:
-            self._replies.append(self._cut_reply)
-            self._cut_reply = ""
-        if status == "error":
-            told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
-        result = events.Result(
-            **self._common(MAIN, at),
-            status=status,
-            result=record.result,
+        result = self._event(
+            events.Result,
+            record,
+            at,
+            iteration=record.iterations,
             replies=tuple(self._replies),
-            iterations=record.iterations,
-            usage=record.usage,
             partial=was_cut,
             termination_reason=reason if was_cut else None,
+            trace_path=self._trace_path(),
             exit_code=EXIT_CODES[status],
             receipts=tuple(self._receipts),
         )
+        self._is_running = False
+        self._of(MAIN).iteration = 0
         self._receipts.clear()
-        return [*told, result]
+        return result
 
     # ------------------------------------------------------------------------------------------------------- lines
 
@@ -270,7 +264,9 @@ class Projection:
         agent, message = self._of(record.agent), record.message
         if message.role == "assistant":
             agent.calls = {call.id: call for call in message.calls}
-            common = self._common(record.agent, at)
+            common, text = self._common(record.agent, at), message.text.strip()
+            if text and record.agent == MAIN and not record.is_cut:
+                self._replies.append(text)
             return [events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
         if message.results:
             results = [result for result in message.results if result.id in agent.calls]
@@ -303,24 +299,13 @@ class Projection:
             yield events.ThinkingDelta(**common, text=thought)
         if message.text.strip():
             yield events.TextDelta(**common, text=message.text)
-            if record.agent == MAIN and self._of(MAIN).is_answered:
-                self._replies.append(message.text.strip())
-            elif record.agent == MAIN:
-                self._cut_reply = message.text.strip()
 
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent, common = self._of(record.agent), self._common(record.agent, at)
-        if record.agent == MAIN:
-            self._cut_reply = ""
         if record.attempt > 1:
             retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)
             return [retry] if agent.error else []
         return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
-
-    def _request_ended(self, record: records.RequestEnded, at: float) -> list[Event]:
-        agent, used = self._of(record.agent), record.usage
-        agent.error, agent.is_answered = record.error, not record.error
-        return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
 
     def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:
         agent = self._of(name)

@@ -14,14 +14,12 @@ from dataclasses import replace
 import trio
 
 from chain import events
-from chain.agent import endings
 from chain.agent.children import Children, Delegation
+from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
-from chain.agent.endings import Outcome
 from chain.agent.executor import Executor
-from chain.agent.handler import current_prompt
-from chain.agent.run import Run
 from chain.agent.spec import Shared
+from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
@@ -31,7 +29,7 @@ from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
-from chain.plan import Task, views_of
+from chain.signal import Signal
 from chain.text.wording import PROGRAM_ENDED
 
 CLOSE_S = 1.0
@@ -51,7 +49,7 @@ class Session:
         self.is_closing = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
-        self.spec = tree.main.spec
+        self.spec = tree.main.agent.spec
         """What the next run is made with."""
         self.tree = tree
         self.children = children
@@ -61,13 +59,12 @@ class Session:
         self._journal = journal
         self.interactive = interactive
         self._codes: set[int] = set()
-        self._executor = Executor(self.spec, shared, Conversation(), self._inbox)
-        self._wake = trio.Event()
-        self._idle = trio.Event()
-        self._idle.set()
+        self._executor = Executor(tree.main.agent)
+        self._changed = Signal()
+        """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
         self._is_over = False
-        shared.plan.watcher = self
+        shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
 
@@ -94,9 +91,7 @@ class Session:
 
     def _begin(self, run: Run) -> None:
         self.tree.main.run = run
-        if self._idle.is_set():
-            self._idle = trio.Event()
-        self._wake.set()
+        self._changed.set()
         if not self._is_ending:
             self._announce(run)
 
@@ -110,20 +105,17 @@ class Session:
             # A full disk must not keep anybody from interrupting.
             with suppress(JournalError):
                 self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, "user"))
-        self.tree.interrupt(self.tree.main)
+        self.tree.main.interrupt()
         return True
 
     async def forever(self) -> None:
         """Run what is begun, and what follows it, until ``end_runs`` is called."""
         try:
-            while not self._is_over or self.active is not None:
-                await self._wake.wait()
-                self._wake = trio.Event()
-                while self.active is not None:
-                    run = self.active
-                    if self.spec.prompts.is_configured:
-                        # A fault of its file is reported at once, not at the first interruption.
-                        current_prompt(self.spec, self._shared.emit, run.iteration)
+            while (run := self.active) is not None or not self._is_over:
+                if run is None:
+                    await self._changed.wait()
+                else:
+                    self.tree.main.agent.check_prompt(run.iteration)
                     self._end(run, await self._executor.run(run))
         finally:
             self.is_closing = True
@@ -133,21 +125,19 @@ class Session:
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""
+        await trio.lowlevel.checkpoint()
         while True:
-            await self._idle.wait()
+            while self.active is not None:
+                await self._changed.wait()
             with suppress(JournalError):
                 await self._journal.flush()
             if self.active is None:
                 return
 
     def _announce(self, run: Run) -> None:
-        query = run.query
-        id, text = (query.id, query.line.message) if query else ("", "")
+        begun = records.RunBegun("" if run.query is None else run.query.on_record)
         # The run fails by itself if the disk is still full at its first message.
-        with suppress(JournalError):
-            self._journal.record(records.RunBegun(id))
-        started = events.RunStarted(agent=self.spec.name, id=id, query=text)
-        self._journal.in_order(lambda: self._shared.emit(started))
+        self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
@@ -156,19 +146,17 @@ class Session:
         """
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
-        kept = can_go_on and endings.keeps_lines(outcome.status, run_follows=follows)
+        kept = can_go_on and keeps_lines(outcome.status, run_follows=follows)
         returned = () if kept else self._inbox.drain_all()
-        self._executor.use(self.spec)
-        self.tree.main.spec = self.spec
+        self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
-        self._settle(run, outcome, (*run.stranded, *returned))
+        self._settle(run, outcome, (*run.undelivered, *returned))
         self._is_ending = False
-        self._inbox.room.wake()
-        if self.active is None:
-            self._idle.set()
-        else:
+        self._inbox.room.set()
+        self._changed.set()
+        if self.active is not None:
             self._announce(self.active)
 
     # ------------------------------------------------------------------------------------------- what it came to
@@ -183,38 +171,28 @@ class Session:
     def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
         """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
-            was_done = accepted.on_record in run.carried_out or self._inbox.was_used(accepted)
+            was_done = accepted.is_carried_out or accepted.was_used
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
         self.usage += run.usage
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
-        result = self._result(run, outcome)
         # A full disk must not keep the run from ending.
-        with suppress(JournalError):
-            self._journal.record(records.Result(result.status, result.result, result.iterations, result.usage))
-        self._journal.in_order(lambda: self._shared.emit(result))
-
-    def _result(self, run: Run, outcome: Outcome) -> events.Result:
+        told = self._journal.record_if_possible(
+            records.Result(outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached)
+        )
+        (ended,) = told.events
+        assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
-        return events.Result(
-            agent=self.spec.name,
-            iteration=run.iteration,
-            status=outcome.status,
-            result=outcome.result,
-            replies=tuple(run.replies),
-            iterations=run.iteration,
-            usage=run.usage,
-            partial=outcome.partial,
-            phase_reached=outcome.phase_reached,
+        result = replace(
+            ended,
             partial_results=outcome.partial_results,
-            termination_reason=outcome.termination_reason,
-            trace_path=self._shared.trace_path,
             exit_code=self.exit_code(),
             receipts=settled.receipts,
             unsent=settled.unsent,
         )
+        self._journal.in_order(lambda: self._shared.emit(result))
 
     # ------------------------------------------------------------------------------------------- with which model
 
@@ -227,13 +205,13 @@ class Session:
             limits = replace(limits, max_attempts=max_attempts)
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
-            self._executor.use(self.spec)
-            self.tree.main.spec = self.spec
+            self.tree.main.agent.spec = self.spec
 
     def restore(self, conversation: Conversation, usage: Usage) -> Executor:
         """Go on with the conversation of an earlier process, whose runs have used so much."""
         self.usage = usage
-        self._executor = Executor(self.spec, self._shared, conversation, self._inbox)
+        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, conversation)
+        self._executor = Executor(self.tree.main.agent)
         return self._executor
 
     def record_lost_run(self, iterations: int, usage: Usage) -> None:
@@ -241,17 +219,14 @@ class Session:
         self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
         self.usage += usage
 
-    def plan_changes(self, change: PlanChange, tasks: tuple[Task, ...]) -> None:
+    def _plan_changes(self, change: PlanChange) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
-        author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
-        changed = events.PlanChanged(agent=author.name, iteration=author.iteration, tasks=views_of(tasks), by=change.by)
-        self._journal.record(change)
-        self._journal.in_order(lambda: self._shared.emit(changed))
+        self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
         self.is_closing = self._is_over = True
-        self._wake.set()
+        self._changed.set()
         self.interrupt()
         await self.wait_idle()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -16,7 +15,7 @@ import trio
 from chain.errors import SessionError
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.session.listing import find
+from chain.session.listing import find, sync_folder
 from chain.session.resume import ReadBack, read_back
 from chain.threads import Threads
 
@@ -50,7 +49,7 @@ def new_journal(folder: Path) -> Iterator[Journal]:
         except FileExistsError:  # a clock that was set back, a copied machine
             path = _new_path(folder)
             file = DiskFile(path, is_new=True)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         raise SessionError(
             f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
@@ -137,13 +136,4 @@ def _make_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise
         # Another process was quicker.
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a new file's name to the disk: its content alone would be safe and not to be found."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_folder(folder.parent)

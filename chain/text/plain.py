@@ -1,4 +1,4 @@
-"""Text of others without what a terminal, or a browser, would obey instead of showing. Pure."""
+"""Untrusted text without control sequences. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _UNSAFE = re.compile(
 )
 
 
-def clean(text: str) -> str:
+def sanitize(text: str) -> str:
     """The text without escape sequences and control characters; newlines and tabs are kept."""
     return _UNSAFE.sub("", text)

@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.tool import Preview, Subject
+from chain.tools.subject import Subject
+from chain.tools.tool import Preview
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 

@@ -19,7 +19,6 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
@@ -32,6 +31,7 @@ from chain.lines.parse import Adjustment
 from chain.plan import Plan
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
+from chain.tools.subject import Subject
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
@@ -54,7 +54,6 @@ class Steering(Protocol):
 
     def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +96,12 @@ class Asking(Protocol):
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
-        ...
 
     async def approve(self, preview: Preview) -> Verdict:
         """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
-        ...
 
 
-class Unasked:
+class NobodyToAsk:
     """The ``Asking`` of a tool that runs where nobody can be asked."""
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -116,38 +113,17 @@ class Unasked:
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
-class Subject:
-    """What of a call the pattern of an allowance is matched with; as it stands, a text without rules of its own."""
-
-    plural = "subjects"
-    """What people call it."""
-
-    def pattern(self, text: str) -> str:
-        """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
-        return text
-
-    def matches(self, pattern: str, subject: str) -> bool:
-        """Whether a pattern matches, in which ``*``, ``?`` and ``[...]`` stand for other characters."""
-        return fnmatchcase(subject, pattern)
-
-    def note(self, pattern: str | None) -> str:
-        """What people should know of an allowance with this pattern, or of one without, after what it allows."""
-        return ""
-
-
 class Delegating(Protocol):
     """How a tool hands a task to another agent."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
-        ...
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
-        ...
 
 
-class Alone:
+class NoAgents:
     """The ``Delegating`` of a tool that runs where there are no agents."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
@@ -174,10 +150,10 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=Unasked)
+    asking: Asking = field(default_factory=NobodyToAsk)
     approved: Preview | None = UNASKED
     agent: str = MAIN
-    delegating: Delegating = field(default_factory=Alone)
+    delegating: Delegating = field(default_factory=NoAgents)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
 
@@ -211,40 +187,32 @@ class Tool(Protocol):
     @property
     def name(self) -> str:
         """What the model calls it by: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -."""
-        ...
 
     @property
     def description(self) -> str:
         """What the model reads about it."""
-        ...
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input, of type object."""
-        ...
 
     @property
     def timeout_s(self) -> float | None:
         """Seconds until a call is stopped."""
-        ...
 
     @property
     def read_only(self) -> bool:
         """Whether it has no effects."""
-        ...
 
     @property
     def needs_approval(self) -> bool:
         """Whether the user has to allow it."""
-        ...
 
     def check(self, input: Mapping[str, Any]) -> object:
         """Raises ``ToolError`` for input that does not fit the schema."""
-        ...
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
         """Checks the input and runs the tool; returns the text of the result. Raises ``ToolError`` where it cannot."""
-        ...
 
 
 @runtime_checkable
@@ -253,7 +221,6 @@ class Previewing(Protocol):
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
         """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -409,7 +376,7 @@ def delegates(tool: Tool) -> bool:
     return kind_of(tool) == "delegate"
 
 
-def goes_along(tool: Tool) -> bool:
+def may_run_beside_others(tool: Tool) -> bool:
     """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
     return delegates(tool) or (tool.read_only and not tool.needs_approval)
 

@@ -24,7 +24,7 @@ def text_block(text: str) -> Mapping[str, Any]:
     return {"type": "text", "text": text}
 
 
-def text_of(blocks: Sequence[Any], name: str, workspace: Path) -> str:
+def prompt_text(blocks: Sequence[Any], name: str, workspace: Path) -> str:
     """The text of a prompt. Raises ``RpcError`` that names the block which cannot be used."""
     if not blocks:
         raise wrong(f"{name} has no content blocks")

@@ -15,10 +15,10 @@ import trio
 from chain.app import sessions
 from chain.chain import CLOSING_S, Chain
 from chain.errors import UserError
-from cli.acp.messages import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcError
+from cli.acp.editor_session import EditorSession
 from cli.acp.opening import Opening
-from cli.acp.session import Session
-from cli.acp.wire import Call, Wire
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcError
+from cli.acp.wire import IncomingCall, Wire
 
 MAX_SESSIONS = 50
 """Sessions that may be open: each has files, tasks and, once it runs a command, processes."""
@@ -30,10 +30,10 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionRequest:
     """A session that a request asks for; ``id`` is that of a kept one, and ``find`` reads how it is opened."""
 
-    call: Call
+    call: IncomingCall
     find: Callable[[], Awaitable[Opening]]
     id: str | None = None
     notes: Sequence[str] = ()
@@ -44,12 +44,12 @@ class Host:
     """Opens sessions, and closes all of them when it is left."""
 
     def __init__(self, wire: Wire, notify: Callable[[str], None]) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, EditorSession] = {}
         self.tells_receipts = False
         self._wire = wire
         self._notify = notify
         self._tasks: trio.Nursery | None = None
-        self._opening: dict[str, Call] = {}
+        self._opening: dict[str, IncomingCall] = {}
         """The requests for those that are kept and about to be opened, by their ids."""
         self._ends: dict[str, trio.Event] = {}
         """Set when a session has ended, for those that are open or being closed."""
@@ -70,12 +70,12 @@ class Host:
                     await self._all_closed.wait()
             self._tasks.cancel_scope.deadline = trio.current_time() + GRACE_S
 
-    def start(self, work: Callable[[Call], Awaitable[None]], call: Call) -> None:
+    def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Do in a task what answers a request."""
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, call, lambda: work(call))
 
-    def open(self, wanted: Wanted) -> None:
+    def open(self, wanted: SessionRequest) -> None:
         """Open a session, and keep it. Raises ``RpcError``."""
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
@@ -85,12 +85,12 @@ class Host:
         self._chains += 1
         self._tasks.start_soon(self._answer, wanted.call, lambda: self._keep(wanted))
 
-    def close(self, session: Session, call: Call) -> None:
+    def close(self, session: EditorSession, call: IncomingCall) -> None:
         """Close a session, and answer then."""
         session.closing.append(call)
         session.leaving.set()
 
-    def _claim(self, id: str, call: Call) -> None:
+    def _claim(self, id: str, call: IncomingCall) -> None:
         """Let nobody but this request open a session. Raises ``RpcError`` if another has, or is about to."""
         session = self.sessions.get(id)
         if id in self._opening:
@@ -99,11 +99,11 @@ class Host:
             raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
         self._opening[id] = call
 
-    def _release(self, wanted: Wanted) -> None:
+    def _release(self, wanted: SessionRequest) -> None:
         if wanted.id is not None and self._opening.get(wanted.id) is wanted.call:
             del self._opening[wanted.id]
 
-    async def _answer(self, call: Call, work: Callable[[], Awaitable[None]]) -> None:
+    async def _answer(self, call: IncomingCall, work: Callable[[], Awaitable[None]]) -> None:
         """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
         try:
             await work()
@@ -117,16 +117,16 @@ class Host:
         finally:
             call.fail(RpcError(CANCELLED, "the program ends"))
 
-    async def _keep(self, wanted: Wanted) -> None:
+    async def _keep(self, wanted: SessionRequest) -> None:
         """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``."""
-        kept: Session | None = None
+        kept: EditorSession | None = None
         problem: UserError | RpcError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 try:
                     opening = await self._find(wanted)
                     async with opening.open() as chain, opening.open_door(chain) as doorless:
-                        kept = Session(
+                        kept = EditorSession(
                             chain, self._wire, opening.kinds, self._notify, tells_receipts=self.tells_receipts
                         )
                         await self._admit(wanted, opening, kept, doorless)
@@ -144,13 +144,13 @@ class Host:
             if kept is not None:
                 self._end(kept)
 
-    async def _find(self, wanted: Wanted) -> Opening:
+    async def _find(self, wanted: SessionRequest) -> Opening:
         """What a session is opened with, once it is closed if it is being closed. Raises ``UserError``."""
         if wanted.id is not None and (end := self._ends.get(wanted.id)) is not None:
             await end.wait()
         return await wanted.find()
 
-    async def _admit(self, wanted: Wanted, opening: Opening, session: Session, problem: str) -> None:
+    async def _admit(self, wanted: SessionRequest, opening: Opening, session: EditorSession, problem: str) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
         if wanted.is_told_again and opening.kept is not None:
             await session.tell_past(sessions.told_again(opening.kept))
@@ -165,7 +165,7 @@ class Host:
         if self._is_leaving:
             session.leaving.set()
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: EditorSession) -> None:
         self.sessions.pop(session.id, None)
         session.fail_prompts()
         for call in session.closing:

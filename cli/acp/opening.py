@@ -1,7 +1,4 @@
-"""How the session of an editor is opened: with which configuration, in which folder, new or gone on with.
-
-The sessions that are kept are listed for it a page at a time.
-"""
+"""How the session of an editor is opened, new or gone on with, and the list of those that are kept."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from chain.errors import ConfigError, SessionError
 from chain.threads import Threads
 from chain.toolbox import tool_kinds
 from cli.acp import params
-from cli.acp.messages import NOT_FOUND, RpcError
-from cli.acp.tool_calls import one_row
+from cli.acp.rpc import NOT_FOUND, RpcError
+from cli.acp.shown_calls import as_title
 from cli.door.server import side_door
 
 if TYPE_CHECKING:
@@ -45,12 +42,8 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
-    async def new(self, workspace: Path) -> Opening:
-        """A new session. Raises ``UserError`` for a configuration that cannot be used, or is not trusted."""
-        return await _THREADS.run(partial(self._opening, workspace, None))
-
-    async def old(self, workspace: Path, id: str) -> Opening:
-        """One that is kept. Raises ``UserError`` as ``new`` does, and ``RpcError`` if it is not there."""
+    async def find(self, workspace: Path, id: str | None = None) -> Opening:
+        """A new session, or the one with this id. Raises ``UserError``, and ``RpcError`` if it is not there."""
         return await _THREADS.run(partial(self._opening, workspace, id))
 
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
@@ -134,7 +127,7 @@ def _info(session: sessions.Summary) -> Mapping[str, Any]:
     return {
         "sessionId": session.id,
         "cwd": session.workspace,
-        "title": one_row(session.query),
+        "title": as_title(session.query),
         "updatedAt": changed,
         "_meta": {"chain": {"runs": session.runs, "isOpen": session.is_open}},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-import trio
+from chain.signal import Signal
 
 ROOM = 64
 """Rows that may wait before whoever tells what happens has to wait, too; its feed joins running text meanwhile."""
@@ -17,11 +17,9 @@ class Outbox:
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._write = write
         self._rows: deque[bytes] = deque()
-        self._news = trio.Event()
-        self._room = trio.Event()
-        self._is_closed = False
-        self._empty = trio.Event()
-        self._empty.set()
+        self._news = Signal()
+        self._progress = Signal()
+        self._is_closed = self._is_writing = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -31,8 +29,6 @@ class Outbox:
         if self._is_closed:
             return
         self._rows.append(row)
-        if self._empty.is_set():
-            self._empty = trio.Event()
         self._news.set()
 
     async def send(self, row: bytes) -> None:
@@ -43,29 +39,29 @@ class Outbox:
     async def wait_for_room(self, most: int = ROOM) -> None:
         """Wait until fewer than so many rows wait."""
         while len(self._rows) >= most:
-            await self._room.wait()
+            await self._progress.wait()
 
     async def wait_empty(self) -> None:
         """Wait until all that was added is written."""
-        await self._empty.wait()
+        while (self._rows or self._is_writing) and not self._is_closed:
+            await self._progress.wait()
 
     def close(self) -> None:
         """Drop all rows, also those that come: nobody will read them."""
         self._is_closed = True
         self._rows.clear()
-        self._room.set()
-        self._empty.set()
+        self._progress.set()
 
     async def run(self) -> None:
         """Write what comes, until cancelled. Raises the ``OSError`` of the writing."""
         while True:
             await self._news.wait()
-            self._news = trio.Event()
             while self._rows:
                 # One write for all that wait: each costs a call in a thread.
                 rows = b"".join(self._rows)
                 self._rows.clear()
-                self._room.set()
-                self._room = trio.Event()
+                self._is_writing = True
+                self._progress.set()
                 await self._write(rows)
-            self._empty.set()
+            self._is_writing = False
+            self._progress.set()

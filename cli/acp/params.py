@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.acp.messages import INVALID_PARAMS, RpcError
+from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
 """Characters of a path, and of an id: the system's own bound."""

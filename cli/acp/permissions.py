@@ -7,8 +7,8 @@ from typing import Any
 
 from chain import events
 from chain.text.wording import NOBODY_CHOOSES
-from cli.acp.messages import RpcError
-from cli.acp.tool_calls import one_row, text_content
+from cli.acp.rpc import RpcError
+from cli.acp.shown_calls import as_title, text_content
 from cli.show.questions import visible
 
 NONE = "none"
@@ -26,7 +26,7 @@ def request(question: events.Question, shown: Mapping[str, Any]) -> Mapping[str,
     names = ("title", "kind", "content", "locations")
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending"}
     call |= {name: shown[name] for name in names if name in shown}
-    call["title"] = one_row(question.text)
+    call["title"] = as_title(question.text)
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
@@ -61,7 +61,7 @@ def _options(question: events.Question) -> Sequence[Mapping[str, str]]:
         return [{"optionId": id, "name": name, "kind": kind} for id, name, kind in _APPROVAL]
     # By its number, since the text of an option may be a stop phrase.
     numbered = [
-        {"optionId": str(n), "name": one_row(option), "kind": "allow_once"}
+        {"optionId": str(n), "name": as_title(option), "kind": "allow_once"}
         for n, option in enumerate(question.options, 1)
     ]
     return [*numbered, {"optionId": NONE, "name": "None of these", "kind": "reject_once"}]

@@ -6,35 +6,33 @@ from functools import partial
 
 import trio
 
-from chain.text.plain import clean
+from chain.text.plain import sanitize
 from chain.threads import Threads
-from cli.acp.agent import Agent
 from cli.acp.host import GRACE_S
+from cli.acp.methods import EditorAgent
 from cli.acp.opening import Opener
 from cli.acp.outbox import ROOM, Outbox
 from cli.acp.wire import MAX_ROW, Wire
 from cli.ending import code_of, exit_at_once
 from cli.input.stdin import Lines
-from cli.signals import LEAVING, received
+from cli.signals import LEAVING, received_signals
 from cli.writing import write_all
 
 _THREADS = Threads("output")
 
 
-async def serve(opener: Opener, *, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> int:
-    """Serve an editor until its end of the input, or a signal; the exit code."""
-    return await _Process(opener, stdin, stdout, stderr).run()
+class EditorProcess:
+    """Serves one editor."""
 
-
-class _Process:
-    def __init__(self, opener: Opener, stdin: int, stdout: int, stderr: int) -> None:
+    def __init__(self, opener: Opener, *, stdin: int, stdout: int) -> None:
         self._rows = Outbox(partial(_write, stdout))
-        self._notes = Outbox(partial(_write, stderr))
-        self._agent = Agent(Wire(Lines(stdin, MAX_ROW), self._rows), opener, self._notify)
+        self._notes = Outbox(partial(_write, 2))
+        self._agent = EditorAgent(Wire(Lines(stdin, MAX_ROW), self._rows), opener, self._notify)
         self._signal: int | None = None
         self._failure = ""
 
     async def run(self) -> int:
+        """Serve it until the end of its input, or a signal; the exit code."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_rows)
             nursery.start_soon(self._write_notes)
@@ -51,7 +49,7 @@ class _Process:
     def _notify(self, note: str) -> None:
         """Tell people something. What nobody reads is left out: it must not grow, and holds nobody up."""
         if len(self._notes) < ROOM:
-            self._notes.put(f"chain: {clean(note)}\n".encode(errors="replace"))
+            self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 
     async def _write_rows(self) -> None:
         try:
@@ -71,7 +69,7 @@ class _Process:
             self._notes.close()
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received(*LEAVING) as signals:
+        with received_signals(*LEAVING) as signals:
             task_status.started()
             async for number in signals:
                 if self._signal is not None:

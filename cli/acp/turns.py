@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from chain import events
-from cli.acp.messages import INTERNAL_ERROR, RpcError
-from cli.acp.wire import Call
+from cli.acp.rpc import INTERNAL_ERROR, RpcError
+from cli.acp.wire import IncomingCall
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
@@ -32,7 +32,7 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 @dataclass(slots=True)
 class _Prompt:
-    call: Call
+    call: IncomingCall
     line: str
     state: events.State = "queued"
 
@@ -43,17 +43,17 @@ class Turns:
 
     _prompts: dict[str, _Prompt] = field(default_factory=dict)
     """By the ids of their lines."""
-    _unnamed: list[Call] = field(default_factory=list)
+    _unnamed: list[IncomingCall] = field(default_factory=list)
     """Those that stop the run, though their line could not be accepted."""
 
-    def add(self, call: Call, line: str) -> None:
+    def add(self, call: IncomingCall, line: str) -> None:
         """Let a prompt wait for what becomes of its line; one without a line waits for the next result."""
         if line:
             self._prompts[line] = _Prompt(call, line)
         else:
             self._unnamed.append(call)
 
-    def line_of(self, call: Call) -> str | None:
+    def line_of(self, call: IncomingCall) -> str | None:
         """The line of a prompt that still waits; ``None`` for a call that is none, empty for one without a line."""
         if call in self._unnamed:
             return ""
@@ -103,7 +103,7 @@ def end_turn(line: str = "") -> Mapping[str, Any]:
     return _answer("end_turn", {"lineId": line} if line else {})
 
 
-def failure(result: events.Result) -> RpcError:
+def rpc_failure(result: events.Result) -> RpcError:
     """The error of a run that came to nothing."""
     message = result.result or f"the run ended: {result.status}"
     return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
@@ -114,10 +114,10 @@ def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
     return _answer("cancelled", {"lineId": line, "state": state} if line else {})
 
 
-def _settle(call: Call, result: events.Result, more: Mapping[str, Any]) -> None:
+def _settle(call: IncomingCall, result: events.Result, more: Mapping[str, Any]) -> None:
     reason = STOP_REASONS.get(result.status)
     if reason is None:
-        call.fail(failure(result))
+        call.fail(rpc_failure(result))
         return
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}

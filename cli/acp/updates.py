@@ -18,11 +18,11 @@ from chain import events
 from chain.event_json import to_json
 from chain.text.wording import MAIN, ROOT
 from cli.acp.content import text_block
-from cli.acp.tool_calls import (
+from cli.acp.shown_calls import (
     WIRE_KINDS,
     Content,
+    as_title,
     locations_of,
-    one_row,
     preview_content,
     text_content,
     title_of,
@@ -40,7 +40,7 @@ _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
 
 
 @dataclass(slots=True)
-class _Call:
+class _AnnouncedCall:
     """A call that was announced and has not ended."""
 
     kind: str
@@ -49,12 +49,12 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Teller:
+class UpdateBuilder:
     """Tells the events of one session; ``kinds`` are those of its tools, by name."""
 
     workspace: Path
     kinds: Mapping[str, str]
-    _calls: dict[str, _Call] = field(default_factory=dict)
+    _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The calls that started the agents, by the agents' names."""
     _messages: dict[tuple[str, Voice], str] = field(default_factory=dict)
@@ -83,9 +83,10 @@ class Teller:
                 self._end_messages(event.agent)
                 return []
             case events.Retry(reason=reason, delay_s=delay):
-                return self._retry(event, reason, delay)
-            case events.RunStarted() | events.UserInterruption():
-                return self._lines_in(event)
+                note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
+                return [self._whole("agent_thought_chunk", note, event)]
+            case events.RunStarted(query=text) | events.UserInterruption(message=text):
+                return self._lines_in(text, event)
             case events.Question():
                 return [self._announce(event)]
             case events.ToolCall():
@@ -96,7 +97,7 @@ class Teller:
                 return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
-                return [self._of_call(parent, event.agent, title=one_row(f"{name}: {task}"))]
+                return [self._of_call(parent, event.agent, title=as_title(f"{name}: {task}"))]
             case events.PlanChanged(tasks=tasks):
                 return [{"sessionUpdate": "plan", "entries": [_entry(task) for task in tasks]}]
             case events.Result():
@@ -106,10 +107,7 @@ class Teller:
 
     def say(self, text: str) -> Update:
         """Text that answers a prompt which needs no model."""
-        self._end_messages(MAIN)
-        update = self._chunk("agent_message_chunk", text, events.TextDelta(text=text))
-        self._end_messages(MAIN)
-        return update
+        return self._whole("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         key = (event.agent, voice)
@@ -124,29 +122,26 @@ class Teller:
         if agent == MAIN:
             self._shown.clear()
 
-    def _retry(self, event: events.Event, reason: str, delay: float) -> Sequence[Update]:
+    def _whole(self, voice: Voice, text: str, event: events.Event) -> Update:
+        """A message that has no more chunks."""
         self._end_messages(event.agent)
-        note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
-        update = self._chunk("agent_thought_chunk", note, event)
+        update = self._chunk(voice, text, event)
         self._end_messages(event.agent)
-        return [update]
+        return update
 
-    def _lines_in(self, event: events.RunStarted | events.UserInterruption) -> Sequence[Update]:
+    def _lines_in(self, text: str, event: events.Event) -> Sequence[Update]:
         """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
         self._end_messages(event.agent)
-        meta: Mapping[str, Any] = {}
-        if isinstance(event, events.RunStarted):
-            text = "" if event.id in self._own else event.query
+        if isinstance(event, events.RunStarted) and event.id in self._own:
             self._own.discard(event.id)
-        else:
-            text = event.message
-            told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-            meta = {"_meta": {"chain": {**self._of(event.agent), **told}}}
+            return []
         if not text:
             return []
-        update = {**self._chunk("user_message_chunk", text, event), **meta}
-        self._end_messages(event.agent)
-        return [update]
+        update = self._whole("user_message_chunk", text, event)
+        if isinstance(event, events.RunStarted):
+            return [update]
+        told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+        return [{**update, "_meta": {"chain": {**self._of(event.agent), **told}}}]
 
     def _result(self, event: events.Result, *, tells_errors: bool) -> Sequence[Update]:
         shown = "".join(self._shown).strip()
@@ -162,13 +157,13 @@ class Teller:
         """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
-            return self._of_call(event.tool_call_id, event.agent, title=one_row(event.text))
-        call = known or _Call(self._kind_of(event.name))
+            return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
+        call = known or _AnnouncedCall(self._kind_of(event.name))
         diff = event.diff if call.kind == "edit" else None
         call.content = preview_content(diff, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
         fields = {
-            "title": one_row(event.text),
+            "title": as_title(event.text),
             "kind": call.kind,
             "status": "in_progress" if known else "pending",
             "content": list(call.content),
@@ -178,7 +173,7 @@ class Teller:
 
     def _start(self, event: events.ToolCall) -> Update:
         known = self._calls.get(event.id)
-        call = self._calls[event.id] = known or _Call(self._kind_of(event.name))
+        call = self._calls[event.id] = known or _AnnouncedCall(self._kind_of(event.name))
         input = to_json(event)["input"]
         fields = {
             "title": title_of(event.name, event.input),
@@ -199,7 +194,7 @@ class Teller:
 
     def _end(self, event: events.ToolResult) -> Update:
         known = self._calls.pop(event.id, None)
-        call = known or _Call(self._kind_of(event.name))
+        call = known or _AnnouncedCall(self._kind_of(event.name))
         result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
         fields: dict[str, Any] = {
             "status": "failed" if event.is_error else "completed",

@@ -11,18 +11,9 @@ from typing import Any, Protocol, assert_never
 
 import trio
 
-from cli.acp import messages
-from cli.acp.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    Id,
-    Malformed,
-    Notification,
-    Request,
-    Response,
-    RpcError,
-)
+from cli.acp import rpc
 from cli.acp.outbox import ROOM, Outbox
+from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine
 
 MAX_ROW = 4 * 1024 * 1024
@@ -43,20 +34,20 @@ class Rows(Protocol):
 class Server(Protocol):
     """Who serves the other side. Neither method may wait; both may start tasks that do."""
 
-    def on_request(self, call: Call) -> None:
+    def on_request(self, call: IncomingCall) -> None:
         """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """Hear a notification, if it is one that is known."""
 
-    def on_cancel(self, call: Call) -> None:
+    def on_cancel(self, call: IncomingCall) -> None:
         """Hear that a request which is in work need not be answered any more; it is answered all the same."""
 
 
-class Call:
+class IncomingCall:
     """A request of the other side that is in work, until it is answered."""
 
-    def __init__(self, wire: Wire, request: Request, params: Mapping[str, Any]) -> None:
+    def __init__(self, wire: Wire, request: RpcRequest, params: Mapping[str, Any]) -> None:
         self.id = request.id
         self.method = request.method
         self.params = params
@@ -65,11 +56,11 @@ class Call:
 
     def answer(self, result: Mapping[str, Any]) -> None:
         """Answer it, unless that was done."""
-        self._settle(messages.result_row(self.id, result))
+        self._settle(rpc.result_row(self.id, result))
 
     def fail(self, error: RpcError) -> None:
         """Answer it with an error, unless it is answered."""
-        self._settle(messages.error_row(self.id, error))
+        self._settle(rpc.error_response_row(self.id, error))
 
     def _settle(self, row: bytes) -> None:
         if not self.is_answered:
@@ -83,8 +74,8 @@ class Wire:
     def __init__(self, rows: Rows, outbox: Outbox) -> None:
         self._rows = rows
         self._outbox = outbox
-        self._calls: dict[tuple[type, Id], Call] = {}
-        self._asked: dict[Id, _Asked] = {}
+        self._calls: dict[tuple[type, Id], IncomingCall] = {}
+        self._asked: dict[Id, _PendingRequest] = {}
         self._last_id = 0
 
     @property
@@ -105,26 +96,26 @@ class Wire:
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Say something, once there is room for it."""
-        await self._outbox.send(messages.notification_row(method, params))
+        await self._outbox.send(rpc.notification_row(method, params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
         """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
         self._last_id += 1
-        id, asked = self._last_id, _Asked()
+        id, asked = self._last_id, _PendingRequest()
         self._asked[id] = asked
-        self._outbox.put(messages.request_row(id, method, params))
+        self._outbox.put(rpc.request_row(id, method, params))
         try:
             await asked.done.wait()
         finally:
             if self._asked.pop(id, None) is not None:
-                self._outbox.put(messages.notification_row("$/cancel_request", {"requestId": id}))
+                self._outbox.put(rpc.notification_row("$/cancel_request", {"requestId": id}))
         assert asked.response is not None
         if asked.response.error is not None:
             raise asked.response.error
         return asked.response.result
 
     async def _read(self, raw: RawLine, server: Server) -> None:
-        incoming = messages.read(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
+        incoming = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
         match incoming:
             case Notification(method, params):
                 self._hear(method, params, server)
@@ -132,29 +123,29 @@ class Wire:
             case Response() as response:
                 self._on_response(response)
                 return
-            case Request() as request:
+            case RpcRequest() as request:
                 self._begin(request, server)
-            case Malformed(error, id):
-                self._outbox.put(messages.error_row(id, error))
+            case BadMessage(error, id):
+                self._outbox.put(rpc.error_response_row(id, error))
             case _:
                 assert_never(incoming)
         # Who reads no answers is not read either. There is room for some, so that a cancel behind them is heard.
         await self._outbox.wait_for_room(2 * ROOM)
 
-    def _begin(self, request: Request, server: Server) -> None:
+    def _begin(self, request: RpcRequest, server: Server) -> None:
         key = _key(request.id)
         refusal = self._refusal(request)
         if refusal is not None:
-            self._outbox.put(messages.error_row(request.id, refusal))
+            self._outbox.put(rpc.error_response_row(request.id, refusal))
             return
         assert isinstance(request.params, dict)
-        call = self._calls[key] = Call(self, request, request.params)
+        call = self._calls[key] = IncomingCall(self, request, request.params)
         try:
             server.on_request(call)
         except RpcError as error:
             call.fail(error)
 
-    def _refusal(self, request: Request) -> RpcError | None:
+    def _refusal(self, request: RpcRequest) -> RpcError | None:
         if _key(request.id) in self._calls:
             return RpcError(INVALID_REQUEST, f"the id {request.id!r} is in work already; give each request its own")
         if len(self._calls) >= MAX_REQUESTS:
@@ -180,12 +171,12 @@ class Wire:
             asked.response = response
             asked.done.set()
 
-    def _settle(self, call: Call, row: bytes) -> None:
+    def _settle(self, call: IncomingCall, row: bytes) -> None:
         self._calls.pop(_key(call.id), None)
         self._outbox.put(row)
 
 
-class _Asked:
+class _PendingRequest:
     """A request of ours that waits for its answer."""
 
     def __init__(self) -> None:

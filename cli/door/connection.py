@@ -14,6 +14,7 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
+from chain.signal import Signal
 from cli.event_rows import json_row
 from cli.input.rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
@@ -40,7 +41,7 @@ class Connection:
         self._do = do
         self._behind: deque[bytes] = deque()
         self._size = 0
-        self._news = trio.Event()
+        self._news = Signal()
         self._scope = trio.CancelScope()
         self._is_closing = False
         self._has_ended = trio.Event()
@@ -117,7 +118,6 @@ class Connection:
                         await self._stream.send_all(data[start : start + _CHUNK])
             if self._is_closing:
                 return
-            self._news = trio.Event()
             await self._news.wait()
 
 

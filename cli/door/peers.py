@@ -20,7 +20,7 @@ _SO_PEERPIDFD = 77
 """``SO_PEERPIDFD`` of Linux 6.5, which Python does not name."""
 _CREDENTIALS = struct.Struct("3i")
 
-GUARD = b"/chain/tools/guard.py"
+GUARD = b"/chain/tools/processes/guard.py"
 """How the path of the program ends that guards, and keepers, are."""
 
 LOOKS = 3

@@ -20,7 +20,8 @@ import trio
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
-from cli.door import peers, places
+from chain.signal import Signal
+from cli.door import peers, sockets
 from cli.door.connection import Connection, error_row
 from cli.event_rows import json_row
 from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
@@ -48,7 +49,7 @@ _OF_QUESTIONS = (events.Question, events.Answer)
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
     """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
     try:
-        listening, path = places.listen(state, environ, chain.session_id)
+        listening, path = sockets.listen(state, environ, chain.session_id)
     except UserError as error:
         yield str(error)
         return
@@ -88,13 +89,13 @@ class Door:
         self._watchers: set[Connection] = set()
         self._feed = chain.feed()
         self._feed.close()
-        self._has_watchers = trio.Event()
+        self._has_watchers = Signal()
         self._over: set[str] = set()
         """The ids of their lines that have their last receipt, unless they come back."""
         self._during: list[_OfLine] | None = None
         """What is told of lines in the step in which a row is done."""
         self._is_closing = False
-        self._all_gone: trio.Event | None = None
+        self._left = Signal()
         chain.listen(self._hear)
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
@@ -145,8 +146,7 @@ class Door:
         self._over &= self._senders.keys()
         if not self._watchers:
             self._feed.close()
-        if not self._clients and self._all_gone is not None:
-            self._all_gone.set()
+        self._left.set()
 
     async def close(self) -> None:
         """Let no more clients in, and wait until those that are there have read what there is."""
@@ -154,9 +154,8 @@ class Door:
         self._pass_on(self._feed.take())
         for client in self._clients:
             client.close_when_told()
-        if self._clients:
-            self._all_gone = trio.Event()
-            await self._all_gone.wait()
+        while self._clients:
+            await self._left.wait()
 
     def _do(self, client: Connection, row: JsonRow) -> None:
         match row:
@@ -280,7 +279,6 @@ class Door:
     async def _tell_watchers(self) -> None:
         while True:
             await self._has_watchers.wait()
-            self._has_watchers = trio.Event()
             while batch := await self._feed.batch():
                 self._pass_on(batch)
 

@@ -19,6 +19,7 @@ import trio
 from chain import events
 from chain.chain import Answerer, Chain, Submitted
 from chain.lines.parse import MAX_LINE
+from chain.signal import Signal
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
 AHEAD = 1_000
@@ -49,14 +50,15 @@ class Sender:
         self._scheduled_chars = 0
         self._held: deque[ScheduledLine] = deque()
         self._held_chars = 0
-        self._has_held = trio.Event()
-        self._progress = trio.Event()
+        self._has_held = Signal()
+        self._progress = Signal()
+        """A line was sent, or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
         """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
         self._closed = False
-        self._may_send = trio.Event()
-        self._may_send.set()
+        self._is_paused = False
+        self._resumed = Signal()
         self._listen_to(chain)
 
     @property
@@ -112,7 +114,7 @@ class Sender:
 
     def pause(self) -> None:
         """Hold all lines back until ``go_on``."""
-        self._may_send = trio.Event()
+        self._is_paused = True
 
     def go_on(self, chain: Chain) -> None:
         """Send what is still to come to this chain, which may be another; in the one before no run is active."""
@@ -123,7 +125,8 @@ class Sender:
             self._chain = chain
             self._listen_to(chain)
             self._count_answers()
-        self._may_send.set()
+        self._is_paused = False
+        self._resumed.set()
 
     def _listen_to(self, chain: Chain) -> None:
         chain.listen(lambda event: self._on_event(event) if chain is self._chain else None)
@@ -150,7 +153,6 @@ class Sender:
             task_status.started()
             while True:
                 await self._has_held.wait()
-                self._has_held = trio.Event()
                 while self._held:
                     while self._held and self._has_room(self._held[0]):
                         self._release(self._held.popleft())
@@ -160,15 +162,12 @@ class Sender:
                 self._progress.set()
 
     async def _wait_for_room(self) -> None:
-        if self._may_send.is_set():
-            await self._chain.wait_for_change()
-        else:
-            await self._may_send.wait()
+        await (self._resumed.wait() if self._is_paused else self._chain.wait_for_change())
 
     async def drain(self) -> None:
         """Wait until nothing is held."""
         while self._held:
-            await self._wait_for_progress()
+            await self._progress.wait()
 
     async def wait_for_place(self) -> None:
         """Wait until there is a place for another line, so that an endless input is read no faster than it is sent."""
@@ -177,17 +176,12 @@ class Sender:
         while len(self._scheduled) >= AHEAD or self._scheduled_chars >= AHEAD_CHARS:
             may_come = self._held or any(isinstance(line.moment, After) for line in self._scheduled)
             if self._chain.is_running or may_come:
-                await self._wait_for_progress()
+                await self._progress.wait()
             else:
                 # Only lines that are not read yet can bring a moment now: the oldest line makes room for them.
                 oldest = self._scheduled[0]
                 self._unschedule(oldest)
                 self.report_unsent(oldest, TOO_MANY)
-
-    async def _wait_for_progress(self) -> None:
-        if self._progress.is_set():
-            self._progress = trio.Event()
-        await self._progress.wait()
 
     def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Result):
@@ -265,7 +259,7 @@ class Sender:
 
     def _has_room(self, line: ScheduledLine) -> bool:
         has_room = self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
-        return has_room and self._may_send.is_set()
+        return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""

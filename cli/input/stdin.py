@@ -1,17 +1,37 @@
-"""Lines from a pipe, as they come."""
+"""Standard input: its lines as they come, or all of it, up to a bound, beside a query."""
 
 from __future__ import annotations
 
+import math
 import os
 import select
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
+import trio
+
+from chain.errors import UserError
+from chain.lines.parse import MAX_LINE
+from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.threads import Threads
 from cli.input.splitter import TEXT_BYTES, RawLine, Splitter
 
 _THREADS = Threads("input")
 
 _CHUNK = 65_536
+
+FIRST_BYTE_S = 3.0
+"""How long the first byte may take: a parent that starts this program may have left a pipe open and never write."""
+
+WITHOUT = (
+    f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run begins without it; --stdin waits for it, "
+    "--no-stdin leaves it alone"
+)
+STILL_OPEN = "standard input has not ended yet, and the run begins when it has; --no-stdin leaves it alone"
+NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
@@ -57,3 +77,77 @@ def _read(fd: int) -> bytes:
         return read_chunk(fd)
     except OSError:
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Piped:
+    """All that was piped in, without the line ends at its end. ``replaced``: some bytes were not UTF-8."""
+
+    text: str
+    replaced: bool = False
+
+
+def is_piped(fd: int) -> bool:
+    """Whether something may be piped in: a pipe, socket or file. Of devices, null has nothing and others never end."""
+    try:
+        return not stat.S_ISCHR(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
+async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
+    """Read all of the input; ``None`` if no byte came within ``first_byte_s``. Raises ``UserError``, also for too much.
+
+    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``.
+    """
+    if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
+        return None
+    held = bytearray()
+    was_told = False
+    while True:
+        if not was_told and not await _is_readable_within(fd, FIRST_BYTE_S):
+            on_wait()
+            was_told = True
+        # In a thread although there is something to read: files can be slow, and another process may read it first.
+        try:
+            chunk = await _THREADS.run(partial(read_chunk, fd), abandon_on_cancel=True)
+        except OSError as error:
+            raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
+        if not chunk:
+            return _decoded(bytes(held))
+        held += chunk
+        if len(held) > TEXT_BYTES:
+            raise UserError(
+                f"standard input holds more than the {MAX_LINE:,} characters that a query may have; put it in a file "
+                "and name that in the query, or leave it alone with --no-stdin"
+            )
+
+
+def with_piped(query: str | None, piped: Piped) -> str:
+    """The query with what was piped in as a block after it, or that alone. Raises ``UserError`` if too long."""
+    if query is None:
+        whole = piped.text
+    elif piped.text.strip():
+        whole = f"{query}{STDIN_BEGIN}{piped.text}{STDIN_END}"
+    else:
+        return query
+    if len(whole) > MAX_LINE:
+        raise UserError(
+            f"the query has {len(whole):,} characters with what standard input holds, and the limit is {MAX_LINE:,}; "
+            "put that in a file and name it in the query"
+        )
+    return whole
+
+
+async def _is_readable_within(fd: int, seconds: float) -> bool:
+    # What cannot be waited for, as a file, can be read at once.
+    with trio.move_on_after(seconds) as waiting, suppress(OSError):
+        await trio.lowlevel.wait_readable(fd)
+    return not waiting.cancelled_caught
+
+
+def _decoded(raw: bytes) -> Piped:
+    try:
+        return Piped(raw.decode("utf-8-sig").rstrip("\r\n"))
+    except UnicodeDecodeError:
+        return Piped(raw.decode("utf-8-sig", errors="replace").rstrip("\r\n"), replaced=True)

@@ -18,6 +18,7 @@ from functools import partial
 
 import trio
 
+from chain.signal import Signal
 from chain.threads import Threads
 from cli.input.splitter import TEXT_BYTES
 from cli.input.stdin import Lines
@@ -67,8 +68,8 @@ class Plain:
         self._unwritten: list[str] = []
         self._row = ""
         """The unfinished row: a prompt, with what is typed."""
-        self._news = trio.Event()
-        self._shown = trio.Event()
+        self._news = Signal()
+        self._shown = Signal()
         self._is_writing = False
         self._is_closed = False
         self._question = self._next_question = self._answered = ""
@@ -135,7 +136,6 @@ class Plain:
         """Write rows as they come, in a thread, since a write may block."""
         while True:
             await self._news.wait()
-            self._news = trio.Event()
             # A question counts from when its rows, which came before it, are written.
             question = self._next_question
             self._show_line()
@@ -147,7 +147,6 @@ class Plain:
             if self._next_question != question:
                 self._news.set()
             self._shown.set()
-            self._shown = trio.Event()
 
     def _drain(self) -> bytes:
         text, self._unwritten = "".join(self._unwritten), []

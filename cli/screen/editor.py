@@ -29,13 +29,14 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
+from chain.signal import Signal
 from chain.threads import Threads
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Listener
-from cli.screen.toolkit import FileHistory, Output, WholeTextCompleter, screen_size
+from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, screen_size
 from cli.show.text import cut
 
 T = TypeVar("T")
@@ -78,10 +79,10 @@ class Terminal:
         self._is_ready = threading.Event()
         self._draft = Draft()
         self._is_closing = False
-        self._shown = trio.Event()
+        self._shown = Signal()
         self._ended = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
-        self._output = Output(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
+        self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         self._page = Page(self._output, self._draft)
         self._keyboard = Keyboard(self._draft, self._page, self._ask)
         self._session: PromptSession[None] = PromptSession(
@@ -152,10 +153,7 @@ class Terminal:
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""
         while self._page.is_open and self._page.is_waiting:
-            if self._shown.is_set():
-                self._shown = trio.Event()  # several may wait for one
-            if self._page.is_waiting:
-                await self._shown.wait()
+            await self._shown.wait()
 
     def refresh(self) -> None:
         """Redraw the toolbar."""

@@ -21,7 +21,7 @@ from prompt_toolkit.layout.containers import Window
 from prompt_toolkit.layout.screen import Char
 
 from cli.screen.draft import Draft
-from cli.screen.toolkit import Output, screen_size
+from cli.screen.toolkit import HeldOutput, screen_size
 
 KEPT = 500
 """Rows that Ctrl-L can draw again: more than a screen has."""
@@ -33,7 +33,7 @@ MARGIN = 5
 class Page:
     """The rows of one terminal."""
 
-    def __init__(self, output: Output, draft: Draft) -> None:
+    def __init__(self, output: HeldOutput, draft: Draft) -> None:
         self.tail = ""
         """The unfinished rows as they are drawn, above the prompt."""
         self.is_open = False

@@ -13,11 +13,11 @@ from prompt_toolkit.history import History
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from chain.threads import quickly
-from cli.screen import history, tty
+from cli.screen import line_history, tty
 from cli.writing import write_all
 
 
-class Output(Vt100_Output):
+class HeldOutput(Vt100_Output):
     """An output that can be held, so that what is written in several steps is one write."""
 
     _held = 0
@@ -45,7 +45,7 @@ class Output(Vt100_Output):
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """One, enough for a toolbar; the terminal is not asked: it would answer late, and among the keys."""
+        """One, enough for a toolbar. The terminal is not asked: its answer would come late, among the keys."""
         return 1
 
 
@@ -70,11 +70,11 @@ class FileHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         """The entries, the newest first."""
-        return history.read(self._path)
+        return line_history.read_entries(self._path)
 
     def store_string(self, string: str) -> None:
         """Append an entry."""
-        quickly(lambda: history.append(self._path, string))
+        quickly(lambda: line_history.append(self._path, string))
 
 
 def screen_size() -> Size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from cli.show.text import clean
+from chain.text.plain import sanitize
 
 Press: TypeAlias = Literal["changed", "enter", "end", "interrupt", "suspend"]
 """What a key means: the text is another one, perhaps; the line ends; the input ends; Ctrl-C; Ctrl-Z."""
@@ -37,7 +37,7 @@ class TypedLine:
             self.text = self.text[: self.text.rfind(" ") + 1]
         elif char == _ERASE_ALL:
             self.text = ""
-        elif clean(char):
+        elif sanitize(char):
             self.text += char
         return "changed"
 

@@ -77,7 +77,7 @@ def is_blank(line: str) -> bool:
     return not line.strip(" \t\n")
 
 
-class Fence:
+class CodeFence:
     """What opens a fenced code block: ``opening`` is a match of its first line."""
 
     def __init__(self, opening: re.Match[str]) -> None:
@@ -95,10 +95,10 @@ class Fence:
         return self._indent.sub("", line, count=1).removesuffix("\n")
 
 
-def fence_of(line: str) -> Fence | None:
+def fence_of(line: str) -> CodeFence | None:
     """The fence that a block with this first line has, if any."""
     opening = _FENCE.match(line)
-    return None if opening is None else Fence(opening)
+    return None if opening is None else CodeFence(opening)
 
 
 class Blocks:
@@ -120,7 +120,7 @@ class Blocks:
         """The unfinished line."""
         self.kind = ""
         """The type of the parser's token that opens the unfinished block, as far as it is known."""
-        self.fence: Fence | None = None
+        self.fence: CodeFence | None = None
         """Set while the unfinished block is a fenced one."""
         self._item_indent = 0
         self._credit = MAX_CREDIT

@@ -1,18 +1,26 @@
-"""The agents that work below the main one, and the rows that show them while they do. Pure.
+"""The agents that work below the main one: what is known of each, and the rows that show them. Pure.
 
 An event costs the same however many came before it: of what a child writes only the end is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from chain import events
 from chain.events import Event
+from chain.text import phrases
+from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
+from cli.show.signs import Sign
 from cli.show.text import Cleaner, columns, cut, cut_start, flat
 
+if TYPE_CHECKING:
+    from chain.chain import AgentView
+
+ASCII_MARK = "..."
 STEP = 2
 """Columns that a child stands further in than its parent."""
 MOST_ROWS = 8
@@ -23,9 +31,6 @@ LONGEST_NAME, SHORTEST_NAME = 24, 8
 """Columns of a name: a third of a row, within these."""
 LEAST_TASK = 8
 """Columns of a task that is cut; with fewer it says nothing."""
-
-Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
 
 
 @dataclass(slots=True)
@@ -89,88 +94,54 @@ class Child:
 
     def summary(self, ended: events.AgentEnded) -> str:
         """What it did, when it has ended."""
-        parts = [] if ended.status == "done" else [ended.status.replace("_", " ")]
+        parts = [] if ended.status == "done" else [phrases.outcome(ended.status)]
         parts += [counted(self.iteration, "iteration"), counted(self.tool_calls, "tool call")]
         return ", ".join([*parts, counted(self.tokens, "token")])
 
 
-class Children:
-    """Who is at work below the main agent, as the events tell."""
+Working: TypeAlias = dict[str, Child]
+"""The agents at work below the main one, by their names."""
 
-    def __init__(self) -> None:
-        self._active: dict[str, Child] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._active
+def depth_of(working: Working, name: str) -> int:
+    """How far below the main agent one stands; one that is not at work is taken for its child."""
+    child = working.get(name)
+    return int(name != MAIN) if child is None else child.depth
 
-    def depth(self, name: str) -> int:
-        """How far below the main agent one stands that is at work; one that is not is taken for its child."""
-        if name == MAIN:
-            return 0
-        child = self._active.get(name)
-        return 1 if child is None else child.depth
 
-    def start(self, event: events.AgentStarted) -> Child:
-        """An agent begins, or begins again."""
-        parent = self._active.get(event.agent)
-        # It comes last of those at work, also where one of its name was not told to have ended.
-        self._active.pop(event.name, None)
-        depth = 1 if parent is None else parent.depth + 1
-        child = Child(event.name, event.agent, event.task, depth, event.time)
-        self._active[event.name] = child
-        return child
+def with_parents(working: Working, name: str) -> Iterator[Child]:
+    """One at work, the one that started it, and so on; without the main agent."""
+    child = working.get(name)
+    while child is not None:
+        yield child
+        parent = working.get(child.parent)
+        # Only upwards: strange events could make a circle.
+        child = parent if parent is not None and parent.depth < child.depth else None
 
-    def end(self, event: events.AgentEnded) -> Child:
-        """An agent has ended; what it did."""
-        child = self._active.pop(event.name, None)
-        return Child(event.name, event.agent, event.task, 1, event.time) if child is None else child
 
-    def clear(self) -> None:
-        """No agent is at work below the main one."""
-        self._active.clear()
+def child_rows(working: Working, width: int, sign: Sign) -> list[str]:
+    """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
+    parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
+    ordered = [working[name] for _, name in in_order(parents)]
+    shown = ordered if len(ordered) <= MOST_ROWS else ordered[: MOST_ROWS - 1]
+    rows = [_row(child, width, sign) for child in shown]
+    if left := len(ordered) - len(shown):
+        rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
+    return rows
 
-    def update(self, event: Event) -> None:
-        """Update the agent whose event this is."""
-        child = self._active.get(event.agent)
-        if child is None:
-            return
-        child.update(event)
-        if isinstance(event, events.UsageReport):
-            cached = event.cache_read_tokens + event.cache_write_tokens
-            for one in self.with_parents(event.agent):
-                one.tokens += event.input_tokens + event.output_tokens + cached
 
-    def with_parents(self, name: str) -> Iterator[Child]:
-        """One at work, the one that started it, and so on; without the main agent."""
-        child = self._active.get(name)
-        while child is not None:
-            yield child
-            parent = self._active.get(child.parent)
-            # Only upwards: strange events could make a circle.
-            child = parent if parent is not None and parent.depth < child.depth else None
-
-    def in_order(self) -> list[Child]:
-        """Those at work, each before those that it started."""
-        below: dict[str, list[Child]] = {}
-        for child in self._active.values():
-            parent = self._active.get(child.parent)
-            is_below = parent is not None and parent.depth < child.depth
-            below.setdefault(child.parent if is_below else "", []).append(child)
-        found: list[Child] = []
-        left = below.get("", [])[::-1]
-        while left:
-            found.append(left.pop())
-            left += below.get(found[-1].name, [])[::-1]
-        return found
-
-    def rows(self, width: int, sign: Sign) -> list[str]:
-        """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
-        working = self.in_order()
-        shown = working if len(working) <= MOST_ROWS else working[: MOST_ROWS - 1]
-        rows = [_row(child, width, sign) for child in shown]
-        if left := len(working) - len(shown):
-            rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
-        return rows
+def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Names, each after its parent, with its depth. One whose parent is not among them stands at the edge."""
+    below: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        below.setdefault(parent if parent in parents else "", []).append(name)
+    found: list[tuple[int, str]] = []
+    left = [(0, name) for name in reversed(below.get("", []))]
+    while left:
+        depth, name = left.pop()
+        found.append((depth, name))
+        left += [(depth + 1, child) for child in reversed(below.get(name, []))]
+    return found
 
 
 def indent(depth: int, width: int) -> str:
@@ -201,3 +172,43 @@ def _row(child: Child, width: int, sign: Sign) -> str:
     if for_task < min(columns(task), LEAST_TASK) or not task:
         return head + dot + child.doing(room + len(dot), mark)
     return head + dot + child.doing(room - for_task, mark) + dot + cut(task, for_task, mark)
+
+
+def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
+    """What ``/agents`` shows, in plain text: a row for each agent at work, and one for each that can be asked again.
+
+    Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
+    """
+    named = {agent.name: agent for agent in agents if not _can_be_asked(agent)}
+    order = in_order({agent.name: agent.parent for agent in named.values()})
+    names = {name: " " * min(STEP * depth, width // 4) + flat(name) for depth, name in order}
+    room = max(map(columns, names.values()), default=0)
+    rows = [_tree_row(names[n], room, _facts(named[n], now), named[n].task, width) for n in names]
+    finished = [agent for agent in agents if _can_be_asked(agent)]
+    if finished:
+        rows.append(cut("Finished, can be asked again:", width, ASCII_MARK))
+    room = STEP + max((columns(flat(agent.name)) for agent in finished), default=0)
+    return rows + [_tree_row(" " * STEP + flat(agent.name), room, "", agent.task, width) for agent in finished]
+
+
+def _can_be_asked(agent: AgentView) -> bool:
+    # The main agent's run may be over as well, but lines go to it without being asked for.
+    return agent.state == "finished" and agent.name != MAIN
+
+
+def _facts(agent: AgentView, now: float) -> str:
+    if agent.state == "finished":
+        return "idle"
+    parts = [duration(now - agent.since, whole=True)]
+    if agent.iteration:
+        parts.append(f"{agent.iteration}/{agent.max_iterations}")
+    if agent.state == "completing":
+        parts.append("ends")
+    if agent.waiting:
+        parts.append(f"{counted(agent.waiting, 'line')} waiting")
+    return ", ".join([*parts, counted(agent.tokens, "token")])
+
+
+def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:
+    head = name + " " * (room - columns(name))
+    return cut("  ".join(part for part in (head, facts, flat(task)) if part), width, ASCII_MARK).rstrip()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chain import events
 from chain.events import Event
 from chain.text.wording import MAIN
-from cli.show.children import Child, Children
+from cli.show.children import Child, Working, depth_of, with_parents
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,14 @@ class Context:
     is_repeated: bool = False
 
 
+_OF_MAIN = Context()
+
+
 class Contexts:
     """Follows the events of a session, and gives each its context in the main agent's view."""
 
     def __init__(self) -> None:
-        self.children = Children()
+        self.working: Working = {}
         self._last_tool: dict[str, str] = {}
         self._queued: dict[str, str] = {}
         """The agent that each waiting line waits for."""
@@ -43,17 +46,18 @@ class Contexts:
 
     def of(self, event: Event) -> Context:
         """The context of the next event."""
-        self.children.update(event)
-        depth = self.children.depth(event.agent)
-        own = Context(depth, "" if event.agent == MAIN else event.agent)
+        working, depth = self.working, depth_of(self.working, event.agent)
+        if event.agent in working:
+            working[event.agent].update(event)
+        own = _OF_MAIN if event.agent == MAIN else Context(depth, event.agent)
         match event:
             case events.Init():
                 # Another session, which counts its lines and its agents from one again.
                 self._queued.clear()
-                self.children.clear()
+                working.clear()
             case events.RunStarted():
                 self._began, self._has_ended = event.time, False
-                self.children.clear()
+                working.clear()
             case events.IterationStarted():
                 self._last_tool.pop(event.agent, None)
                 self._has_ended = self._has_ended and event.agent != MAIN
@@ -67,20 +71,29 @@ class Contexts:
                 for id in event.ids:
                     self._queued.pop(id, None)
                 return Context(own.depth, own.agent, self._last_tool.get(event.agent, ""))
+            case events.UsageReport():
+                cached = event.cache_read_tokens + event.cache_write_tokens
+                for one in with_parents(working, event.agent):
+                    one.tokens += event.input_tokens + event.output_tokens + cached
             case events.Receipt() if event.state != "queued":
                 self._queued.pop(event.id, None)
             case events.AgentStarted():
-                self.children.start(event)
+                parent = working.get(event.agent)
+                # It comes last of those at work, also where one of its name was not told to have ended.
+                working.pop(event.name, None)
+                below = 1 if parent is None else parent.depth + 1
+                working[event.name] = Child(event.name, event.agent, event.task, below, event.time)
                 return Context(depth + 1, parent=own.agent)
             case events.AgentEnded():
                 self._last_tool.pop(event.name, None)
-                return Context(depth + 1, event.name, child=self.children.end(event))
+                child = working.pop(event.name, None) or Child(event.name, event.agent, event.task, 1, event.time)
+                return Context(depth + 1, event.name, child=child)
             case events.Result():
                 # The last result may come twice, for its run and for the process.
                 if self._has_ended:
                     return Context(is_repeated=True)
                 began, self._began, self._has_ended = self._began, None, True
-                self.children.clear()
+                working.clear()
                 return Context(began=began)
             case _:
                 pass

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from cli.show.blocks import Blocks, Fence, fence_of, is_blank
+from cli.show.blocks import Blocks, CodeFence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
 from cli.show.markdown_layout import code_rows, is_apart, page
 from cli.show.spans import Look
@@ -60,11 +60,6 @@ class MarkdownFlow:
         self._tail: tuple[int, str] | None = None
         self.whole: int | None = None
         """How many of the rows that ``add`` returned last belong to whole blocks; ``None`` if it completed none."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._shown.has_rows
 
     @property
     def is_open(self) -> bool:
@@ -176,11 +171,6 @@ class PlainFlow:
         """Whether rows of the unfinished line were returned already."""
 
     @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._flow.has_rows
-
-    @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
         return self._blocks.is_open
@@ -261,7 +251,7 @@ class _Code:
 
     kind = "code"
 
-    def __init__(self, fence: Fence, look: Look) -> None:
+    def __init__(self, fence: CodeFence, look: Look) -> None:
         self.count = 0
         """Lines of the block whose rows were returned, the opening line included."""
         self._fence = fence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cli.show.blocks import text_parser
 from cli.show.highlight import highlighted
 from cli.show.markdown_tables import Cell, table_rows
-from cli.show.spans import Line, Look, Span, code_parts, plain, shown, wrap_all
+from cli.show.spans import Line, Look, Span, plain, shown, wrap_all, wrap_hard
 from cli.show.text import TAB, columns
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Page:
+class LaidOut:
     """The rows of some blocks, and the kinds of the first and the last block of them; none for no rows."""
 
     rows: list[str]
@@ -63,17 +63,18 @@ class _Indent:
         return prefix
 
 
-def page(source: str, width: int, look: Look) -> Page:
+def page(source: str, width: int, look: Look) -> LaidOut:
     """The rows of a Markdown text, each at most ``width`` columns."""
     layout = _Layout(source, width, look)
     layout.add(text_parser().parse(source))
-    return Page(layout.rows, layout.first, layout.before or layout.first)
+    return LaidOut(layout.rows, layout.first, layout.before or layout.first)
 
 
 def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:
     """The rows of code; ``before`` are lines of the same block that were shown before."""
     painted = highlighted(lines, language, before) if look.color else [[("", line.expandtabs(TAB))] for line in lines]
-    return [look.painted(row) for line in painted for row in code_parts(line, width, look)]
+    rows = painted if not look.cuts_code else [row for line in painted for row in wrap_hard(line, width)]
+    return [look.painted(row) for row in rows]
 
 
 class _Layout:
@@ -202,7 +203,7 @@ class _Layout:
             opening = [token.markup + token.info] if fence else []
             painted = [[("", line.expandtabs(TAB))] for line in (*opening, *lines, *fence)]
         for line in painted:
-            for row in code_parts(line, room, self._look):
+            for row in wrap_hard(line, room) if self._look.cuts_code else [line]:
                 self._row(row, only_quotes=True)
         self.before = "code"
 

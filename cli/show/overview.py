@@ -39,9 +39,6 @@ _EDITOR = (
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
 
-IN_A_SHELL = ("chain help", "in a shell: all topics")
-"""Beside the commands, since it is none."""
-
 TOPICS = ("lines", "keys")
 
 
@@ -53,9 +50,9 @@ def keys(*, has_keys: bool) -> Sequence[tuple[str, str, str]]:
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
     """Commands, lines and keys; on 80 columns at most 21 rows, which leaves 24 room for the command and the prompt."""
     groups = {
-        "Commands:": [*commands, IN_A_SHELL],
+        "Commands:": commands,
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
-        "Keys:": [(key, short) for key, short, _ in keys(has_keys=has_keys)],
+        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys(has_keys=has_keys)],
     }
     rows = []
     for head, entries in groups.items():

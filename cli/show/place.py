@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chain.text.plain import sanitize
 from cli.show import signs
 from cli.show.children import indent, short_name
 from cli.show.spans import Look, Span, lines_in, wrap_all
-from cli.show.text import clean, cut, flat, in_rows
+from cli.show.text import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK
 
 INDENT = "  "
@@ -16,7 +17,7 @@ INDENT = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """A place on a screen ``width`` columns wide.
 
     ``wraps``: a text that is shown whole is cut into rows; else the terminal wraps it, which would put the rows of a
@@ -35,11 +36,11 @@ class Place:
         """The columns beside the indentation."""
         return self.width - len(self.indent)
 
-    def below(self, depth: int, agent: str) -> Place:
+    def below(self, depth: int, agent: str) -> RowPlace:
         """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
         who = f"{self.name(agent)}: " if agent else ""
         before = indent(depth, self.width)
-        return Place(self.width, self.color, self.ascii, self.wraps, before, who)
+        return RowPlace(self.width, self.color, self.ascii, self.wraps, before, who)
 
     def name(self, agent: str) -> str:
         """An agent's name, cut."""
@@ -59,7 +60,7 @@ class Place:
 
     def one_row(self, row: str) -> str:
         """A text on one row that fits, with its own spaces."""
-        return self.cut(clean(row).replace("\n", " ").expandtabs(4))
+        return self.cut(sanitize(row).replace("\n", " ").expandtabs(4))
 
     def signed(self, sign: str, text: str, style: str) -> str:
         """A sign and a text that is flat already, on one row that fits."""
@@ -94,4 +95,4 @@ def hanging(rows: Sequence[str]) -> list[str]:
 
 def rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
-    return clean(text).strip("\n").rstrip().split("\n") if text.strip() else []
+    return sanitize(text).strip("\n").rstrip().split("\n") if text.strip() else []

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.hunks import read_diff
+from chain.text.phrases import answered
 from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.text import hard_rows
 
@@ -94,22 +95,14 @@ def hint(question: events.Question) -> str:
 
 def outcome(answer: events.Answer) -> tuple[str, str]:
     """The sign of an answer, and what became of the question."""
-    text = f": {answer.text}" if answer.text else ""
-    match answer.decision:
-        case "allowed":
-            return "✓", f"{answer.id} allowed{' without asking' if answer.by == 'config' else ''}"
-        case "answered":
-            return "✓", f"{answer.id}{text}"
-        case "refused" if answer.by == "nobody":
-            return "✗", f"{answer.id} refused, since nobody can be asked"
-        case "refused":
-            return "✗", f"{answer.id} refused{text}"
-        case _:
-            return "↩", f"{answer.id} withdrawn"
+    sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
+    # The answer to a choice is its text, and goes without saying that it is one.
+    words = answered(answer)
+    return sign, f"{answer.id}{words.removeprefix('answered') if answer.decision == 'answered' else f' {words}'}"
 
 
 def visible(text: str) -> str:
-    """The text with every character that ``clean`` would remove, or that nobody can see, as an escape."""
+    """The text with every character that ``sanitize`` would remove, or that nobody can see, as an escape."""
     return _HIDDEN.sub(lambda found: _escaped(found[0]), text)
 
 

@@ -7,17 +7,19 @@ several may work at the same time.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from chain import events
 from chain.events import Event
+from chain.text.phrases import beyond_replies
+from chain.text.wording import counted
 from cli.show import questions
-from cli.show.children import MOST_ROWS, indent
+from cli.show.children import MOST_ROWS, child_rows, depth_of, indent
 from cli.show.context import Context, Contexts
-from cli.show.place import Place, rows_of
-from cli.show.progress import Progress
-from cli.show.replies import HeldReplies, StreamedReplies
+from cli.show.markdown import MarkdownFlow, PlainFlow
+from cli.show.place import RowPlace, rows_of
 from cli.show.rows import preview, rows
 from cli.show.table import table
 from cli.show.text import Flow, flat, in_rows
@@ -25,6 +27,11 @@ from cli.show.tour import Comment
 from cli.show.user_lines import as_typed
 
 NARROWEST = 20
+
+FIRST = 20
+"""Rows that are shown as they come."""
+LAST = 5
+"""Rows that are shown of what comes after those: while the tool runs as far as that goes, and at its end."""
 
 NEVER_OF_CHILDREN = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
 """What is no row if it is a child's. Nobody could follow the thoughts of several; the others are main's alone."""
@@ -65,11 +72,11 @@ class Renderer:
         self.shows_answers = streams
         """Whether the answers are among the rows, so that nobody else has to print them."""
         self._collapses = collapses
-        self.place = Place(max(width, NARROWEST), color, ascii, wraps=streams)
+        self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
-        self._replies = StreamedReplies() if streams else HeldReplies()
+        self._replies = _StreamedReplies() if streams else _HeldReplies()
         self._thought: Flow | None = None
-        self._progress: dict[tuple[str, str], Progress] = {}
+        self._progress: dict[tuple[str, str], _Progress] = {}
         self._owe_reply = set[str]()
         """The children that have read a line and not replied yet."""
 
@@ -80,8 +87,10 @@ class Renderer:
     def lines_of(self, event: Event, context: Context) -> list[str]:
         """The same for an event whose context is known otherwise."""
         if context.depth:
+            if self._is_left_out(event):
+                return []
             place = self.place.below(context.depth, context.agent)
-            found = [] if self._is_left_out(event) else self._rows(event, place, context)
+            found = self._rows(event, place, context)
             return self._replies.aside([f"{place.indent}{row}" if row else row for row in found])
         found = [*self._released(event, context), *self._rows(event, self.place, context)]
         return found if isinstance(event, events.TextDelta | events.Reply) else self._replies.aside(found)
@@ -110,7 +119,7 @@ class Renderer:
             unfinished = self._thought.tail
         if unfinished:
             return unfinished
-        working = self._contexts.children.rows(place.width, place.sign) if self._collapses else []
+        working = child_rows(self._contexts.working, place.width, place.sign) if self._collapses else []
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
         latest = [place.one_row(f"  {row}") for row in next(filter(None, said), [])]
         return "\n".join([*(place.paint("dim", row) for row in working), *latest[: MOST_ROWS - len(working)]])
@@ -128,7 +137,7 @@ class Renderer:
     def hint(self, event: events.Question) -> list[str]:
         """How to answer a question that is open."""
         place = self.place
-        before = indent(self._contexts.children.depth(event.agent), place.width)
+        before = indent(depth_of(self._contexts.working, event.agent), place.width)
         found = in_rows(questions.hint(event).replace("·", place.sign("·")), place.width - len(before) - 2)
         return [f"{before}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
 
@@ -175,8 +184,8 @@ class Renderer:
             found = [] if isinstance(event, events.Retry) else self._dim(ended)
         return found + self._replies.release(event, self.place, context)
 
-    def _rows(self, event: Event, place: Place, context: Context) -> list[str]:
-        key, is_own = (context.agent, getattr(event, "id", "")), not context.depth
+    def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
+        is_own = not context.depth
         match event:
             case events.ThinkingDelta():
                 if self._thought is None:
@@ -191,10 +200,12 @@ class Renderer:
             case events.ToolProgress():
                 # What writes over its own row, as progress bars do, has said something each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
-                return _said(self._progress.setdefault(key, Progress()).add(said), place)
+                return _progress_rows(
+                    self._progress.setdefault((context.agent, event.id), _Progress()).add(said), place
+                )
             case events.ToolResult():
-                progress = self._progress.pop(key, None)
-                left = [] if progress is None else _said(progress.end(place.sign("…")), place)
+                progress = self._progress.pop((context.agent, event.id), None)
+                left = [] if progress is None else _progress_rows(progress.end(place.sign("…")), place)
                 return [*left, *rows(event, place, context)]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
@@ -209,5 +220,150 @@ class Renderer:
         return [self.place.paint("dim", row) for row in rows if row]
 
 
-def _said(rows: Sequence[str], place: Place) -> list[str]:
+def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in rows]
+
+
+class _HeldReplies:
+    """Holds back a reply without tool calls, which is probably the run's answer, until an event shows that it was not.
+
+    That is another iteration, lines that were delivered after it, a tool call, or a result with another text. Events
+    that do not decide this (a receipt, token usage) leave it held back.
+    """
+
+    tail = None
+    holds_rows = False
+
+    def __init__(self) -> None:
+        self._held: str | None = None
+
+    def add(self, text: str, place: RowPlace) -> list[str]:
+        return []
+
+    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
+        if reply.tool_calls == 0:
+            self._held = reply.text
+            return []
+        return rows_of(reply.text)
+
+    def cut_off(self, place: RowPlace) -> list[str]:
+        return []
+
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
+        if self._held is None:
+            return []
+        match event:
+            case events.Result():
+                held, self._held = self._held, None
+                answer, text = event.result.strip(), held.strip()
+                # The answer of a stopped run is the text that the stop cut, and after it what was found.
+                has_it = answer.startswith(text) if event.status.startswith("cancelled") else answer == text
+                return [] if has_it else rows_of(held)
+            case events.IterationStarted() | events.RunStarted() | events.UserInterruption() | events.ToolCall():
+                held, self._held = self._held, None
+                return rows_of(held)
+            case _:
+                return []
+
+    def aside(self, rows: Sequence[str]) -> list[str]:
+        return list(rows)
+
+    def resize(self, width: int) -> list[str]:
+        return []
+
+
+class _StreamedReplies:
+    """Shows replies as they come, as Markdown where there are colours; ``tail`` is the unfinished rows.
+
+    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end.
+    """
+
+    def __init__(self) -> None:
+        self._flow: MarkdownFlow | PlainFlow | None = None
+        self._aside: list[str] = []
+        """Rows that wait for the end of the block that is being written."""
+
+    @property
+    def tail(self) -> str | None:
+        return None if self._flow is None else self._flow.tail
+
+    @property
+    def holds_rows(self) -> bool:
+        return bool(self._aside)
+
+    def add(self, text: str, place: RowPlace) -> list[str]:
+        if self._flow is None:
+            self._flow = _new_flow(place)
+        rows = self._flow.add(text)
+        if self._flow.whole is not None:
+            rows[self._flow.whole : self._flow.whole] = self._take_aside()
+        return rows
+
+    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
+        if self._flow is not None:
+            return self._end_flow()
+        flow = _new_flow(place)
+        return [*flow.add(reply.text), *flow.end()]
+
+    def cut_off(self, place: RowPlace) -> list[str]:
+        was_begun, self._flow = self._flow is not None, None
+        note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
+        return [*self._take_aside(), *note]
+
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
+        if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
+            return []
+        rows = self._end_flow()
+        if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
+            return rows
+        # Replies were shown as they came; only what a stop adds to one is left to show.
+        return [*rows, *in_rows(beyond_replies(event), place.room)]
+
+    def aside(self, rows: Sequence[str]) -> list[str]:
+        if self._flow is None or not self._flow.is_open:
+            return list(rows)
+        self._aside += rows
+        return []
+
+    def resize(self, width: int) -> list[str]:
+        if self._flow is None:
+            return []
+        self._flow.width = width
+        return self._flow.add("")
+
+    def _end_flow(self) -> list[str]:
+        flow, self._flow = self._flow, None
+        return [*([] if flow is None else flow.end()), *self._take_aside()]
+
+    def _take_aside(self) -> list[str]:
+        rows, self._aside = self._aside, []
+        return rows
+
+
+def _new_flow(place: RowPlace) -> MarkdownFlow | PlainFlow:
+    return MarkdownFlow(place.width, ascii=place.ascii) if place.color else PlainFlow(place.width)
+
+
+class _Progress:
+    """The rows of one tool call."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+        self._later = 0
+        self._last: deque[str] = deque(maxlen=LAST)
+
+    @property
+    def last(self) -> list[str]:
+        return list(self._last)
+
+    def add(self, rows: Sequence[str]) -> list[str]:
+        room = max(FIRST - self._shown, 0)
+        self._shown += len(rows[:room])
+        self._later += len(rows[room:])
+        self._last.extend(rows[room:][-LAST:])
+        return list(rows[:room])
+
+    def end(self, mark: str) -> list[str]:
+        left_out = self._later - len(self._last)
+        note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
+        return [*note, *self._last]

@@ -1,7 +1,7 @@
 """An event and its context as rows of text for people. Pure: nothing is kept from one event to the next.
 
 What is shown here was written by models, tools, files and users. Every text that is not this module's own goes through
-``text.clean``, which removes whatever a terminal would obey instead of showing it.
+``sanitize``, which removes whatever a terminal would obey instead of showing it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, assert_never
 
 from chain import events
 from chain.events import Event
+from chain.text import phrases
+from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
 from cli.show import questions, user_lines
 from cli.show.context import Context
-from cli.show.place import INDENT, Place, hanging, rows_of
-from cli.show.text import flat, in_rows, seconds
+from cli.show.place import INDENT, RowPlace, hanging, rows_of
+from cli.show.text import flat, in_rows
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
-_BOXES = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
-
-def rows(event: Event, place: Place, context: Context) -> list[str]:
+def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
     """The rows of an event, without the indentation of their place; none for text that streams."""
     match event:
         case events.Init():
@@ -73,15 +73,15 @@ def rows(event: Event, place: Place, context: Context) -> list[str]:
         case events.AgentEnded():
             did = context.child
             sign, style = _outcome(event.status)
-            took = "" if did is None else f"{did.summary(event)}, {seconds(event.time - did.since)}"
+            took = "" if did is None else f"{did.summary(event)}, {duration(event.time - did.since)}"
             return [place.line(sign, took, style)] if took else []
         case events.Retry():
-            waiting = f"Asking again in {seconds(event.delay_s)} (attempt {event.attempt})"
+            waiting = f"Asking again in {duration(event.delay_s)} (attempt {event.attempt})"
             return place.note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
         case events.Notice():
-            return place.note("ℹ", _with_place(event), "yellow")
+            return place.note("ℹ", flat(phrases.located(event)), "yellow")
         case events.Error():
-            return place.note("✗", _with_place(event), "red")
+            return place.note("✗", flat(phrases.located(event)), "red")
         case events.Result():
             return [] if context.is_repeated else _result(event, place, context)
         case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():
@@ -90,14 +90,14 @@ def rows(event: Event, place: Place, context: Context) -> list[str]:
             assert_never(event)
 
 
-def preview(text: str, place: Place, *, whole: bool = False) -> list[str]:
+def preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
     found = questions.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
     return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
 
 
-def _input(input: Mapping[str, Any], place: Place) -> str:
+def _input(input: Mapping[str, Any], place: RowPlace) -> str:
     """The arguments of a call, each cut, since one may be a whole file."""
     limit = place.room // 2
     shown = []
@@ -107,9 +107,9 @@ def _input(input: Mapping[str, Any], place: Place) -> str:
     return ", ".join(shown)
 
 
-def _tool_result(event: events.ToolResult, place: Place) -> list[str]:
+def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
-    took = f" ({seconds(event.seconds)})" if event.seconds > 0 else ""
+    took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     text = f"{event.name}{took}" + (f": {first}" if first else "")
     if not event.is_error:
         return [place.line("✓", text, "green")]
@@ -119,29 +119,28 @@ def _tool_result(event: events.ToolResult, place: Place) -> list[str]:
     return [place.paint("red", place.cut(row)) for row in rows]
 
 
-def _plan(event: events.PlanChanged, place: Place) -> list[str]:
+def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
     if not event.tasks:
         return [place.paint("bold", "Plan: empty")]
-    states = [task.state for task in event.tasks]
-    counts = f"{states.count('DONE')} done, {states.count('FAILED')} failed, {states.count('PENDING')} pending"
+    counts = phrases.how_far([task.state for task in event.tasks])
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
     shown = [place.paint("bold", f"Plan: {counts}{by}")]
     for task in event.tasks:
         why = f" ({task.reason})" if task.reason else ""
-        shown.append(place.one_row(f"  {place.sign(_BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
+        shown.append(place.one_row(f"  {place.sign(BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
     return shown
 
 
-def _result(event: events.Result, place: Place, context: Context) -> list[str]:
+def _result(event: events.Result, place: RowPlace, context: Context) -> list[str]:
     parts = [
-        event.status.replace("_", " "),
+        phrases.outcome(event.status),
         counted(event.iterations, "iteration"),
         counted(event.usage.total_tokens, "token"),
     ]
     if event.usage.cost_usd is not None:
-        parts.append(f"${event.usage.cost_usd:.4f}")
+        parts.append(phrases.cost(event.usage.cost_usd))
     if context.began is not None:
-        parts.append(seconds(event.time - context.began))
+        parts.append(duration(event.time - context.began))
     sign, style = _outcome(event.status)
     return place.note(sign, ", ".join(parts), style)
 
@@ -150,11 +149,6 @@ def _outcome(status: events.Status) -> tuple[str, str]:
     """The sign and the style of an end."""
     if status == "done":
         return "✓", "green"
-    if status.startswith("cancelled") or status == "interrupted":
+    if phrases.was_stopped(status):
         return "⏹", "yellow"
     return "✗", "red"
-
-
-def _with_place(event: events.Notice | events.Error) -> str:
-    place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
-    return flat(f"{place}: {event.message}" if place else event.message)

@@ -6,10 +6,11 @@ A row has all of a session where the terminal is wide enough; else it has severa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chain.text.wording import counted
+from cli.show.signs import Sign
 from cli.show.text import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
 GAP = "  "
 INDENT = "    "
-
-Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
 
 
 def rows(sessions: Sequence[kept.Summary], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:

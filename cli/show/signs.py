@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+Sign = Callable[[str], str]
+"""How a sign is written on this terminal."""
 
 _ASCII = {
     "📤": ">",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from cli.show.text import TAB, clean, columns, fitting, row_starts
+from chain.text.plain import sanitize
+from cli.show.text import TAB, columns, fitting, row_starts
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
@@ -42,7 +43,7 @@ class Look:
 
 def shown(text: str) -> str:
     """A text of somebody else, on one row: what the parser decoded may hold what a terminal obeys."""
-    return clean(text).replace("\n", " ").replace("\t", " " * TAB)
+    return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 
 
 def plain(line: Line) -> str:
@@ -72,11 +73,6 @@ def wrap_hard(line: Line, width: int) -> list[Line]:
     """The rows of a line, cut where the terminal would cut it; no character is added or lost."""
     text = plain(line)
     return _slices(line, list(pairwise([*row_starts(text, width), len(text)])))
-
-
-def code_parts(line: Line, width: int, look: Look) -> list[Line]:
-    """The rows of a line of code."""
-    return wrap_hard(line, width) if look.cuts_code else [line]
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from chain.text.plain import clean as clean  # the rooms of the terminal have it from here
+from chain.text.plain import sanitize
 
 TAB = 4
 
@@ -31,10 +31,10 @@ def unpainted(row: str) -> str:
 
 def flat(text: str) -> str:
     """The text on one row."""
-    return " ".join(clean(text).split())
+    return " ".join(sanitize(text).split())
 
 
-def shortened(text: str, most: int) -> str:
+def cut_to_row(text: str, most: int) -> str:
     """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
@@ -91,7 +91,9 @@ def cut(text: str, width: int, mark: str) -> str:
     """At most ``width`` columns of a text, with the mark at the end if it was cut."""
     if columns(text) <= width:
         return text
-    return text[: fitting(text, width - len(mark))].rstrip() + mark
+    mark = mark[: max(width, 0)]
+    kept = text[: fitting(text, width - len(mark))]
+    return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
 
 
 def cut_start(text: str, width: int, mark: str) -> str:
@@ -101,14 +103,8 @@ def cut_start(text: str, width: int, mark: str) -> str:
     return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
 
 
-def seconds(seconds: float) -> str:
-    """A time as people write it."""
-    seconds = max(seconds, 0.0)
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
 class Cleaner:
-    """``clean`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
+    """``sanitize`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
 
     def __init__(self) -> None:
         self._raw = ""
@@ -119,12 +115,12 @@ class Cleaner:
         begun = _BEGUN.search(text)
         cut = begun.start() if begun is not None else len(text)
         self._raw = text[cut:]
-        return clean(text[:cut])
+        return sanitize(text[:cut])
 
     def end(self) -> str:
         """The clean text of what was kept back."""
         text, self._raw = self._raw, ""
-        return clean(text)
+        return sanitize(text)
 
 
 class Flow:
@@ -141,11 +137,6 @@ class Flow:
     def tail(self) -> str:
         """The unfinished row."""
         return self._row.rstrip()
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether any row has been returned."""
-        return self._has_begun
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""

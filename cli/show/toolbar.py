@@ -10,15 +10,15 @@ from them, and characters without a column, as terminals do not agree on their w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
+from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
-from cli.show.text import columns, flat
-from cli.show.user_lines import is_stop_receipt
+from cli.show.text import columns, cut, flat
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
@@ -34,8 +34,7 @@ def answers_question(text: str) -> bool:
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
 
 
-@dataclass(frozen=True, slots=True)
-class _Signs:
+class _Signs(NamedTuple):
     dot: str
     cut: str
     to: str
@@ -45,19 +44,11 @@ class _Signs:
     enter: str
 
 
-_UNICODE = _Signs(dot=" · ", cut="…", to="→ ", wait="⏳ ", urgent="⚡ ", stop="⏹ ", enter="⏎ ")
-_ASCII = _Signs(dot=" - ", cut="...", to="-> ", wait="", urgent="! ", stop="", enter="Enter ")
+_UNICODE = _Signs(" · ", "…", "→ ", "⏳ ", "⚡ ", "⏹ ", "⏎ ")
+_ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    agent: str
-    name: str
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """What the model is doing, and since when; ``until`` is the end of a wait."""
 
     name: str
@@ -78,12 +69,12 @@ class Toolbar:
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
         self._tokens = 0
-        self._plan = _plan(*plan)
+        self._plan = plan
         self._is_running = False
         self._is_stopping = False
         self._iteration = ""
         self._step = _Step("starting", 0.0)
-        self._tools: dict[tuple[str, str], _Tool] = {}
+        self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
         """The tool call, as in ``_tools``, that each child works for."""
         self._asked: events.Question | None = None
@@ -92,10 +83,6 @@ class Toolbar:
     def question(self) -> str | None:
         """The id of the question that is open."""
         return None if self._asked is None else self._asked.id
-
-    def stopping_of(self, agent: str, now: float) -> str:
-        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
-        return self.stopping(now) if agent == MAIN else f"{self._signs.stop}Stopping {self._name(agent)}"
 
     @property
     def is_running(self) -> bool:
@@ -110,14 +97,14 @@ class Toolbar:
                 self._tokens += event.input_tokens + event.output_tokens + cached
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
-                self._plan = _plan(closed, len(event.tasks))
+                self._plan = closed, len(event.tasks)
             case events.Question():
                 self._asked = event
             case events.Answer():
                 if event.id == self.question:
                     self._asked = None
             case events.ToolCall():
-                self._tools[event.agent, event.id] = _Tool(event.agent, event.name, event.time)
+                self._tools[event.agent, event.id] = event
             case events.ToolResult():
                 self._tools.pop((event.agent, event.id), None)
                 if event.agent == MAIN and not self._tools:
@@ -129,13 +116,8 @@ class Toolbar:
                 self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.name}
                 if self._asked is not None and self._asked.agent == event.name:
                     self._asked = None
-            case _ if event.agent == MAIN:
-                self._update_from_main(event)
-            case _:
+            case _ if event.agent != MAIN:
                 pass  # a child's steps are not shown, only its tools
-
-    def _update_from_main(self, event: Event) -> None:
-        match event:
             case events.Init() | events.Result():
                 self._is_running = self._is_stopping = False
                 self._iteration = ""
@@ -161,14 +143,15 @@ class Toolbar:
             case _:
                 pass
 
-    def stopping(self, now: float) -> str:
-        """What a requested stop waits for."""
+    def stopping(self, now: float, of: str = MAIN) -> str:
+        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
         tool = self._tool()
-        if tool is None:
-            return f"{self._signs.stop}Stopping"
+        if of != MAIN or tool is None:
+            return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
         agent, name, since = tool
         whose = f" of {self._name(agent)}" if agent != MAIN else ""
-        return f"{self._signs.stop}Stopping after {name}{whose} ({_seconds(now - since)}); {self._killing_key} kills it"
+        took = duration(now - since, whole=True)
+        return f"{self._signs.stop}Stopping after {name}{whose} ({took}); {self._killing_key} kills it"
 
     def row(
         self,
@@ -210,7 +193,7 @@ class Toolbar:
             room = width - columns(left) - columns(right)
             if right and room >= (GAP if left else 0):
                 return f"{left}{' ' * room}{right}"
-        return self._cut(right, width)
+        return cut(right, width, self._signs.cut)
 
     def _queue(self, waiting: int, ahead: int | None) -> str:
         """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
@@ -223,39 +206,31 @@ class Toolbar:
         tokens = counted(self._tokens, "token") if self._tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
+        closed, tasks = self._plan
+        plan = f"plan {closed}/{tasks}" if tasks else ""
         if not self._is_running:
-            yield "idle", queue, self._plan, tokens
-            yield "idle", queue, self._plan
-            yield "idle", queue
-            yield ("idle",)
-            yield ()
+            yield from (("idle", queue, plan, tokens)[:count] for count in range(4, -1, -1))
             return
         step, short = self._step_in_hand(now)
         agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
-        yield self._iteration, step, agents, queue, self._plan, tokens
-        yield self._iteration, step, agents, queue, self._plan
-        yield self._iteration, step, agents, queue
-        yield self._iteration, step, queue
-        yield self._iteration, short, queue
-        yield self._iteration, short
-        yield (self._iteration,)
-        yield ()
+        where = self._iteration
+        yield from ((where, step, agents, queue, plan, tokens)[:count] for count in (6, 5, 4))
+        yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
         """The step in hand with its seconds, and without them."""
+        step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
         if self._asked is not None:
-            waits = f"{self._whose(self._asked.agent)}{self._asked.id} waits"
-            return f"{waits} {_seconds(now - self._asked.time)}", waits
-        if (tool := self._tool()) is not None:
-            agent, name, since = tool
-            return f"{self._whose(agent)}{name} {_seconds(now - since)}", f"{self._whose(agent)}{name}"
-        step = self._step
-        if step.until is not None and now < step.until:
-            return f"retry in {_seconds(ceil(step.until - now))}", "retry"
-        name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
-        return f"{name} {_seconds(now - since)}", name
+            name, since = f"{self._whose(self._asked.agent)}{self._asked.id} waits", self._asked.time
+        elif tool is not None:
+            name, since = f"{self._whose(tool[0])}{tool[1]}", tool[2]
+        elif step.until is not None and now < step.until:
+            return f"retry in {duration(ceil(step.until - now), whole=True)}", "retry"
+        else:
+            name, since = (step.name, step.since) if step.until is None else ("thinking", step.until)
+        return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
         """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
@@ -269,7 +244,7 @@ class Toolbar:
         last = tools[-1]
         others = sum(tool.agent == last.agent for tool in tools) - 1
         name = self._name(last.name) or "a tool"
-        return last.agent, f"{name} +{others}" if others else name, last.since
+        return last.agent, f"{name} +{others}" if others else name, last.time
 
     def _whose(self, agent: str) -> str:
         """What stands before something that is not the main agent's."""
@@ -312,27 +287,4 @@ class Toolbar:
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
         if self._ascii:
             shown = shown.encode("ascii", "replace").decode()
-        return self._cut(shown, LONGEST_NAME)
-
-    def _cut(self, text: str, width: int) -> str:
-        """At most ``width`` columns of a text, with the mark at the end if it was cut."""
-        if columns(text) <= width:
-            return text
-        mark = self._signs.cut[: max(width, 0)]
-        room, kept = width - len(mark), ""
-        for char in text:
-            room -= columns(char)
-            if room < 0:
-                break
-            kept += char
-        return kept.rstrip() + mark
-
-
-def _plan(closed: int, tasks: int) -> str:
-    return f"plan {closed}/{tasks}" if tasks else ""
-
-
-def _seconds(seconds: float) -> str:
-    """Whole seconds, since the row is drawn at most once a second."""
-    whole = max(int(seconds), 0)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+        return cut(shown, LONGEST_NAME, self._signs.cut)

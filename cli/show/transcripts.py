@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
 from chain.text.wording import counted
+from cli.show.children import with_parents
 from cli.show.context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text import flat
@@ -24,7 +24,7 @@ MAX_AGENTS = 64
 MAX_EVENTS = 1_000
 """Events of an agent."""
 MAX_CHARS = 200_000
-"""Characters of all the texts of an agent."""
+"""Characters of all the events of an agent, written out."""
 MAX_RUNNING = 10_000
 """Characters of one thought, of one tool's progress, and of a reply that is not complete."""
 MAX_SHOWN = 1_000
@@ -66,7 +66,7 @@ class _Transcript:
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque()
         self._open: dict[str, _Entry] = {}
-        """Running text that may go on, by what it belongs to."""
+        """Running text that may go on, by its call or its type."""
         self._size = 0
         self._dropped = 0
 
@@ -78,7 +78,7 @@ class _Transcript:
             if not context.depth:
                 self._close(event)
             event = _trimmed(event)
-            self._append(_Entry(event, context, _size_of(event)))
+            self._append(_Entry(event, context, len(repr(event))))
         while len(self._entries) > 1 and (len(self._entries) > MAX_EVENTS or self._size > MAX_CHARS):
             self._remove(self._entries[0])
             self._dropped += 1
@@ -93,7 +93,7 @@ class _Transcript:
         self._open = {key: other for key, other in self._open.items() if other is not entry}
 
     def _run_on(self, event: _Running, context: Context) -> None:
-        key, text = _belongs_to(event), event.text
+        key, text = getattr(event, "id", event.type), event.text
         entry = self._open.get(key)
         if entry is None:
             entry = self._open[key] = _Entry(event, context)
@@ -108,11 +108,11 @@ class _Transcript:
         """End the running texts that go on no further; a reply that is whole, or asked again, replaces its pieces."""
         match event:
             case events.ToolResult():
-                self._open.pop(_belongs_to(event), None)
+                self._open.pop(event.id, None)
             case events.Reply() | events.Retry():
-                if (written := self._open.get("text")) is not None:
+                if (written := self._open.get(events.TextDelta.type)) is not None:
                     self._remove(written)
-                self._open.pop("thought", None)
+                self._open.pop(events.ThinkingDelta.type, None)
             case events.IterationStarted() | events.AgentEnded():
                 self._open.clear()
             case _:
@@ -174,7 +174,7 @@ class Transcripts:
         """The transcript of an agent that starts; it is now the latest, and the oldest one at rest may have to go."""
         found = self._kept[name] = self._kept.pop(name) if name in self._kept else _Transcript()
         if len(self._kept) > MAX_AGENTS:
-            working = self._contexts.children
+            working = self._contexts.working
             oldest = next((known for known in self._kept if known not in working), next(iter(self._kept)))
             del self._kept[oldest]
             self._dropped += 1
@@ -184,23 +184,13 @@ class Transcripts:
         """Add an event to the transcripts of all agents above it, as far as they show it."""
         if isinstance(event, WORK_OF_CHILDREN):
             return
-        above = list(self._contexts.children.with_parents(event.agent))
+        above = list(with_parents(self._contexts.working, event.agent))
         # The start and the end of an agent stand below the one that started it, other events below whose they are.
         is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
         for depth, one in enumerate(above[is_below_itself:], 1):
             if one.name in self._kept:
                 parent = context.parent if depth > 1 else ""
                 self._kept[one.name].add(event, replace(context, depth=depth, parent=parent))
-
-
-def _belongs_to(event: Event) -> str:
-    match event:
-        case events.ToolProgress() | events.ToolResult():
-            return f"call {event.id}"
-        case events.ThinkingDelta():
-            return "thought"
-        case _:
-            return "text"
 
 
 def _trimmed(event: Event) -> Event:
@@ -219,16 +209,3 @@ def _argument(value: object) -> object:
         return value[:MAX_SHOWN]
     written = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(written) <= MAX_SHOWN else written[:MAX_SHOWN]
-
-
-def _size_of(event: Event) -> int:
-    """The characters of an event's texts."""
-    return sum(_length(getattr(event, name)) for name in event.__dataclass_fields__)
-
-
-def _length(value: Any) -> int:  # noqa: ANN401 - whatever a field holds
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, tuple):
-        return sum(_length(part) for part in value)
-    return sum(_length(part) for part in value.values()) if isinstance(value, Mapping) else 0

@@ -7,14 +7,13 @@ shortened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import assert_never
-
 from chain import events
-from chain.lines.parse import is_stop
-from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, STOPPED_BY_RULE, counted
+from chain.text import phrases
+from chain.text.plain import sanitize
+from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted
+from cli.show.signs import Sign
 from cli.show.spans import Span
-from cli.show.text import clean, flat, seconds
+from cli.show.text import flat
 
 MAX_ROWS = 20
 """Rows shown of what is delivered, which was shown whole when it was queued."""
@@ -31,9 +30,6 @@ _GUIDANCE = {
 
 NO_BREAK = "\xa0"
 """Stands between a sign and its text, which stay on one row."""
-
-Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
 
 
 def query(text: str) -> str:
@@ -52,13 +48,11 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     if (guidance := event.adjustment) is not None:
         kind = flat(_GUIDANCE.get(guidance.type, guidance.type))
         spans += [("cyan", f"{sign('↪')}{NO_BREAK}{kind}: {flat(guidance.value)}"), ("", " ")]
-    if event.urgency == "now":
-        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}Injecting now")]
-    if event.urgency == "urgent":
-        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}Will inject ASAP (may skip tools)")]
-    if event.kind == "follow-up":
-        return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will start when this run has ended")]
-    return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will inject at next safe point")]
+    waits = {"now": "Injecting now", "urgent": "Will inject ASAP (may skip tools)"}.get(event.urgency, "")
+    if waits:
+        return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}{waits}")]
+    when = "start when this run has ended" if event.kind == "follow-up" else "inject at next safe point"
+    return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will {when}")]
 
 
 def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
@@ -80,40 +74,25 @@ def delivered(event: events.UserInterruption, last_tool: str, sign: Sign) -> lis
     spans: list[Span] = [("bold", banner), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
         spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
-    return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {seconds(event.waited_s)})")]
+    return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
 
 
 def settled(event: events.Receipt) -> tuple[str, str, str] | None:
     """A sign, a text and a style for a line that did not reach the model; others are shown by their own events."""
-    why = f" ({flat(event.reason)})" if event.reason else ""
-    text = one_row(event.text)
-    match event.state:
-        case "returned":
-            return "↩", f"Returned{why}: {text}", "yellow"
-        case "unsent":
-            return "↩", f"Never sent{why}: {text}", "yellow"
-        case "dropped":
-            return "↩", f"Dropped{why}: {text}", "dim"
-        case "handled" if is_stop_receipt(event):
-            return "⏹", text, "yellow"
-        case "handled" if event.reason:
-            return "✗", f"Not done{why}: {text}", "yellow"
-        case "handled":
-            return "✓", f"Done{why}: {text}", "green"
-        case "queued" | "delivered" | "refused":
-            return None
-        case _:
-            assert_never(event.state)
-
-
-def is_stop_receipt(event: events.Receipt) -> bool:
-    """Whether the line was a stop. A receipt has no kind, and no other event describes a stop, so its text is read."""
-    return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
+    words, text = flat(phrases.settled(event)), one_row(event.text)
+    if not words:
+        return None
+    if phrases.is_stop_receipt(event):
+        return "⏹", text, "yellow"
+    sign, style = "↩", "dim" if event.state == "dropped" else "yellow"
+    if event.state == "handled":
+        sign, style = ("✗", "yellow") if event.reason else ("✓", "green")
+    return sign, f"{words}: {text}", style
 
 
 def as_typed(text: str) -> str:
     """A text with its line ends and the spaces before it, and without blank rows around it."""
-    return clean(text).strip("\n").rstrip()
+    return sanitize(text).strip("\n").rstrip()
 
 
 def one_row(text: str) -> str:

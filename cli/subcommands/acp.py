@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from chain.app import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.acp.opening import Opener
-from cli.acp.serving import serve
+from cli.acp.serving import EditorProcess
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +39,7 @@ def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[
     check_state(state)
     stdin, stdout = _take_streams()
     opener = Opener(read_settings, state, tools, traces, os.environ)
-    return trio.run(partial(serve, opener, stdin=stdin, stdout=stdout))
+    return trio.run(EditorProcess(opener, stdin=stdin, stdout=stdout).run)
 
 
 def _take_streams() -> tuple[int, int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
-from chain.app import build_model, check_model, check_state
+from chain.app import build_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
-from chain.config.settings import Price
 from chain.errors import ConfigError, SessionError
 from chain.prompt_files import handler_of, prompt_file, system_prompt
 from chain.text.wording import counted
@@ -33,17 +31,10 @@ if TYPE_CHECKING:
     from chain.config.settings import ChainSettings
     from chain.toolbox import ToolGroups
 
-_SCRIPTED = ("provider", "script")
-_ANTHROPIC = (
-    *("provider", "model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
-    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
-)
 _CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
 _BOUNDS = ("max_depth", "max_running", "max_kept")
 _KIND = ("description", "prompt", "tools", "model", "max_iterations")
 _SHELL = ("sandbox", "network", "env", "writable")
-_SECRET = ("api_key", "extra_headers", "extra_body")
-"""Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -52,7 +43,7 @@ _NOTHING = object()
 
 
 @dataclass(slots=True)
-class _Found:
+class _CheckResult:
     """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
     values: dict[str, object] = field(default_factory=dict)
@@ -91,7 +82,7 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         require_trust(settings)
     except ConfigError as error:
         return [*head, f"1 problem: {error}"], False
-    found, shipped = _Found(), _Found()
+    found, shipped = _CheckResult(), _CheckResult()
     _show_values(settings, found)
     # The defaults in the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
@@ -117,9 +108,9 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
     """Ask the service about a configuration that is good by itself; returns the verdict, and whether all is well."""
     model = settings.model(settings.chain().model)
-    if model.provider != "anthropic":
+    if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
-    verdict = await check_model(model)
+    verdict = await model.check()
     if verdict.is_good is None:
         return [f"All is well: no problem was found, but the model could not be checked: {verdict.message}"], True
     if not verdict.is_good:
@@ -127,7 +118,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, and {verdict.message}"], True
 
 
-def _verdict(found: _Found) -> str:
+def _verdict(found: _CheckResult) -> str:
     count = sum(map(len, found.problems.values()))
     if count == 1:
         [[only]] = found.problems.values()
@@ -136,19 +127,19 @@ def _verdict(found: _Found) -> str:
     return f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"
 
 
-def _show_values(settings: Settings, found: _Found) -> None:
+def _show_values(settings: Settings, found: _CheckResult) -> None:
 
-    def show(key: str, value: object) -> None:
+    def show(key: str, value: object, shown: str = "") -> None:
         found.values[key] = value
-        found.rows[key] = f"{key}: {_shown(key.rpartition('.')[2], value)}  ({settings.source(key)})"
+        found.rows[key] = f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"
 
     show("models.default", settings.default_model)
     show("chain", settings.default_chain)
     for name in settings.model_names:
         with suppress(ConfigError):  # it is one of the problems
             model = settings.model(name)
-            for key in _SCRIPTED if model.provider == "scripted" else _ANTHROPIC:
-                show(f"models.definitions.{name}.{key}", getattr(model, key))
+            for key, value in model.values.items():
+                show(f"models.definitions.{name}.{key}", value, model.shown.get(key, ""))
     for name in settings.chain_names:
         with suppress(ConfigError):
             chain = settings.chain(name)
@@ -173,12 +164,13 @@ def _show_values(settings: Settings, found: _Found) -> None:
                 show(f"agents.{name}.{key}", getattr(kind, key))
 
 
-def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> None:
+def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]) -> None:
     groups = tool_groups(settings)
     for name in settings.model_names:
         model = found.attempt(f"models.definitions.{name}", settings.model, name)
-        if model is not None and model.provider == "scripted":
-            found.attempt(f"models.definitions.{name}.script", build_model, model)
+        if model is not None:
+            for key in model.files:
+                found.attempt(f"models.definitions.{name}.{key}", build_model, model)
     for name in settings.chain_names:
         chain = found.attempt(f"chains.{name}", settings.chain, name)
         if chain is not None:
@@ -200,7 +192,7 @@ def _check_values(settings: Settings, found: _Found, tools: Sequence[Tool]) -> N
 
 
 def _check_chain(
-    settings: Settings, chain: ChainSettings, found: _Found, tools: Sequence[Tool], groups: ToolGroups
+    settings: Settings, chain: ChainSettings, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups
 ) -> None:
     place = f"chains.{chain.name}"
     found.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
@@ -212,15 +204,15 @@ def _check_chain(
     model = found.attempt(f"{place}.model", settings.model, chain.model)
     if model is None:
         return
-    if model.lacks_key and chain.name == settings.default_chain:
+    if model.missing_key and chain.name == settings.default_chain:
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-    if chain.budget.max_cost_usd is not None and model.price is None and model.provider != "scripted":
+    if chain.budget.max_cost_usd is not None and not model.tells_costs:
         limit = f"{place}.budget.max_cost_usd"
         hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
         found.problem(limit, str(settings.error(limit, hint)))
 
 
-def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[Tool], groups: ToolGroups) -> None:
+def _check_kind(settings: Settings, name: str, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups) -> None:
     place = f"agents.{name}"
     found.attempt(place, check_kind_name, settings, name, groups, tools)
     kind = found.attempt(place, settings.kind, name)
@@ -229,7 +221,7 @@ def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[To
     if kind.tools is not None:
         found.attempt(f"{place}.tools", named_tools, settings, f"{place}.tools", kind.tools, groups, tools)
     model = None if kind.model is None else found.attempt(f"{place}.model", settings.model, kind.model)
-    if model is not None and model.lacks_key:
+    if model is not None and model.missing_key:
         found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
     if kind.prompt is None:
         return
@@ -242,7 +234,7 @@ def _check_kind(settings: Settings, name: str, found: _Found, tools: Sequence[To
             found.problem(place, str(mistake))
 
 
-def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
+def _check_shell(settings: Settings, found: _CheckResult, groups: ToolGroups) -> None:
     """What fences commands in on this machine, and what they can do all the same."""
     place = "tools.shell.sandbox"
     try:
@@ -258,19 +250,11 @@ def _check_shell(settings: Settings, found: _Found, groups: ToolGroups) -> None:
     found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
-def _shown(name: str, value: object) -> str:
-    if name in _SECRET:
-        return "set" if value else "not set"
+def _shown(key: str, value: object) -> str:
     if value is None or value == "":
         return "not set"
-    if name == "base_url":
-        # Without a user, a password or a query, any of which may be a key.
-        url = urlsplit(str(value))
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-    if isinstance(value, Price):
-        return ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(value).items())
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value) or "none"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return flat(str(value)) if name == "description" else str(value)
+    return flat(str(value)) if key.endswith(".description") else str(value)

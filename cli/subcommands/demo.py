@@ -69,10 +69,10 @@ date,sku,pieces
 
 
 def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
-    """Play the demonstration on standard output and return its exit code; ``has_input``: some is left alone."""
+    """Play the demonstration on standard output; the exit code. ``has_input``: it says that it reads none."""
     import trio
 
-    from cli.signals import LEAVING, received
+    from cli.signals import LEAVING, received_signals
 
     async def work() -> int:
         from chain.app import open_chain
@@ -81,12 +81,12 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
         from cli.input.moments import parse_moment
 
         # The signals that come before and after the run must not leave the folder behind.
-        with received(*LEAVING), _folder() as folder:
+        with received_signals(*LEAVING), _folder() as folder:
             settings = _built_in(model="offline")
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
                 job = Job(QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
-                return await headless.run(chain, job, renderer, stderr=1)
+                return await headless.run_job(chain, job, renderer, stderr=1)
 
     return trio.run(work)
 
@@ -110,7 +110,7 @@ def at_terminal(
             place, state = Place(folder / "products"), folder / "state"
             yield Invocation(settings, place, state, tools, query=QUERY, tour=Tour())
 
-    return startup.run(prepare, history=None, no_color=no_color, ascii=ascii)
+    return startup.run_at_terminal(prepare, history=None, no_color=no_color, ascii=ascii)
 
 
 @contextmanager

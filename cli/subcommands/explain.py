@@ -8,7 +8,7 @@ from chain.app import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
-from cli.show.text import flat, shortened
+from cli.show.text import cut_to_row, flat
 
 MAX_SHOWN = 200
 """Characters of a line that are repeated in a row: enough to know it by."""
@@ -29,7 +29,7 @@ _ADDRESSED = (
 _LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
 
 
-def explain(settings: Settings, text: str) -> list[str]:
+def explanation_rows(settings: Settings, text: str) -> list[str]:
     """The rows that explain a line. Raises ``ConfigError``."""
     to, line = split_address(text)
     found = explain_line(settings, line)
@@ -161,4 +161,4 @@ def _indented(text: str) -> list[str]:
 def _shortened(text: str) -> str:
     """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
     marker = " " if text[:1] == " " and text.strip() else ""
-    return marker + shortened(text, MAX_SHOWN)
+    return marker + cut_to_row(text, MAX_SHOWN)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chain.exit_codes import LINES_LEFT
-from cli.door.client import Visit
+from cli.door.visit import Visit
 
 SENT = 0
 FAILED = 1

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from chain.app import sessions
 from chain.errors import UserError
+from chain.text.plain import sanitize
 from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import rows as table
 from cli.show.signs import written
-from cli.show.text import clean, shortened
+from cli.show.text import cut_to_row
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -41,7 +42,7 @@ def read_words(words: Sequence[str]) -> tuple[str, str]:
     return what, beside[0].strip()
 
 
-def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
+def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     """The rows of ``list``."""
     found = sessions.all_sessions(state)
     if not found:
@@ -57,7 +58,7 @@ def listed(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     )
 
 
-def shown(
+def show_rows(
     state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
 ) -> Iterator[str]:
     """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
@@ -68,7 +69,7 @@ def shown(
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
-def export(
+def write_export(
     state: Path,
     id: str,
     format: str | None,
@@ -116,12 +117,12 @@ def _write_file(path: Path, pieces: Iterable[str]) -> None:
         raise
 
 
-def delete(state: Path, id: str, ask: Callable[[str], object]) -> bool:
+def delete_if_sure(state: Path, id: str, ask: Callable[[str], object]) -> bool:
     """Delete a session if the user says so on standard input. Raises ``SessionError``."""
     session = sessions.find(state, id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    ask(clean(f"Delete session {session.id} ({shortened(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
+    ask(sanitize(f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
         ask("\n")  # nobody has ended the row

@@ -10,9 +10,9 @@ from typing import Any
 
 from chain import event_json, events
 from chain.errors import UserError
-from cli.door.client import Visit
+from chain.text.plain import sanitize
+from cli.door.visit import Visit
 from cli.show.renderer import Renderer
-from cli.show.text import clean
 
 
 def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> None:
@@ -31,7 +31,7 @@ def _shown(row: Mapping[str, Any], renderer: Renderer) -> str:
         case None:
             return ""  # of a newer version
         case events.Init():
-            return f"{clean(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
+            return f"{sanitize(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
         case events.Result():
             before, after = renderer.ending(event)
             rows = [*before, *after]

@@ -20,12 +20,14 @@ from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.lines.parse import Urgency
+from chain.signal import Signal
+from chain.text.plain import sanitize
 from cli.door.server import side_door
 from cli.ending import exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.text import clean, in_rows
+from cli.show.text import in_rows
 from cli.signals import LEAVING
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
@@ -49,8 +51,8 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
     definition = settings.model(name)
-    if definition.lacks_key:
-        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.key_variable} for {name}")
+    if definition.missing_key:
+        notes.append(f"no API key: the {OFFLINE} model answers; set {definition.missing_key} for {name}")
         name = OFFLINE
     opens = partial(
         open_chain,
@@ -100,10 +102,9 @@ class Program:
         self._wanted: tuple[str, CommandAnswer] | None = None
         """The command that asks for another session, until that is in use or could not be opened."""
         self._switching = trio.CancelScope()
-        self._ready = trio.Event()
-        self._ready.set()
+        self._ready = Signal()
         self._is_leaving = False
-        self._news = trio.Event()
+        self._news = Signal()
         """Set when the user wants to leave, or another session."""
         self._code = 0
         self._was_signalled = False
@@ -154,7 +155,7 @@ class Program:
 
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""
-        if self._wanted is not None:
+        while self._wanted is not None:
             await self._ready.wait()
 
     def escape(self) -> None:
@@ -220,7 +221,7 @@ class Program:
         if answer.quit:
             self.leave()
         if answer.opening is not None:
-            self._wanted, self._ready = (command, answer), trio.Event()
+            self._wanted = (command, answer)
             # Nothing may begin in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
@@ -228,7 +229,6 @@ class Program:
     async def _switch_until_left(self) -> None:
         while True:
             await self._news.wait()
-            self._news = trio.Event()
             if self._wanted is not None and not self._is_leaving:
                 await self._switch(*self._wanted)
             self._wanted = None
@@ -246,7 +246,7 @@ class Program:
             try:
                 chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume)
             except UserError as error:
-                before.answer_command(command, clean(str(error)))
+                before.answer_command(command, sanitize(str(error)))
             else:
                 await self._chains.close(before.chain)
         if chain is None:
@@ -310,7 +310,7 @@ class Program:
         left = [("Came back:", text) for text in self._came_back]
         left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
         rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
-        self._screen.show([clean(row) for row in (*rows, *self._farewell)])
+        self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property
     def _farewell(self) -> tuple[str, ...]:

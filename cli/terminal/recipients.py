@@ -6,7 +6,7 @@ marker. A line that is taken back has an address where it would go to another ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chain.chain import AgentView, Chain
 from chain.lines.parse import parse_line
@@ -27,40 +27,33 @@ class Recipient:
     is_addressed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """Who a line without an address goes to, and how many lines wait for each agent at work."""
-
-    target: str = MAIN
-    waiting: dict[str, int] = field(default_factory=lambda: {MAIN: 0})
-
-
 class Recipients:
-    """The agents, as the row below the prompt needs them; ``update`` in trio's thread, the rest in any."""
+    """The agents, as the row below the prompt needs them. Only ``update`` has to be called in trio's thread."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._standing = _Standing()
+        self._standing = MAIN, {MAIN: 0}
+        """Who a line without an address goes to, and how many lines wait for each agent at work."""
 
     def update(self) -> None:
         """Adapt to the agents that are at work now."""
         waiting = {view.name: view.waiting for view in _at_work(self._chain)}
-        self._standing = _Standing(self._chain.target(), waiting)
+        self._standing = self._chain.target(), waiting
 
     @property
     def waiting(self) -> int:
         """How many lines wait, for whichever agent."""
-        return sum(self._standing.waiting.values())
+        return sum(self._standing[1].values())
 
     def of(self, typed: str) -> Recipient:
         """Who a text would go to. While the name is being typed, and no agent has it yet, it counts as no address."""
-        standing = self._standing
+        target, waiting = self._standing
         name, text = begun_address(typed)
-        found = next((agent for agent in standing.waiting if agent.casefold() == name.casefold()), "")
+        found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
-            target = MAIN if _is_for_main(typed) else standing.target
-            return Recipient(target, typed, standing.waiting.get(target, 0))
-        return Recipient(found, text, standing.waiting.get(found, 0), is_addressed=True)
+            target = MAIN if _is_for_main(typed) else target
+            return Recipient(target, typed, waiting.get(target, 0))
+        return Recipient(found, text, waiting.get(found, 0), is_addressed=True)
 
 
 def names_at_work(chain: Chain) -> list[str]:

@@ -18,6 +18,7 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
 from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.signal import Signal
 from chain.text.wording import MAIN, counted
 from chain.threads import Threads
 from cli.input.address import split_address
@@ -84,7 +85,7 @@ class TerminalSession:
         self._recipients = Recipients(chain)
         self._feed = chain.feed()
         self._answerer = chain.answering()
-        self._run_began = trio.Event()
+        self._run_began = Signal()
         self._all_shown = trio.Event()
         self._answered: set[str] = set()
         """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
@@ -216,7 +217,7 @@ class TerminalSession:
             case "stopping":
                 agent = self.chain.target(to=to) if to else MAIN
                 with self._lock:
-                    stopping = self._toolbar.stopping_of(agent, time.time())
+                    stopping = self._toolbar.stopping(time.time(), agent)
                 self.print(stopping)
             case "handled":
                 self._answered.add(answer.id)
@@ -332,7 +333,6 @@ class TerminalSession:
     async def _refresh_each_second(self) -> None:
         while True:
             await self._run_began.wait()
-            self._run_began = trio.Event()
             while self._toolbar.is_running:
                 await trio.sleep(1)
                 self._screen.refresh()

@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING
 
 from chain.errors import JournalError, UserError, nearest
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
+from chain.text.phrases import cost as cost_of
+from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
-from cli.show.agents import tree_rows
+from cli.show.children import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import rows as session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import clean, flat, shortened
+from cli.show.text import cut_to_row, flat
 from cli.terminal.recipients import names_at_work, take_back
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
     from chain.app import sessions as kept
     from chain.chain import AgentView
-    from chain.config.settings import ModelSettings
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -201,7 +202,7 @@ class Commands:
             answer = command.run(argument)
         except (UserError, JournalError) as error:
             answer = CommandAnswer(str(error))
-        return replace(answer, text=clean(answer.text))
+        return replace(answer, text=sanitize(answer.text))
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
@@ -238,7 +239,7 @@ class Commands:
             f"{used.input_tokens:,} input, {used.output_tokens:,} output, "
             f"{used.cache_read_tokens:,} cache read, {used.cache_write_tokens:,} cache write"
         )
-        cost = () if used.cost_usd is None else (("cost", f"${used.cost_usd:.4f} (runs that ended)"),)
+        cost = () if used.cost_usd is None else (("cost", f"{cost_of(used.cost_usd)} (runs that ended)"),)
         rows = (
             ("model", self._chain.model_name),
             ("session", self._chain.session_id),
@@ -253,7 +254,7 @@ class Commands:
             line = accepted.line
             kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
-            rows.append((accepted.id, kind + target, shortened(line.text, MOST_SHOWN)))
+            rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
         return CommandAnswer("\n".join(table(rows, self._width)) or "Nothing waits.")
 
     def _drop(self, argument: str) -> CommandAnswer:
@@ -291,7 +292,7 @@ class Commands:
                     change = "clear"
                 case _:
                     continue
-            rows.append(f"[+] {shortened(change, MOST_SHOWN)} (waiting, {accepted.id})")
+            rows.append(f"[+] {cut_to_row(change, MOST_SHOWN)} (waiting, {accepted.id})")
         return rows
 
     def _to(self, argument: str) -> CommandAnswer:
@@ -350,7 +351,7 @@ class Commands:
         self._chain.use_model(build_model(definition, interactive=True), max_attempts=definition.max_attempts)
         self._model = name
         when = "from the next run on" if self._chain.is_running else "from now on"
-        return CommandAnswer(f"{name} ({_service(definition)}) answers {when}.")
+        return CommandAnswer(f"{name} ({definition.label}) answers {when}.")
 
     def _new(self, _: str) -> CommandAnswer:
         self._require_idle()
@@ -422,17 +423,12 @@ class Commands:
             except UserError as error:
                 rows.append((" ", name, str(error)))
             else:
-                rows.append(("*" if name == self.model else " ", name, _service(definition)))
+                rows.append(("*" if name == self.model else " ", name, definition.label))
         return table(rows, self._width, indent="")
 
 
 def _not_understood(text: str) -> CommandAnswer:
     return CommandAnswer(text, keeps=True)
-
-
-def _service(definition: ModelSettings) -> str:
-    """The model that a definition names."""
-    return definition.model if definition.script is None else f"rules in {definition.script.name}"
 
 
 def _first_sentence(text: str) -> str:

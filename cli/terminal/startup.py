@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cli.screen.protocol import Screen
 
 
-def run(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool) -> int:
+def run_at_terminal(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool) -> int:
     """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
 
     ``prepare`` is called when the prompt is up: nobody waits for its imports. ``typed`` are keys pressed before.
@@ -42,10 +42,10 @@ def run(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color:
 
     import trio
 
-    from cli.signals import LEAVING, received
+    from cli.signals import LEAVING, received_signals
 
     async def work() -> int:
-        with received(*LEAVING, signal.SIGWINCH) as signals:
+        with received_signals(*LEAVING, signal.SIGWINCH) as signals:
             async with _screen(history, typed, is_dumb=is_dumb, by_key=by_key, color=looks.color) as screen:
                 from cli.terminal.program import serve
 

@@ -13,7 +13,8 @@ from support.editor import Editor, connected, opener
 from support.gate import Gate
 
 from chain.tools.tool import ToolContext, tool
-from cli.acp.messages import (
+from cli.acp.outbox import ROOM
+from cli.acp.rpc import (
     CANCELLED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -22,8 +23,7 @@ from cli.acp.messages import (
     NOT_FOUND,
     RpcError,
 )
-from cli.acp.outbox import ROOM
-from cli.door import places
+from cli.door import sockets
 
 RULES = r"""
 rules:
@@ -708,7 +708,7 @@ async def test_a_line_of_the_side_door_is_told_to_the_editor_and_answers_nothing
     session = await editor.new(tmp_path / "ws")
     id = editor.prompt(session, "wait")
     await editor.until(gate.started.is_set)
-    stream = trio.SocketStream(trio.socket.from_stdlib_socket(places.connect(tmp_path / "home/state/doors" / session)))
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(tmp_path / "home/state/doors" / session)))
     async with stream:
         await stream.send_all(b'{"type":"line","text":"use B","id":"b"}\n')
         await editor.until(lambda: any(each["id"] == "b" for each in editor.receipts()))

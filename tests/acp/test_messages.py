@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.acp import messages
-from cli.acp.messages import (
+from cli.acp import rpc
+from cli.acp.rpc import (
     INVALID_REQUEST,
     MAX_ID,
     PARSE_ERROR,
-    Malformed,
+    BadMessage,
     Notification,
-    Request,
     Response,
     RpcError,
-    read,
+    RpcRequest,
+    read_message,
 )
 
 DEEP = "[" * 50_000
@@ -52,23 +52,23 @@ DEEP = "[" * 50_000
     ],
 )
 def test_a_row_that_is_no_message(row: str, code: int, id: object) -> None:
-    found = read(row)
-    assert isinstance(found, Malformed)
+    found = read_message(row)
+    assert isinstance(found, BadMessage)
     assert (found.error.code, found.id) == (code, id)
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ('{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1}}', Request(1, "x", {"a": 1})),
-        ('{"jsonrpc":"2.0","id":"1","method":"x"}', Request("1", "x", {})),
-        ('{"jsonrpc":"2.0","id":null,"method":"x","params":[1]}', Request(None, "x", [1])),
+        ('{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1}}', RpcRequest(1, "x", {"a": 1})),
+        ('{"jsonrpc":"2.0","id":"1","method":"x"}', RpcRequest("1", "x", {})),
+        ('{"jsonrpc":"2.0","id":null,"method":"x","params":[1]}', RpcRequest(None, "x", [1])),
         ('{"jsonrpc":"2.0","method":"x"}', Notification("x", {})),
         ('{"jsonrpc":"2.0","id":7,"result":null}', Response(7, None)),
     ],
 )
 def test_a_row_that_is_one(row: str, expected: object) -> None:
-    assert read(row) == expected
+    assert read_message(row) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_row_that_is_one(row: str, expected: object) -> None:
     [({"code": 5, "message": "no"}, 5, "no"), ({"code": "5"}, -32603, "no reason was given"), (None, -32603, None)],
 )
 def test_an_answer_that_is_an_error(error: object, code: int, message: str | None) -> None:
-    found = read(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}))
+    found = read_message(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}))
     assert isinstance(found, Response)
     assert found.error is not None
     assert found.error.code == code
@@ -93,30 +93,30 @@ def test_an_answer_that_is_an_error(error: object, code: int, message: str | Non
     ],
 )
 def test_a_row_that_was_cut_is_answered_with_its_id_if_it_is_known(begin: str, id: object) -> None:
-    found = read(begin, is_cut=True, most=100)
-    assert isinstance(found, Malformed)
+    found = read_message(begin, is_cut=True, most=100)
+    assert isinstance(found, BadMessage)
     assert (found.error.code, found.id) == (INVALID_REQUEST, id)
     assert "100" in found.error.message
 
 
 def test_what_is_no_utf_8_is_a_parse_error() -> None:
-    found = read('{"jsonrpc":"2.0","method":"\ufffd"}', is_utf8=False)
-    assert isinstance(found, Malformed)
+    found = read_message('{"jsonrpc":"2.0","method":"\ufffd"}', is_utf8=False)
+    assert isinstance(found, BadMessage)
     assert found.error.code == PARSE_ERROR
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5))
 def test_what_is_written_is_read_again(value: object) -> None:
-    row = messages.result_row("id", value).decode()
+    row = rpc.result_row("id", value).decode()
     assert row.endswith("\n")
     assert "\n" not in row[:-1]
-    assert read(row) == Response("id", value)
+    assert read_message(row) == Response("id", value)
 
 
 def test_half_of_a_pair_can_be_written() -> None:
-    row = messages.error_row(None, RpcError(1, "half \ud800 \x9b2J"))
+    row = rpc.error_response_row(None, RpcError(1, "half \ud800 \x9b2J"))
     assert row.isascii()
-    found = read(row.decode())
+    found = read_message(row.decode())
     assert isinstance(found, Response)
     assert found.error is not None
     assert found.error.message == "half \ud800 \x9b2J"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chain.hunks import FileDiff
 from chain.tools.diff import Text, Whole, change
-from cli.acp.tool_calls import LONGEST_TITLE, fenced, locations_of, preview_content, title_of
+from cli.acp.shown_calls import LONGEST_TITLE, in_fence, locations_of, preview_content, title_of
 
 WORKSPACE = Path("/home/me")
 
@@ -97,7 +97,7 @@ def test_nothing_is_hidden_in_what_is_asked() -> None:
 
 @given(st.text(alphabet="`a\n", max_size=20))
 def test_no_text_ends_its_fence(text: str) -> None:
-    first, *inside, last = fenced(text).split("\n")
+    first, *inside, last = in_fence(text).split("\n")
     assert first == last
     assert set(first) == {"`"}
     assert all(not (row.startswith(first) and set(row) == {"`"}) for row in inside)

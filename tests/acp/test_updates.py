@@ -8,12 +8,12 @@ from chain import events, load_settings
 from chain.text.wording import INTERRUPTED
 from chain.toolbox import tool_kinds
 from chain.tools.tool import ToolContext, tool
-from cli.acp.updates import MAX_PROGRESS, Teller
+from cli.acp.updates import MAX_PROGRESS, UpdateBuilder
 
 
 @pytest.fixture
-def teller() -> Teller:
-    return Teller(Path("/work"), {"read_file": "read", "explore": "delegate"})
+def teller() -> UpdateBuilder:
+    return UpdateBuilder(Path("/work"), {"read_file": "read", "explore": "delegate"})
 
 
 KINDS = {
@@ -41,7 +41,9 @@ def test_the_kind_of_a_call_is_that_of_its_tool(tmp_path: Path, name: str) -> No
         return ""
 
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
-    [update] = Teller(tmp_path, tool_kinds(settings, [shout])).updates(events.ToolCall(id="c1", name=name, input={}))
+    [update] = UpdateBuilder(tmp_path, tool_kinds(settings, [shout])).updates(
+        events.ToolCall(id="c1", name=name, input={})
+    )
     assert update["kind"] == KINDS[name]
 
 
@@ -64,18 +66,18 @@ def result(status: events.Status, text: str, *replies: str) -> events.Result:
     ],
 )
 def test_the_end_of_a_run_says_what_was_not_said(
-    teller: Teller, shown: str, ended: events.Result, said: list[str]
+    teller: UpdateBuilder, shown: str, ended: events.Result, said: list[str]
 ) -> None:
     for piece in shown:
         teller.updates(events.TextDelta(text=piece))
     assert [update["content"]["text"] for update in teller.updates(ended)] == said
 
 
-def test_an_error_that_answers_a_prompt_is_not_said_twice(teller: Teller) -> None:
+def test_an_error_that_answers_a_prompt_is_not_said_twice(teller: UpdateBuilder) -> None:
     assert teller.updates(result("error", "no service"), tells_errors=False) == []
 
 
-def test_each_message_has_an_id_of_its_own(teller: Teller) -> None:
+def test_each_message_has_an_id_of_its_own(teller: UpdateBuilder) -> None:
     told = [
         events.RunStarted(id="L1", query="go"),
         events.ThinkingDelta(text="hm"),
@@ -94,7 +96,7 @@ def test_each_message_has_an_id_of_its_own(teller: Teller) -> None:
     assert list(texts.values()) == ["go", "hm", "one two", retry, "again", "next"]
 
 
-def test_a_prompt_of_the_editor_is_not_told_back_but_all_others_are(teller: Teller) -> None:
+def test_a_prompt_of_the_editor_is_not_told_back_but_all_others_are(teller: UpdateBuilder) -> None:
     teller.expect("L1")
     assert teller.updates(events.RunStarted(id="L1", query="mine")) == []
     [theirs] = teller.updates(events.RunStarted(id="L2", query="theirs"))
@@ -102,7 +104,7 @@ def test_a_prompt_of_the_editor_is_not_told_back_but_all_others_are(teller: Tell
     assert teller.updates(events.RunStarted(id="", query="")) == []
 
 
-def test_progress_is_the_end_of_what_came_and_the_result_replaces_it(teller: Teller) -> None:
+def test_progress_is_the_end_of_what_came_and_the_result_replaces_it(teller: UpdateBuilder) -> None:
     teller.updates(events.ToolCall(id="c1", name="shell", input={"command": "make"}))
     for n in range(1_000):
         [update] = teller.updates(events.ToolProgress(id="c1", name="shell", text=f"row {n}\n"))
@@ -115,13 +117,13 @@ def test_progress_is_the_end_of_what_came_and_the_result_replaces_it(teller: Tel
     assert "exit code 0" in update["content"][0]["content"]["text"]
 
 
-def test_a_call_that_never_started_is_announced_with_its_end(teller: Teller) -> None:
+def test_a_call_that_never_started_is_announced_with_its_end(teller: UpdateBuilder) -> None:
     ended = events.ToolResult(id="c1", name="read_file", text=INTERRUPTED, is_error=True, seconds=0)
     [update] = teller.updates(ended)
     assert (update["sessionUpdate"], update["status"], update["kind"]) == ("tool_call", "failed", "read")
 
 
-def test_a_call_of_a_child_names_the_call_that_started_the_child(teller: Teller) -> None:
+def test_a_call_of_a_child_names_the_call_that_started_the_child(teller: UpdateBuilder) -> None:
     teller.updates(events.ToolCall(id="c1", name="explore", input={"task": "look"}))
     [titled] = teller.updates(events.AgentStarted(name="explore-1", kind="explore", parent_id="c1", task="look"))
     assert (titled["toolCallId"], titled["title"]) == ("c1", "explore-1: look")

@@ -15,9 +15,9 @@ from support.editor import ChannelRows, Editor
 from support.examples import trying
 from trio.testing import wait_all_tasks_blocked
 
-from cli.acp.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.outbox import ROOM, Outbox
-from cli.acp.wire import MAX_REQUESTS, MAX_ROW, Call, Wire
+from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from cli.acp.wire import MAX_REQUESTS, MAX_ROW, IncomingCall, Wire
 from cli.input.splitter import RawLine
 from cli.input.stdin import Lines
 
@@ -26,11 +26,11 @@ from cli.input.stdin import Lines
 class Echo:
     """Answers ``echo`` at once, keeps ``hold``, knows nothing else."""
 
-    held: list[Call] = field(default_factory=list)
+    held: list[IncomingCall] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
-    cancelled: list[Call] = field(default_factory=list)
+    cancelled: list[IncomingCall] = field(default_factory=list)
 
-    def on_request(self, call: Call) -> None:
+    def on_request(self, call: IncomingCall) -> None:
         match call.method:
             case "echo":
                 call.answer(call.params)
@@ -42,7 +42,7 @@ class Echo:
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         self.heard.append(method)
 
-    def on_cancel(self, call: Call) -> None:
+    def on_cancel(self, call: IncomingCall) -> None:
         self.cancelled.append(call)
 
 

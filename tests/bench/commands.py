@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from chain.tools import fence
-from chain.tools.fence import Fence
-from chain.tools.processes import Guard
+from chain.tools.processes import fence
+from chain.tools.processes.fence import Fence
+from chain.tools.processes.guarded import Guard
 
 COMMAND = ["/bin/true"]
 

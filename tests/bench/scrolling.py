@@ -23,7 +23,7 @@ from chain.messages import ToolCall, assistant
 from chain.model import Delta, Reply, Request
 from chain.tools.tool import ToolContext, tool
 from cli.main import main
-from cli.show.progress import FIRST
+from cli.show.renderer import FIRST
 
 LINES_A_SECOND = 10_000
 MOST_AT_ONCE = 100

@@ -22,7 +22,7 @@ import trio
 from workload import ready_chain, run
 
 from chain.chain import Chain
-from cli.door import places
+from cli.door import sockets
 from cli.door.server import side_door
 
 _CHUNK = 65_536
@@ -38,7 +38,7 @@ async def chain_process(url: str) -> None:
     with TemporaryDirectory() as folder:
         async with ready_chain(Path(folder), url, 1) as chain, side_door(chain, Path(folder), {}) as problem:
             assert not problem
-            say(str(Path(folder, places.FALLBACK, chain.session_id)))
+            say(str(Path(folder, sockets.FALLBACK, chain.session_id)))
             told: list[object] = []
             chain.listen(told.append)
             while await trio.to_thread.run_sync(sys.stdin.readline):
@@ -60,7 +60,7 @@ def watch_process(path: Path, count: int) -> None:
     """Watch until each has heard of a result."""
     waiting = selectors.DefaultSelector()
     for _ in range(count):
-        client = places.connect(path)
+        client = sockets.connect(path)
         client.sendall(_WATCH)
         read_until(client, b'"type":"error"')
         waiting.register(client, selectors.EVENT_READ, bytearray())

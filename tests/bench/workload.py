@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from chain import events
-from chain.app import anthropic_model, open_chain
+from chain.app import build_model, open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.config.system_prompt import read_system_prompt
@@ -77,8 +77,8 @@ def settings(folder: Path, url: str, iterations: int) -> Settings:
 async def ready_chain(folder: Path, url: str, iterations: int, of: Tool = price) -> AsyncIterator[Chain]:
     """A chain as a front end has it: its client built, its journal on the disk, its feed read, a listener on it."""
     chosen = settings(folder, url, iterations)
-    model = anthropic_model(chosen.model("double"))
-    await model.connect()
+    model = build_model(chosen.model("double"))
+    await model.prepare()
     async with trio.open_nursery() as nursery:
         opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[of], model=model)
         async with opened as chain:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.config.find import find
+from chain.config.find import find_file
 from chain.errors import ConfigError
 
 MISSPELT = [
@@ -48,7 +48,7 @@ def test_chains_under_another_name_are_an_error(tmp_path: Path, text: str, line:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match="did you mean chains instead of ") as error:
-        find(None, {"HOME": str(tmp_path)}, tmp_path)
+        find_file(None, {"HOME": str(tmp_path)}, tmp_path)
     assert str(error.value).startswith(f"{file}:{line}: unknown key")
 
 
@@ -56,7 +56,7 @@ def test_chains_under_another_name_are_an_error(tmp_path: Path, text: str, line:
 def test_a_file_that_was_meant_for_us_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    found = find(None, {"HOME": str(tmp_path)}, tmp_path)
+    found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
     assert found.file is None
     assert found.passed_over is not None
     assert str(found.passed_over).startswith(f"{file}:{line}: is not used")
@@ -66,7 +66,7 @@ def test_a_file_that_was_meant_for_us_is_told_with_its_line(tmp_path: Path, text
 @pytest.mark.parametrize("text", OTHERS)
 def test_nothing_is_said_of_another_programs_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    found = find(None, {"HOME": str(tmp_path)}, tmp_path)
+    found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
     assert (found.file, found.passed_over) == (None, None)
 
 
@@ -77,10 +77,10 @@ def test_the_users_own_file_holds_where_the_one_here_is_passed_over_or_left_asid
     environ = {"HOME": str(tmp_path)}
     here = tmp_path / "config.yaml"
     here.write_text("models: {default: offline}")
-    found = find(None, environ, tmp_path)
+    found = find_file(None, environ, tmp_path)
     assert found.file == own
     assert found.passed_over is not None
     here.write_text("chains: {}")
-    assert find(None, environ, tmp_path).file == here
-    left_aside = find(None, environ, tmp_path, skip_here=True)
+    assert find_file(None, environ, tmp_path).file == here
+    left_aside = find_file(None, environ, tmp_path, skip_here=True)
     assert (left_aside.file, left_aside.passed_over) == (own, None)

@@ -13,12 +13,13 @@ from support.configuration import Setting
 
 from chain.app import build_model
 from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
-from chain.config.settings import Budget, ModelSettings, Price
+from chain.config.settings import Budget
 from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.file import PromptFile
 from chain.prompt_files import prompt_file
+from chain.providers.anthropic.service import Price
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -45,11 +46,11 @@ def test_the_built_in_values_are_those_of_the_shipped_file(at: Setting) -> None:
     assert (chain.max_iterations, chain.timeout_s, chain.budget) == (20, 1800.0, Budget())
 
 
-def test_the_limits_in_the_comments_of_the_shipped_file_are_the_real_ones() -> None:
+def test_the_limits_in_the_comments_of_the_shipped_file_are_the_real_ones(at: Setting) -> None:
     text = (defaults_folder() / "config.yaml").read_text()
-    model = ModelSettings("m", "anthropic", "m")
+    model = at.named(definition("provider: anthropic, model: m")).model("mine")
     for key in ("timeout_s", "idle_timeout_s", "max_attempts"):
-        assert f"# {key}: {getattr(model, key):g} " in text
+        assert f"# {key}: {model.values[key]:g} " in text
 
 
 def test_files_are_looked_for_in_order(at: Setting) -> None:
@@ -99,24 +100,24 @@ def test_what_a_file_leaves_out_is_as_shipped(at: Setting) -> None:
     got = at.named(chain_with(5), KEY)
     assert got.chain().max_iterations == 5
     assert got.chain().system_prompt == defaults_folder() / "prompts/system.yaml"
-    assert got.model().model == at.load(environ=KEY).model().model
+    assert got.model().label == at.load(environ=KEY).model().label
 
 
 def test_a_definition_of_a_shipped_name_is_merged_key_by_key(at: Setting) -> None:
     model = at.named(definition("max_tokens: 99", "claude"), KEY).model("claude")
-    assert (model.max_tokens, model.provider, model.api_key) == (99, "anthropic", "sk-secret")
+    assert (model.values["max_tokens"], model.provider, model.values["api_key"]) == (99, "anthropic", "sk-secret")
 
 
 def test_a_definition_with_another_provider_replaces_the_shipped_one(at: Setting) -> None:
     model = at.named(definition("provider: anthropic, model: m", "offline"), KEY).model("offline")
-    assert (model.model, model.script) == ("m", None)
+    assert (model.label, model.files) == ("m", {})
     assert at.refusal(definition("provider: scripted", "claude")).line == 3  # its script is not there to be inherited
 
 
 def test_a_key_never_goes_to_an_address_that_it_was_not_written_for(at: Setting) -> None:
     model = at.named(definition("base_url: 'http://localhost:8080'", "claude"), KEY).model("claude")
-    assert (model.base_url, model.api_key) == ("http://localhost:8080", None)
-    assert not model.lacks_key
+    assert (model.values["base_url"], model.values["api_key"]) == ("http://localhost:8080", None)
+    assert not model.missing_key
 
 
 def test_a_chain_of_a_new_name_takes_the_rest_from_the_shipped_default(at: Setting) -> None:
@@ -152,7 +153,7 @@ def test_paths_are_relative_to_the_file_that_names_them(at: Setting) -> None:
     got = at.load("deep/c.yaml")
     assert got.chain().system_prompt == folder / "p/s.yaml"
     assert got.chain().interruption_prompt == at.home / "i.yaml"
-    assert got.model("s").script == Path("/abs/rules.yaml")
+    assert got.model("s").files["script"] == Path("/abs/rules.yaml")
 
 
 def test_every_setting_of_a_model_is_read(at: Setting) -> None:
@@ -178,25 +179,25 @@ models:
       price: {input: 3, output: 15, cache_write: 4}
 """
     model = at.named(text, {"WHO": "me"}).model("full")
-    assert model == ModelSettings(
-        name="full",
-        provider="anthropic",
-        model="m-1",
-        api_key="k",
-        base_url="https://example.org/v1",
-        max_tokens=10,
-        effort="low",
-        temperature=0.0,
-        thinking={"type": "enabled", "budget_tokens": 1024},
-        stop_sequences=("END", "\n\nHuman:"),
-        timeout_s=30.0,
-        idle_timeout_s=5.5,
-        max_attempts=1,
-        system_messages=True,
-        extra_body={"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
-        extra_headers={"X-Team": "me"},
-        price=Price(input=3.0, output=15.0, cache_read=pytest.approx(0.3), cache_write=4.0),
-    )
+    assert model.max_attempts == 1
+    assert model.values == {
+        "provider": "anthropic",
+        "model": "m-1",
+        "api_key": "k",
+        "base_url": "https://example.org/v1",
+        "max_tokens": 10,
+        "effort": "low",
+        "temperature": 0.0,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "stop_sequences": ("END", "\n\nHuman:"),
+        "timeout_s": 30.0,
+        "idle_timeout_s": 5.5,
+        "max_attempts": 1,
+        "system_messages": True,
+        "extra_body": {"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
+        "extra_headers": {"X-Team": "me"},
+        "price": Price(input=3.0, output=15.0, cache_read=pytest.approx(0.3), cache_write=4.0),
+    }
 
 
 def test_a_budget_is_read(at: Setting) -> None:
@@ -222,7 +223,7 @@ def test_a_budget_is_read(at: Setting) -> None:
     ],
 )
 def test_variables_are_filled_in(at: Setting, text: str, environ: dict[str, str], model: str) -> None:
-    assert at.named(definition(f"provider: anthropic, model: '{text}'"), environ).model("mine").model == model
+    assert at.named(definition(f"provider: anthropic, model: '{text}'"), environ).model("mine").label == model
 
 
 def test_variables_are_filled_in_where_numbers_are_meant(at: Setting) -> None:
@@ -230,7 +231,7 @@ def test_variables_are_filled_in_where_numbers_are_meant(at: Setting) -> None:
         "provider: anthropic, model: m, max_tokens: '${N}', timeout_s: '${T:-2.5}', system_messages: '${S}'"
     )
     model = at.named(text, {"N": "7", "S": "true"}).model("mine")
-    assert (model.max_tokens, model.timeout_s, model.system_messages) == (7, 2.5, True)
+    assert [model.values[key] for key in ("max_tokens", "timeout_s", "system_messages")] == [7, 2.5, True]
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "inf", "nan", "1e400"])
@@ -243,7 +244,7 @@ def test_a_variable_that_holds_no_usable_number_is_refused(at: Setting, number: 
 
 def test_a_missing_variable_is_an_error_only_when_its_value_is_needed(at: Setting) -> None:
     got = at.named(definition("provider: anthropic, model: '${NONE_SUCH}'"), KEY)
-    assert got.model("claude").api_key == "sk-secret"
+    assert got.model("claude").values["api_key"] == "sk-secret"
     with pytest.raises(
         ConfigError, match=r"mine\.yaml:3: .*\.mine\.model: the environment variable NONE_SUCH is not set"
     ):
@@ -268,7 +269,7 @@ def test_an_error_shows_a_value_as_it_was_written(at: Setting) -> None:
 @pytest.mark.parametrize("environ", [{}, {"ANTHROPIC_API_KEY": ""}, {"ANTHROPIC_API_KEY": " \n"}])
 def test_a_missing_key_is_told_when_it_is_asked_for(at: Setting, environ: dict[str, str]) -> None:
     model = at.load(environ=environ).model()
-    assert model.lacks_key
+    assert model.missing_key
     with pytest.raises(ConfigError) as caught:
         model.require_key()
     assert str(caught.value) == "no API key: set ANTHROPIC_API_KEY or use --model offline"
@@ -281,14 +282,14 @@ def test_the_sentence_names_the_variable_that_the_file_names(at: Setting) -> Non
 
 
 def test_a_definition_without_key_and_address_uses_the_usual_variable(at: Setting) -> None:
-    assert at.named(definition("provider: anthropic, model: m"), KEY).model("mine").api_key == "sk-secret"
+    assert at.named(definition("provider: anthropic, model: m"), KEY).model("mine").values["api_key"] == "sk-secret"
 
 
 def test_no_key_is_needed_offline_or_with_an_address(at: Setting) -> None:
     at.load().model("offline").require_key()
     local = at.named(definition("provider: anthropic, model: m, base_url: 'http://localhost:1'")).model("mine")
     local.require_key()
-    assert local.api_key is None
+    assert local.values["api_key"] is None
 
 
 @pytest.mark.parametrize("name", ["claude", "mine"])
@@ -296,8 +297,8 @@ def test_no_key_is_needed_offline_or_with_an_address(at: Setting) -> None:
 def test_an_address_without_a_key_gets_none_from_the_environment(at: Setting, name: str, key: str) -> None:
     text = definition(f"provider: anthropic, model: m, base_url: '${{URL}}'{key}", name)
     model = at.named(text, {**KEY, "URL": "http://localhost:1"}).model(name)
-    assert (model.base_url, model.api_key) == ("http://localhost:1", None)
-    assert not model.lacks_key
+    assert (model.values["base_url"], model.values["api_key"]) == ("http://localhost:1", None)
+    assert not model.missing_key
 
 
 def test_a_key_for_an_address_of_its_own_is_needed(at: Setting) -> None:
@@ -309,7 +310,7 @@ def test_a_key_for_an_address_of_its_own_is_needed(at: Setting) -> None:
 def test_secrets_are_not_in_a_repr(at: Setting) -> None:
     text = definition("provider: anthropic, model: m, api_key: sk-secret, extra_headers: {Authorization: sk-secret}")
     got = at.named(text, {"OTHER": "sk-secret"})
-    assert got.model("mine").api_key == "sk-secret"
+    assert got.model("mine").values["api_key"] == "sk-secret"
     assert "sk-secret" not in repr(got) + repr(got.model("mine"))
 
 
@@ -501,7 +502,7 @@ def test_a_found_file_may_not_send_a_key_or_run_anything(at: Setting, text: str,
 def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
     got = at.found(text, KEY)
     assert got.untrusted == ()
-    assert got.model("claude").api_key == "sk-secret"
+    assert got.model("claude").values["api_key"] == "sk-secret"
     require_trust(got)
 
 

@@ -20,7 +20,7 @@ from support.doors import Client, Entrance, open_door
 from support.gates import THREE_TOOLS, Gates, begin, finish
 from trio.testing import wait_all_tasks_blocked
 
-from cli.door import connection, places, server
+from cli.door import connection, server, sockets
 
 ANSWER = "rules: [{text: The answer.}]"
 MANY = 1_000
@@ -87,7 +87,7 @@ async def test_of_a_thousand_at_once_each_is_told_and_nobody_is_held_up(tmp_path
         before = descriptors()
         clients: list[socket.socket] = []
         for _ in range(MANY // AT_ONCE):
-            clients += [places.connect(door.path) for _ in range(AT_ONCE)]
+            clients += [sockets.connect(door.path) for _ in range(AT_ONCE)]
             await wait_all_tasks_blocked()
             most = server.MAX_CLIENTS + server.MAX_TURNED_AWAY
             assert descriptors() - before - len(clients) <= most, "no time has passed"

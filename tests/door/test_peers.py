@@ -129,7 +129,7 @@ def test_one_that_is_not_below_is_let_in(path: Path) -> None:
 
 
 def test_what_another_chain_has_started_is_not_let_in_either(path: Path, tmp_path: Path) -> None:
-    guard = tmp_path / "chain/tools/guard.py"
+    guard = tmp_path / "chain/tools/processes/guard.py"
     guard.parent.mkdir(parents=True)
     guard.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n")
     with asked_elsewhere(path) as says, subprocess.Popen([sys.executable, str(guard), CONNECTS, "setsid", str(path)]):

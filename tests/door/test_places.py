@@ -16,8 +16,8 @@ from chain.errors import UserError
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Session
-from cli.door import places
-from cli.door.client import enter
+from cli.door import sockets
+from cli.door.visit import find_chain
 
 ID = "20261123-1200-abcd"
 
@@ -30,8 +30,8 @@ def state(tmp_path: Path) -> Path:
 
 def opened(state: Path, **environ: str) -> Path:
     """Open a door, and see that it is one; its path."""
-    listening, path = places.listen(state, environ, ID)
-    with listening, places.connect(path) as client:
+    listening, path = sockets.listen(state, environ, ID)
+    with listening, sockets.connect(path) as client:
         accepted, _ = listening.accept()
         with accepted:
             client.sendall(b"x")
@@ -57,21 +57,21 @@ def test_what_is_no_runtime_folder_is_not_taken_for_one(
     monkeypatch.chdir(state)
     path = opened(state, **({} if runtime is None else {"XDG_RUNTIME_DIR": runtime}))
     # The system's own folder for this user is taken if there is one, but not unasked.
-    system = {Path(f"/run/user/{os.getuid()}", places.NAME)} if runtime else set()
-    assert path.parent in {state / places.FALLBACK, *system}
+    system = {Path(f"/run/user/{os.getuid()}", sockets.NAME)} if runtime else set()
+    assert path.parent in {state / sockets.FALLBACK, *system}
     assert not list((state / "runtime").iterdir())
 
 
 def test_a_runtime_folder_is_taken(state: Path) -> None:
     runtime = state.parent / "runtime"
     runtime.mkdir()
-    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / places.NAME / ID
+    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / sockets.NAME / ID
     assert not state.exists()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o700])
 def test_only_its_owner_can_enter_the_folder(mode: int, state: Path) -> None:
-    folder = state / places.FALLBACK
+    folder = state / sockets.FALLBACK
     folder.mkdir(parents=True)
     folder.chmod(mode)
     opened(state)
@@ -81,23 +81,23 @@ def test_only_its_owner_can_enter_the_folder(mode: int, state: Path) -> None:
 def test_a_folder_of_somebody_else_is_not_used(state: Path) -> None:
     runtime = state.parent / "runtime"
     runtime.mkdir()
-    of_somebody_else(runtime / places.NAME)
-    before = sorted(os.listdir(runtime / places.NAME))
-    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == state / places.FALLBACK / ID
-    assert sorted(os.listdir(runtime / places.NAME)) == before
-    (state / places.FALLBACK).rename(state / "away")
-    of_somebody_else(state / places.FALLBACK)
+    of_somebody_else(runtime / sockets.NAME)
+    before = sorted(os.listdir(runtime / sockets.NAME))
+    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == state / sockets.FALLBACK / ID
+    assert sorted(os.listdir(runtime / sockets.NAME)) == before
+    (state / sockets.FALLBACK).rename(state / "away")
+    of_somebody_else(state / sockets.FALLBACK)
     with pytest.raises(UserError, match="there is no side door"):
-        places.listen(state, {}, ID)
+        sockets.listen(state, {}, ID)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes a socket in a folder of somebody else")
 def test_a_chain_of_somebody_else_is_no_chain_to_write_to(state: Path) -> None:
-    listening, path = places.listen(state, {}, ID)
+    listening, path = sockets.listen(state, {}, ID)
     with listening:
-        assert list(places.sockets(state, {})) == [path]
+        assert list(sockets.sockets(state, {})) == [path]
         os.chown(path.parent, NOBODY, NOBODY)
-        assert list(places.sockets(state, {})) == []
+        assert list(sockets.sockets(state, {})) == []
 
 
 def test_a_path_may_be_longer_than_that_of_a_socket(state: Path) -> None:
@@ -110,10 +110,10 @@ def test_what_a_killed_chain_has_left_is_removed_when_somebody_looks(state: Path
     path = opened(state)
     assert path.is_socket()
     with pytest.raises(ConnectionRefusedError):
-        places.connect(path)
+        sockets.connect(path)
     assert not path.exists()
     with pytest.raises(FileNotFoundError):
-        places.connect(path)
+        sockets.connect(path)
 
 
 def test_what_is_left_goes_when_its_session_is_opened_again(state: Path) -> None:
@@ -124,35 +124,35 @@ def test_what_is_left_goes_when_its_session_is_opened_again(state: Path) -> None
 
 
 def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
-    folder = state / places.FALLBACK
+    folder = state / sockets.FALLBACK
     folder.mkdir(parents=True)
     (folder / "notes").write_text("mine")
-    assert list(places.sockets(state, {})) == []
+    assert list(sockets.sockets(state, {})) == []
     with pytest.raises(ConnectionRefusedError):
-        places.connect(folder / "notes")
+        sockets.connect(folder / "notes")
     assert (folder / "notes").read_text() == "mine"
 
 
 def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.door.client.ANSWER_S", 600)
-    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+    monkeypatch.setattr("cli.door.visit.ANSWER_S", 600)
+    monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
     with ExitStack() as stack:
         for id in ("a-silent", "z-silent"):
-            stack.enter_context(places.listen(state, {}, id)[0])
-        answering = stack.enter_context(places.listen(state, {}, ID)[0])
+            stack.enter_context(sockets.listen(state, {}, id)[0])
+        answering = stack.enter_context(sockets.listen(state, {}, ID)[0])
         thread = threading.Thread(target=_say_who, args=(answering, state))
         thread.start()
-        with enter(state, {}, session="", workspace=state) as visit:
+        with find_chain(state, {}, session="", workspace=state) as visit:
             assert visit.session == ID
         thread.join()
 
 
 @pytest.mark.parametrize("session", ["", "2026", ID])
 def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.client.ANSWER_S", 0.5)
-    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+    monkeypatch.setattr("cli.door.visit.ANSWER_S", 0.5)
+    monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
     for n, workspace in enumerate([state, state / "other"]):
         path = state / "sessions" / f"2026-{n}.jsonl"
@@ -160,16 +160,16 @@ def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkey
             Journal(file).record(Session(path.stem, "1", "m", str(workspace)))
     with ExitStack() as stack:
         for n in range(2):
-            stack.enter_context(places.listen(state, {}, f"2026-{n}")[0])
-        answering = stack.enter_context(places.listen(state, {}, ID)[0])
+            stack.enter_context(sockets.listen(state, {}, f"2026-{n}")[0])
+        answering = stack.enter_context(sockets.listen(state, {}, ID)[0])
         thread = threading.Thread(target=_say_who, args=(answering, state))
         thread.start()
         if session == ID:
-            enter(state, {}, session=ID, workspace=state).close()
+            find_chain(state, {}, session=ID, workspace=state).close()
         else:
             several = "3 chains" if session else "2 chains"
             with pytest.raises(UserError, match=rf"^{several} could be meant; .*2026-0 does not answer.*{ID} in"):
-                enter(state, {}, session=session, workspace=state)
+                find_chain(state, {}, session=session, workspace=state)
         thread.join()
 
 
@@ -180,7 +180,7 @@ def _say_who(listening: socket.socket, workspace: Path) -> None:
 
 
 def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.client.ANSWER_S", 0.05)
-    silent, _ = places.listen(state, {}, "silent")
+    monkeypatch.setattr("cli.door.visit.ANSWER_S", 0.05)
+    silent, _ = sockets.listen(state, {}, "silent")
     with silent, pytest.raises(UserError, match="the session silent does not answer"):
-        enter(state, {}, session="", workspace=state)
+        find_chain(state, {}, session="", workspace=state)

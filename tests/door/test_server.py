@@ -18,7 +18,7 @@ from chain import event_json, events
 from chain.errors import UserError
 from chain.messages import Text, ToolCall
 from cli.door import connection, server
-from cli.door.client import Visit
+from cli.door.visit import Visit
 
 ANSWER = "rules: [{text: The answer.}]"
 

@@ -17,8 +17,8 @@ from support.house import ROOT
 
 from chain import events
 from chain.export.escaping import prose
-from chain.export.html import page
-from chain.export.outline_builder import tell
+from chain.export.html import html
+from chain.export.outline import outline_of
 
 SCRIPT = (ROOT / "chain/export/page.js").read_text(encoding="utf-8")
 
@@ -55,7 +55,7 @@ HOSTILE = [
 
 
 def html_of(told: list[events.Event]) -> str:
-    return "".join(page(tell(told)))
+    return "".join(html(outline_of(told)))
 
 
 def whole() -> list[events.Event]:

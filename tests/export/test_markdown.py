@@ -13,7 +13,7 @@ from support.eventful import eventful, with_text
 
 from chain import events
 from chain.export.markdown import fenced, inline, markdown, quoted
-from chain.export.outline_builder import tell
+from chain.export.outline import outline_of
 
 # Without the definitions of links, which a quote may hold as well.
 PARSER = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference")
@@ -21,7 +21,7 @@ TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("re
 
 
 def written(told: list[events.Event]) -> str:
-    return "".join(markdown(tell(told)))
+    return "".join(markdown(outline_of(told)))
 
 
 def headings(text: str) -> list[str]:

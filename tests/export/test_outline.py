@@ -1,4 +1,4 @@
-"""The story that events tell: what stands where, and what is known of it."""
+"""The outline that events make: what stands where, and what is known of it."""
 
 from __future__ import annotations
 
@@ -10,46 +10,56 @@ from support import trying
 from support.eventful import FIRST, eventful
 
 from chain import events
-from chain.export.outline import Asked, Call, Landed, Planned, Said, Story, Thought, Told, Work
-from chain.export.outline_builder import tell
+from chain.export.outline import (
+    AgentRun,
+    CallItem,
+    Delivered,
+    Outline,
+    PlanItem,
+    QuestionItem,
+    Remark,
+    ReplyItem,
+    ThoughtItem,
+    outline_of,
+)
 from chain.journal.reading import Reading
 from chain.session.projection import retell
 
 
-def outline(story: Story) -> list[str]:
+def rows_of(story: Outline) -> list[str]:
     """A row for each part, further in for what is inside a call."""
     rows: list[str] = []
 
-    def add(work: Work, depth: int) -> None:
+    def add(work: AgentRun, depth: int) -> None:
         rows.append(f"{'  ' * depth}{work.agent}: {work.status}, {work.iterations} iterations")
-        for step, item in work.items():
-            where = f"{'  ' * depth}  {step.number}"
+        for number, item in ((step.number, item) for step in work.steps for item in step.items):
+            where = f"{'  ' * depth}  {number}"
             match item:
-                case Call():
+                case CallItem():
                     state = "open" if item.result is None else "failed" if item.result.is_error else "ok"
                     rows.append(f"{where} {item.name} {'unstarted' if item.input is None else state}")
-                    for inside in item.works:
+                    for inside in item.agents:
                         add(inside, depth + 2)
-                case Landed():
+                case Delivered():
                     rows.append(f"{where} {item.event.point} {item.urgency}")
-                case Asked():
+                case QuestionItem():
                     rows.append(f"{where} {item.event.id} {item.answer.decision if item.answer else 'open'}")
-                case Planned():
+                case PlanItem():
                     rows.append(f"{where} plan of {len(item.event.tasks)}, before of {len(item.before)}")
-                case Told():
+                case Remark():
                     rows.append(f"{where} {item.event.type}")
-                case Said() | Thought():
+                case ReplyItem() | ThoughtItem():
                     pass
-                case Work():
+                case AgentRun():
                     add(item, depth + 1)
 
     for run in story.runs:
-        add(run.work, 0)
+        add(run.main, 0)
     return rows
 
 
 def test_everything_stands_where_it_happened() -> None:
-    assert outline(tell(eventful().events)) == [
+    assert rows_of(outline_of(eventful().events)) == [
         "main: done, 9 iterations",
         "  0 A next",
         "  1 plan_set_tasks ok",
@@ -98,21 +108,21 @@ def test_everything_stands_where_it_happened() -> None:
 
 def test_the_journal_tells_the_same_story() -> None:
     told = list(retell(Reading(eventful().journal.splitlines(keepends=True))))
-    story, lived = tell(told), tell(eventful().events)
-    assert outline(story) == outline(lived)
+    story, lived = outline_of(told), outline_of(eventful().events)
+    assert rows_of(story) == rows_of(lived)
     assert waits(story) == waits(lived)
     assert story.tokens == lived.tokens
 
 
-def waits(story: Story) -> list[float]:
+def waits(story: Outline) -> list[float]:
     """How long the user's lines had waited, in the order in which they landed."""
-    items = [item for work in story.works() for _, item in work.items() if isinstance(item, Landed)]
+    items = [item for work in story.agents() for item in work.items() if isinstance(item, Delivered)]
     return [round(item.waited_s, 3) for item in sorted(items, key=lambda item: item.at)]
 
 
 def test_what_a_story_is_known_by() -> None:
     told = eventful().events
-    story = tell(told)
+    story = outline_of(told)
     assert story.title == FIRST.splitlines()[0]
     used = [e for e in told if isinstance(e, events.UsageReport)]
     assert story.tokens == sum(e.input_tokens + e.output_tokens for e in used)
@@ -121,23 +131,23 @@ def test_what_a_story_is_known_by() -> None:
         "cancelled_with_partial",
         "interrupted",
     ]
-    assert story.runs[0].work.answer is not None
-    assert story.runs[1].work.answer is None, "what was cut is no answer"
+    assert story.runs[0].main.answer is not None
+    assert story.runs[1].main.answer is None, "what was cut is no answer"
 
 
 def test_a_story_that_a_crash_cut_short_has_all_that_was_told() -> None:
     told = eventful().events
     for end in range(0, len(told), 7):
-        story = tell(told[:end])
+        story = outline_of(told[:end])
         assert len(story.runs) == sum(isinstance(e, events.RunStarted) for e in told[:end])
     begun = next(n for n, e in enumerate(told) if isinstance(e, events.ToolCall) and e.name == "ledger")
-    assert outline(tell(told[: begun + 1]))[-1] == "          1 ledger open"
+    assert rows_of(outline_of(told[: begun + 1]))[-1] == "          1 ledger open"
 
 
 def test_a_result_that_comes_twice_counts_once() -> None:
     told = [events.RunStarted(id="L1", query="x", time=1.0), events.Result(status="done", result="y", time=2.0)]
-    story = tell([*told, events.Result(status="done", result="y", time=900.0)])
-    assert [(run.number, run.work.ended) for run in story.runs] == [(1, 2.0)]
+    story = outline_of([*told, events.Result(status="done", result="y", time=900.0)])
+    assert [(run.number, run.main.ended) for run in story.runs] == [(1, 2.0)]
 
 
 names = st.sampled_from(["main", "explore-1", "agent-1", "nobody"])
@@ -166,12 +176,12 @@ def strange() -> st.SearchStrategy[list[events.Event]]:
 @trying(60)
 @given(strange())
 def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events.Event]) -> None:
-    story = tell(told)
-    works = list(story.works())
+    story = outline_of(told)
+    works = list(story.agents())
     assert len({id(work) for work in works}) == len(works)
     replies = [e.text for e in told if isinstance(e, events.Reply)]
-    items = [item for work in works for _, item in work.items()] + (story.before.items if story.before else [])
-    assert sorted(item.text for item in items if isinstance(item, Said)) == sorted(replies)
-    calls = [item for item in items if isinstance(item, Call)]
+    items = [item for work in works for item in work.items()] + (story.before.items if story.before else [])
+    assert sorted(item.text for item in items if isinstance(item, ReplyItem)) == sorted(replies)
+    calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)
     assert sum(call.result is not None for call in calls) == sum(isinstance(e, events.ToolResult) for e in told)

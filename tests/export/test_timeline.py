@@ -9,7 +9,7 @@ from support import trying
 from support.eventful import eventful
 
 from chain import events
-from chain.export.outline_builder import tell
+from chain.export.outline import outline_of
 from chain.export.timeline import LONGEST_SILENCE, MOST_LANES, Axis, draw, longest_drawn
 
 
@@ -49,14 +49,14 @@ def test_the_longest_silence_is_a_certain_part_of_all(gaps: list[float]) -> None
 
 
 def test_each_bar_covers_its_calls() -> None:
-    for lane in draw(tell(eventful().events)).lanes:
+    for lane in draw(outline_of(eventful().events)).lanes:
         ends = [(bar.left, bar.left + bar.width) for bar in lane.bars]
         for mark in lane.marks:
             assert any(start <= mark.left and mark.left + mark.width <= end + 0.01 for start, end in ends)
 
 
 def test_pins_that_are_close_stand_on_several_levels() -> None:
-    lane = draw(tell(eventful().events)).lanes[0]
+    lane = draw(outline_of(eventful().events)).lanes[0]
     for pin in lane.pins:
         assert not [p for p in lane.pins if p is not pin and p.level == pin.level and abs(p.left - pin.left) < 2]
 
@@ -66,6 +66,6 @@ def test_of_many_agents_the_first_are_drawn() -> None:
     for n in range(100):
         told.append(events.AgentStarted(name=f"explore-{n}", kind="explore", parent_id="c", task="y", time=float(n)))
         told.append(events.IterationStarted(agent=f"explore-{n}", iteration=1, max_iterations=3, time=float(n)))
-    drawn = draw(tell(told))
+    drawn = draw(outline_of(told))
     assert (len(drawn.lanes), drawn.left_out) == (MOST_LANES, 101 - MOST_LANES)
     assert [lane.agent for lane in drawn.lanes[:3]] == ["main", "explore-0", "explore-1"]

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
-from cli.input.piped import FIRST_BYTE_S, Piped, is_piped, read_piped, with_piped
+from cli.input.stdin import FIRST_BYTE_S, Piped, is_piped, read_piped, with_piped
 
 
 @pytest.fixture

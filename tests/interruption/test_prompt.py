@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ConfigError
-from chain.interruption.parse import parse
 from chain.interruption.prompt import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose
+from chain.interruption.prompt_reader import parse_prompt
 from chain.lines.parse import parse_line
 from chain.messages import Overrides
 
@@ -33,7 +33,7 @@ def user_entry(template: str) -> str:
 
 def mistake(text: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        parse(text, FILE)
+        parse_prompt(text, FILE)
     return caught.value
 
 
@@ -56,7 +56,7 @@ messages:
 
 
 def test_a_file_with_a_system_message_and_a_config_is_complete() -> None:
-    prompt = parse(ONLY_SYSTEM, FILE)
+    prompt = parse_prompt(ONLY_SYSTEM, FILE)
 
     assert prompt == InterruptionPrompt(
         source=f"yaml:{FILE}",
@@ -69,7 +69,7 @@ def test_a_file_with_a_system_message_and_a_config_is_complete() -> None:
 
 
 def test_every_key_is_read() -> None:
-    prompt = parse(
+    prompt = parse_prompt(
         "version: 1.0\n"
         "config: {max_tokens: 1, temperature: 0, effort: low}\n"
         "messages:\n"
@@ -91,15 +91,15 @@ def test_every_key_is_read() -> None:
 
 
 def test_a_file_may_have_no_rules() -> None:
-    assert parse("rules: []", FILE).rules == ()
+    assert parse_prompt("rules: []", FILE).rules == ()
 
 
 def test_zero_is_a_temperature_and_not_the_lack_of_one() -> None:
-    assert told(parse("config: {temperature: 0}", FILE), "x").overrides.temperature == 0.0
+    assert told(parse_prompt("config: {temperature: 0}", FILE), "x").overrides.temperature == 0.0
 
 
 def test_a_file_without_a_system_message_has_no_post_prompt() -> None:
-    assert parse("config: {effort: high}", FILE).post_prompt == ""
+    assert parse_prompt("config: {effort: high}", FILE).post_prompt == ""
 
 
 def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None:
@@ -113,7 +113,7 @@ def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None
 
 
 def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
-    prompt = parse(
+    prompt = parse_prompt(
         "messages:\n"
         "  - {role: system, content: One.}\n"
         "  - {role: user, content: '${message}'}\n"
@@ -128,7 +128,7 @@ def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
 
 @pytest.mark.parametrize(("written", "meant"), [("false", None), ("true", BUILT_IN.resume), ("Go on.", "Go on.")])
 def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
-    assert parse(f"resume: {written}", FILE).resume == meant
+    assert parse_prompt(f"resume: {written}", FILE).resume == meant
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_bad_template_whose_piece_is_written_otherwise_is_told_with_the_line_o
 def test_every_name_can_be_used() -> None:
     template = " ".join(f"{name}=${{{name}}}" for name in NAMES)
 
-    composed = compose(parse(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
+    composed = compose(parse_prompt(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
 
     assert composed.text == (
         "message=go iteration=3 point=D count=1 remaining=4 skipped=shell, read_file "
@@ -258,7 +258,7 @@ def test_every_name_can_be_used() -> None:
 
 
 def test_two_dollars_are_one() -> None:
-    assert told(parse(user_entry("$$5 for ${message}"), FILE), "tea").text == "$5 for tea"
+    assert told(parse_prompt(user_entry("$$5 for ${message}"), FILE), "tea").text == "$5 for tea"
 
 
 @pytest.mark.parametrize(
@@ -276,15 +276,15 @@ def test_the_message_is_the_line_without_its_marker(line: str, message: str) -> 
 
 
 def test_a_template_without_the_message_gets_it_after_a_blank_line() -> None:
-    assert told(parse(user_entry("The user wrote:"), FILE), "use B").text == "The user wrote:\n\nuse B"
+    assert told(parse_prompt(user_entry("The user wrote:"), FILE), "use B").text == "The user wrote:\n\nuse B"
 
 
 def test_an_escaped_name_does_not_pass_for_the_message() -> None:
-    assert told(parse(user_entry("$${message}"), FILE), "use B").text == "${message}\n\nuse B"
+    assert told(parse_prompt(user_entry("$${message}"), FILE), "use B").text == "${message}\n\nuse B"
 
 
 def test_all_lines_of_a_safe_point_are_one_text_in_their_order() -> None:
-    prompt = parse(user_entry("${count}: ${message}"), FILE)
+    prompt = parse_prompt(user_entry("${count}: ${message}"), FILE)
 
     assert told(prompt, "first", "!second", "third?").text == "3: first\n\n3: second\n\n3: third?"
 
@@ -302,7 +302,7 @@ def test_an_outcome_is_appended_on_the_same_row_or_below_several() -> None:
 
 
 def test_an_outcome_stands_once_where_the_template_puts_it() -> None:
-    prompt = parse(user_entry("${outcome} <- ${message}"), FILE)
+    prompt = parse_prompt(user_entry("${outcome} <- ${message}"), FILE)
 
     composed = compose(prompt, [Arrival(parse_line("todo: clear"), "(Done)"), Arrival(parse_line("hi"))], AT_D)
 
@@ -310,7 +310,7 @@ def test_an_outcome_stands_once_where_the_template_puts_it() -> None:
 
 
 def test_the_post_prompt_is_a_template_and_stands_once_for_all_lines() -> None:
-    prompt = parse("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
+    prompt = parse_prompt("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
 
     assert told(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
 
@@ -333,11 +333,11 @@ def test_the_model_is_brought_back_only_from_asides(lines: list[str], comes_back
 
 
 def test_nothing_brings_the_model_back_when_the_prompt_forbids_it() -> None:
-    assert told(parse("resume: false", FILE), "what now?").resume is None
+    assert told(parse_prompt("resume: false", FILE), "what now?").resume is None
 
 
 def test_a_resume_text_that_renders_blank_is_replaced_by_the_built_in_one() -> None:
-    assert told(parse("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN.resume
+    assert told(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN.resume
 
 
 def test_no_lines_make_no_message() -> None:
@@ -364,7 +364,7 @@ def test_what_was_typed_comes_through_untouched_and_in_order(texts: list[str]) -
     template=st.sampled_from(["", "${message}", "${outcome}${message}", "${query}", "${skipped}"]),
 )
 def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template: str) -> None:
-    prompt = parse(user_entry(template) if template else "version: '1.0'", FILE)
+    prompt = parse_prompt(user_entry(template) if template else "version: '1.0'", FILE)
     situation = Situation(1, "D", 0, (), "main", query)
 
     composed = compose(prompt, [Arrival(parse_line(typed), outcome)], situation)
@@ -376,14 +376,14 @@ def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template
 @given(st.text())
 def test_parsing_gives_a_prompt_or_a_config_error(text: str) -> None:
     try:
-        prompt = parse(text, FILE)
+        prompt = parse_prompt(text, FILE)
     except ConfigError:
         return
     assert told(prompt, "x").text
 
 
 def test_a_call_that_answers_earlier_lines_too_has_what_they_ask_for() -> None:
-    prompt = parse(UNANSWERED, FILE)
+    prompt = parse_prompt(UNANSWERED, FILE)
     before = [Arrival(parse_line(text)) for text in ("use A", "deploy it")]
     composed = compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, before)
 

@@ -28,7 +28,6 @@ from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
 from chain.interruption.file import PromptFile
-from chain.interruption.parse import parse
 from chain.interruption.prompt import (
     BUILT_IN,
     MAX_SEARCH_S,
@@ -39,6 +38,7 @@ from chain.interruption.prompt import (
     by_rule,
     compose,
 )
+from chain.interruption.prompt_reader import parse_prompt
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
 from chain.text.search import SearchBudget
@@ -54,12 +54,12 @@ BAIT = "a" * 60 + "!"
 
 def told(handler: str, *texts: str) -> Composed:
     """What the model is told about some lines by a handler file."""
-    return compose(parse(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
+    return compose(parse_prompt(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
 
 
 def ruled(rules: str, text: str) -> Line:
     """What rules make of a line."""
-    return by_rule(parse(f"rules: {rules}", "h.yaml"), parse_line(text))
+    return by_rule(parse_prompt(f"rules: {rules}", "h.yaml"), parse_line(text))
 
 
 # ------------------------------------------------------------------------------------------------ which rule decides
@@ -106,7 +106,7 @@ def test_a_match_is_searched_in_the_line_and_its_case_folded(pattern: str, text:
 )
 def test_a_rule_sees_what_message_gives_the_line_without_its_marker(text: str, seen: str) -> None:
     assert parse_line(text).message == seen
-    prompt = parse(f"rules: [{{match: '^{re.escape(seen)}$'}}]", "h.yaml")
+    prompt = parse_prompt(f"rules: [{{match: '^{re.escape(seen)}$'}}]", "h.yaml")
     assert prompt.rule_for(parse_line(text)) is prompt.rules[0]
 
 
@@ -124,7 +124,7 @@ def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pyte
         return search(self, pattern, text, max_chars)
 
     monkeypatch.setattr(SearchBudget, "search", note)
-    prompt = parse("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
+    prompt = parse_prompt("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
     for _ in range(3):
         assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]
         assert prompt.rule_for(parse_line("go on")) is None
@@ -282,15 +282,15 @@ def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler:
 
 def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> None:
     example = block("handler-prompts", "handler")
-    assert [rule.action for rule in parse(example, "h.yaml").rules] == ["urgent", "deliver"]
+    assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
     assert told(example, "why?").resume == BUILT_IN.resume
 
     shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
     before, mark, rules = shipped.partition("\n#rules:\n")
     used = before + mark.replace("#", "") + "\n".join(row.removeprefix("#") for row in rules.splitlines())
-    assert parse(shipped, "h.yaml").rules == ()
-    assert by_rule(parse(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
-    assert by_rule(parse(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
+    assert parse_prompt(shipped, "h.yaml").rules == ()
+    assert by_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
+    assert by_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
     assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
@@ -298,7 +298,7 @@ def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> Non
 
 
 def test_a_rule_that_was_too_slow_matches_nothing_more_and_is_the_files_mistake() -> None:
-    prompt = parse(f"rules:\n  - match: b\n  - match: {HANGS}\n    action: stop", "h.yaml")
+    prompt = parse_prompt(f"rules:\n  - match: b\n  - match: {HANGS}\n    action: stop", "h.yaml")
     assert by_rule(prompt, parse_line(BAIT)).kind == "redirect"
 
     assert prompt.mistake is not None
@@ -309,7 +309,7 @@ def test_a_rule_that_was_too_slow_matches_nothing_more_and_is_the_files_mistake(
 
 def test_all_rules_together_have_a_bounded_time_in_any_thread() -> None:
     rules = "".join(f"\n  - match: '^(a|aa)+{n}$'" for n in range(50))
-    prompt = parse(f"rules:{rules}", "h.yaml")
+    prompt = parse_prompt(f"rules:{rules}", "h.yaml")
     took: list[float] = []
 
     def ask() -> None:
@@ -325,7 +325,7 @@ def test_all_rules_together_have_a_bounded_time_in_any_thread() -> None:
 
 
 def test_the_rule_that_took_most_of_the_time_is_blamed() -> None:
-    prompt = parse(f"rules: [{{match: never}}, {{match: {HANGS}}}, {{match: nor this}}]", "h.yaml")
+    prompt = parse_prompt(f"rules: [{{match: never}}, {{match: {HANGS}}}, {{match: nor this}}]", "h.yaml")
     assert by_rule(prompt, parse_line(BAIT)).kind == "redirect"
     assert [rule.was_too_slow for rule in prompt.rules] == [False, True, False]
 
@@ -333,7 +333,7 @@ def test_the_rule_that_took_most_of_the_time_is_blamed() -> None:
 @given(pattern=st.text(st.sampled_from("ab|*+?()[]{}^$\\.2,"), min_size=1, max_size=12))
 def test_any_match_is_a_rule_or_a_mistake(pattern: str) -> None:
     try:
-        prompt = parse(yaml.safe_dump({"rules": [{"match": pattern, "action": "stop"}]}), "h.yaml")
+        prompt = parse_prompt(yaml.safe_dump({"rules": [{"match": pattern, "action": "stop"}]}), "h.yaml")
     except ConfigError as error:
         mistake = error.message
     else:

@@ -354,7 +354,7 @@ async def hearing(desk: Desk) -> AsyncIterator[list[int]]:
 
     async def listen() -> None:
         while True:
-            await desk.inbox.room.wait_for_change()
+            await desk.inbox.room.wait()
             heard.append(len(desk.inbox))
 
     async with trio.open_nursery() as nursery:
@@ -462,11 +462,11 @@ async def test_a_running_tool_is_told_each_adjustment_once_and_the_lines_stay(de
     assert desk.inbox.adjustments(seen) == (Adjustment("skip_source", "docs"),)
     assert desk.inbox.adjustments(seen) == ()
 
-    assert [desk.inbox.was_used(a) for a in (focus, plain, skip)] == [True, False, True]
+    assert [a.was_used for a in (focus, plain, skip)] == [True, False, True]
     assert desk.inbox.adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
     assert desk.inbox.drain() == (focus, plain, skip)
     assert desk.inbox.adjustments(set()) == ()
-    assert desk.inbox.was_used(focus), "also when the line has left the channel"
+    assert focus.was_used, "also when the line has left the channel"
 
 
 # --------------------------------------------------------------------------------------------------------- receipts
@@ -546,7 +546,18 @@ async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> N
 
 # ------------------------------------------------------------------------------- conservation, order (I1, I9)
 
-LINES = ("a", "!b", "todo: list", "then: c", "then: d", "skip docs", "really?", "todo: add", "x" * (MAX_LINE + 1))
+LINES = (
+    "a",
+    "!b",
+    "!!n",
+    "todo: list",
+    "then: c",
+    "then: d",
+    "skip docs",
+    "really?",
+    "todo: add",
+    "x" * (MAX_LINE + 1),
+)
 a_put = st.tuples(st.just("put"), st.sampled_from(LINES), st.sampled_from(["", "", "", "L2", "mine"]))
 a_taking = st.tuples(
     st.sampled_from(["drain", "follow-up", "todos", "all"]), st.sampled_from(FINAL), st.sampled_from(["", "leave"])
@@ -604,7 +615,8 @@ class Check:
                 assert inbox.waiting() == before
 
     def _put(self, line: Line, id: str) -> None:
-        room = len(self.desk.inbox) < self.size and not self.desk.disk.full
+        most = 2 * self.size if line.urgency == "now" else self.size
+        room = len(self.desk.inbox) < most and not self.desk.disk.full
         good = len(line.text) <= MAX_LINE and not line.problem and id not in self.state
         put = self.desk.inbox.put(line, id=id)
         assert isinstance(put, Accepted) == (room and good)
@@ -650,8 +662,10 @@ class Check:
         )
         order = ids(tuple(self.accepted))
         assert ids(waiting) == sorted(ids(waiting), key=order.index)
-        assert len(waiting) == len(inbox) <= self.size
-        assert inbox.has_urgent == any(a.line.urgency == "urgent" for a in waiting)
+        assert len(waiting) == len(inbox) <= 2 * self.size
+        assert inbox.is_full == (len(waiting) >= self.size)
+        assert inbox.has_urgent == any(a.line.urgency in ("urgent", "now") for a in waiting)
+        assert inbox.has_now == any(a.line.urgency == "now" for a in waiting)
         assert [r["id"] for r in self.desk.records if r["type"] == "line"] == order
 
     def check_told(self) -> None:

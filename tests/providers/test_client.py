@@ -972,8 +972,9 @@ def test_settings_and_models_do_not_show_what_is_secret(tmp_path: Path) -> None:
     path.write_text(CONFIG.format(model=NEWER, url="http://127.0.0.1:9", key=SECRETS["key"], more=more))
     settings = load_settings(config=path, environ={}, cwd=tmp_path, flags={})
     definition = settings.model("test")
-    assert definition.api_key == SECRETS["key"]
-    service = Service(definition.api_key, extra_headers=definition.extra_headers)
+    key, headers = definition.values["api_key"], definition.values["extra_headers"]
+    assert key == SECRETS["key"]
+    service = Service(key, extra_headers=headers)
     shown = f"{settings!r} {definition!r} {service!r} {AnthropicModel(Parameters('m', 1), service)!r}"
     assert not any(secret in shown for secret in SECRETS.values())
 

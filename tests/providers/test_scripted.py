@@ -184,8 +184,8 @@ async def test_conversations_that_share_a_model_count_their_rules_apart() -> Non
 
 async def test_conversations_that_share_a_model_are_read_on_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Message] = []
-    size = scene.size
-    monkeypatch.setattr(scene, "size", lambda blocks: read.append(blocks) or size(blocks))
+    size = scene.chars_of
+    monkeypatch.setattr(scene, "chars_of", lambda blocks: read.append(blocks) or size(blocks))
     scripted = ScriptedModel.parse("rules: [{text: ok}]")
     talks = [OneConversation(scripted), OneConversation(scripted)]
     histories: list[list[Message]] = [[], []]

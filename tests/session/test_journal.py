@@ -24,10 +24,11 @@ from support.house import ROOT
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
+from chain.events import Event, Notice
 from chain.journal import file as session
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.journal.records import Unknown
+from chain.journal.records import Model, Unknown
 from chain.session import listing
 from chain.session.store import new_journal, sessions_folder
 
@@ -148,6 +149,30 @@ def test_a_failed_write_says_why_and_where_and_the_next_record_may_succeed() -> 
     disk.append_error = None
     journal.record(Unknown("line", {}))
     assert len(records(disk.data)) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ events
+
+
+def test_a_record_has_its_events_for_when_it_is_time_also_where_it_cannot_be_written() -> None:
+    disk, told = Disk(), list[Event]()
+    journal = Journal(disk)
+    journal.tells(lambda entry: [Notice(message=f"{entry.record.type} {entry.seq}")], told.append)
+
+    first = journal.record(Model("one"))
+    assert told == []
+    first.emit()
+    disk.append_error = FULL
+    with pytest.raises(JournalError):
+        journal.record(Model("two"))
+    journal.record_if_possible(Model("two")).emit()
+    disk.append_error = None
+    journal.unrecorded(Model("three")).emit()
+    journal.record_if_possible(Model("four")).emit()
+
+    said = [event.message for event in told if isinstance(event, Notice)]
+    assert said == ["model 1", "model 1", "model 1", "model 2"]
+    assert [(r["name"], r["seq"]) for r in records(disk.data)] == [("one", 1), ("four", 2)]
 
 
 # --------------------------------------------------------------------------------------------------- acknowledgements

@@ -13,10 +13,10 @@ from chain.events import AdjustmentView, Event, TaskView
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
+from chain.text.plain import sanitize
 from chain.text.wording import STOPPED_BY_RULE
 from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii
-from cli.show.text import clean
 from cli.show.user_lines import MAX_ROWS
 
 
@@ -335,7 +335,7 @@ def test_what_is_delivered_is_shortened_since_it_was_shown_whole_before() -> Non
     ],
 )
 def test_clean_takes_out_what_a_terminal_would_obey(text: str, rest: str) -> None:
-    assert clean(text) == rest
+    assert sanitize(text) == rest
 
 
 FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -344,19 +344,19 @@ nasty = st.text(st.one_of(st.sampled_from("\x1b[];?0m\x07\x9b\x9c\x9d\\\r\n\t\u2
 
 @given(nasty)
 def test_clean_leaves_nothing_to_obey_and_is_done_in_one_go(text: str) -> None:
-    assert not FORBIDDEN.search(clean(text))
-    assert clean(clean(text)) == clean(text)
+    assert not FORBIDDEN.search(sanitize(text))
+    assert sanitize(sanitize(text)) == sanitize(text)
 
 
 @given(st.text(st.characters(exclude_categories=["C"], exclude_characters="\x7f")))
 def test_clean_keeps_everything_else(text: str) -> None:
-    assert clean(text) == text
+    assert sanitize(text) == text
 
 
 @pytest.mark.parametrize("piece", ["\x1b]", "\x9d", "\x1b[", "\x1b[0", "\x1b ", "\x1bP\x9b", "\x9d\x1b"])
 def test_clean_takes_linear_time(piece: str) -> None:
     # In the square of its length this would take minutes.
-    assert not FORBIDDEN.search(clean(piece * 200_000))
+    assert not FORBIDDEN.search(sanitize(piece * 200_000))
 
 
 def every_event(text: str, agent: str) -> list[Event]:

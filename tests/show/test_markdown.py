@@ -92,9 +92,8 @@ def test_a_block_is_shown_when_it_is_complete() -> None:
     assert flow.tail == "Let **me"
     assert flow.add("** see.") == []
     assert bare(flow.tail) == "Let me see."
-    assert not flow.has_rows
     assert [bare(row) for row in flow.add("\n\n")] == ["Let me see."]
-    assert (flow.has_rows, flow.is_open, flow.tail) == (True, False, "")
+    assert (flow.is_open, flow.tail) == (False, "")
     assert flow.add("Two") == []
     assert flow.tail == "\nTwo"
     assert flow.end() == ["", "Two"]

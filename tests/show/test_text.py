@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from cli.show.text import Flow, clean, columns, fitting
+from chain.text.plain import sanitize
+from cli.show.text import Flow, columns, fitting
 
 
 def rows_of(text: str, width: int = 20, *, piece: int = 0) -> list[str]:
@@ -88,7 +89,7 @@ def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: in
     shown = [row for char in text for row in (*flow.add(char), flow.tail)] + flow.end()
     for row in shown:
         assert columns(row) <= width
-        assert clean(row) == row
+        assert sanitize(row) == row
         assert "\n" not in row
         assert "\t" not in row
 

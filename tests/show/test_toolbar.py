@@ -220,8 +220,8 @@ def test_a_session_may_begin_with_a_plan() -> None:
 
 def test_a_stop_of_one_agent_is_told_by_its_name() -> None:
     bar = toolbar(RUN, ITERATION, call())
-    assert bar.stopping_of("explore-1", 106.0) == "⏹ Stopping explore-1"
-    assert bar.stopping_of("main", 106.0) == bar.stopping(106.0)
+    assert bar.stopping(106.0, "explore-1") == "⏹ Stopping explore-1"
+    assert bar.stopping(106.0, "main") == bar.stopping(106.0)
 
 
 def test_a_line_typed_after_a_stop_comes_back() -> None:

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from chain.config.load import Settings, load_settings
-from chain.tools import fence
+from chain.tools.processes import fence
 from cli.subcommands.check import check, check_service
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}

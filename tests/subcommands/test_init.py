@@ -17,7 +17,7 @@ def test_a_new_folder_gets_a_configuration_that_works_and_is_not_asked_about(tmp
     assert got.file == folder / "config.yaml"
     assert got.untrusted == ()
     assert got.chain().system_prompt == folder / "prompts/system.yaml"
-    assert got.model("offline").script == folder / "prompts/offline_model.yaml"
+    assert got.model("offline").files["script"] == folder / "prompts/offline_model.yaml"
 
 
 def test_the_files_are_the_shipped_ones_and_each_is_told(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_every_file_that_the_configuration_names_is_there(tmp_path: Path) -> Non
     kinds = {kind.name: kind.prompt for kind in got.agents.kinds}
     assert list(kinds) == ["explore", "plan", "agent"]
     chain = got.chain()
-    for path in (chain.system_prompt, chain.interruption_prompt, got.model("offline").script, *kinds.values()):
+    for path in (chain.system_prompt, chain.interruption_prompt, got.model("offline").files["script"], *kinds.values()):
         assert path is not None
         assert path.is_file()
         assert path.is_relative_to(tmp_path)

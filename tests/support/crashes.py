@@ -77,7 +77,7 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
     events.ToolResult: lambda e: (e.iteration, e.id, e.name, e.text, e.is_error),
     events.UserInterruption: lambda e: (
         *(e.ids, e.message, e.iteration, e.point, e.prompt_source, e.target_agent),
-        *(e.parent_id, e.remaining, e.tools_skipped),
+        *(e.parent_id, e.waited_s, e.remaining, e.tools_skipped),
     ),
     events.Receipt: lambda e: (e.id, e.text, e.state, e.iteration, e.point, e.waited_s, e.reason),
     events.PlanChanged: lambda e: (e.tasks, e.by),
@@ -85,11 +85,24 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
     events.Answer: lambda e: (e.id, e.text, e.decision, e.by),
     events.AgentStarted: lambda e: (e.name, e.kind, e.parent_id, e.task),
     events.AgentEnded: lambda e: (e.name, e.kind, e.parent_id, e.task, e.status),
-    events.Result: lambda e: (e.status, e.result, e.iterations, e.usage, e.partial, e.termination_reason),
+    events.LineQueued: lambda e: (
+        e.id,
+        e.text,
+        e.kind,
+        e.urgency,
+        e.target_agent,
+        e.iteration,
+        e.waiting,
+        e.adjustment,
+    ),
+    events.RunStarted: lambda e: (e.id, e.query),
+    events.Result: lambda e: (
+        *(e.status, e.result, e.replies, e.iterations, e.usage, e.partial, e.phase_reached),
+        e.termination_reason,
+    ),
 }
 """What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
-since some were cut before their model call. Of a reply that was cut the record does not say whether it is among the
-run's replies; and whether a line that a listener sends in the step of an ending starts a run shows later."""
+since some were cut before their model call."""
 
 _NEVER_RECORDED = ("refused", "unsent")
 

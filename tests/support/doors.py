@@ -12,7 +12,7 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from cli.door import places
+from cli.door import sockets
 from cli.door.server import side_door
 
 from .sessions import Session
@@ -93,7 +93,7 @@ class Entrance:
 
     async def client(self, *, reads: bool = True) -> Client:
         """A new connection."""
-        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(places.connect(self.path))), reads=reads)
+        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(self.path))), reads=reads)
         self.clients.append(client)
         if reads:
             self.nursery.start_soon(client.read)
@@ -107,7 +107,7 @@ async def open_door(session: Session, folder: Path) -> AsyncIterator[Entrance]:
     async with trio.open_nursery() as nursery:
         async with side_door(session.chain, folder, {}) as problem:
             assert not problem
-            entrance = Entrance(folder / places.FALLBACK / session.chain.session_id, nursery)
+            entrance = Entrance(folder / sockets.FALLBACK / session.chain.session_id, nursery)
             yield entrance
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()

@@ -16,8 +16,8 @@ import trio
 from trio.testing import MockClock
 
 from chain.errors import ToolError
-from chain.tools import fence
-from chain.tools.processes import Guard
+from chain.tools.processes import fence
+from chain.tools.processes.guarded import Guard
 
 STAYS = "sh -c 'echo > $PIPE; exec sleep 1000'"
 """What gets away: it says in a pipe that it is there."""

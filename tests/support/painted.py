@@ -2,7 +2,8 @@
 
 import re
 
-from cli.show.text import clean, columns
+from chain.text.plain import sanitize
+from cli.show.text import columns
 
 _SGR = re.compile(r"\x1b\[[0-9;]+m")
 
@@ -16,6 +17,6 @@ def check_row(row: str, width: int) -> None:
     """It fits, resets its colours, and holds nothing else that a terminal obeys."""
     text = bare(row)
     assert columns(text) <= width
-    assert clean(text) == text
+    assert sanitize(text) == text
     assert not {"\n", "\t"} & set(text)
     assert (_SGR.findall(row) or ["\x1b[0m"])[-1] == "\x1b[0m"

@@ -286,9 +286,9 @@ def stranger(stack: contextlib.ExitStack) -> subprocess.Popen[bytes]:
 async def outer() -> None:
     import trio
 
-    from chain.tools import fence
-    from chain.tools.fence import Fence
-    from chain.tools.processes import Guard
+    from chain.tools.processes import fence
+    from chain.tools.processes.fence import Fence
+    from chain.tools.processes.guarded import Guard
 
     held = await trio.to_thread.run_sync(fence.probe)
     guard = Guard()

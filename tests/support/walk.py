@@ -9,7 +9,7 @@ from typing import Any
 from chain import events
 from chain.config.settings import AgentsSettings
 from chain.model import Request
-from chain.tools.tool import goes_along
+from chain.tools.tool import may_run_beside_others
 
 from .accepted import AcceptedLine, Lines
 from .agent_walk import AgentWalk, Ending
@@ -48,7 +48,7 @@ class Walk:
         self._bounds = AgentsSettings() if session.use is None else session.use.agents
         self._budget = (session.use and session.use.chain().budget.max_tokens) or math.inf
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
-        self._beside = {t.name for t in session.chain.tools if goes_along(t)}
+        self._beside = {t.name for t in session.chain.tools if may_run_beside_others(t)}
         self._ends: dict[str, Ending] = {}
         self._lines = Lines()
         self.main = self._agent("main", "main")

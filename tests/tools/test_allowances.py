@@ -13,8 +13,8 @@ from chain.errors import UserError
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, explain, for_always, that_permits
 from chain.tools.edit import PATHS
-from chain.tools.research import HOSTS
-from chain.tools.shell import COMMANDS
+from chain.tools.processes.shell import COMMANDS
+from chain.tools.research.visits import HOSTS
 from chain.tools.tool import Preview
 
 SUBJECTS = {"shell": COMMANDS, "write_file": PATHS, "edit_file": PATHS, "research": HOSTS}

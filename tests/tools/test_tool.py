@@ -241,11 +241,10 @@ async def on(plan: Plan, name: str, **input: Any) -> str:
 async def test_the_model_works_on_the_plan() -> None:
     changes: list[str] = []
 
-    class Hearer:
-        def plan_changes(self, change: PlanChange, tasks: object) -> None:
-            changes.append(change.by)
+    def hear(change: PlanChange) -> None:
+        changes.append(change.by)
 
-    plan = Plan(Hearer())
+    plan = Plan(hear)
     assert await on(plan, "plan_list") == "The plan is empty."
     assert await on(plan, "plan_add_task", task="read  it\nall") == (
         "Task 1 added: read it all.\n[ ] 1. read it all\n0 done, 0 failed, 1 pending"

@@ -26,7 +26,8 @@ import trio
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Message
 from chain.model import Delta, Reply, Request
-from chain.providers.anthropic.encoding import Encoder, Parameters, set_parameters
+from chain.provider import ModelCheck
+from chain.providers.anthropic.encoding import Encoder, set_parameters
 from chain.providers.anthropic.failures import (
     BadStatus,
     Failures,
@@ -36,7 +37,7 @@ from chain.providers.anthropic.failures import (
     never_connected,
     retry_after,
 )
-from chain.providers.anthropic.service import CONNECT_S, Price, Service
+from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, ServiceError
 from chain.threads import Threads
 
@@ -86,14 +87,6 @@ class Client:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
-
-    is_good: bool | None
-    message: str
-
-
 class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
 
@@ -138,15 +131,15 @@ class AnthropicModel:
             return self._client
         return await _THREADS.run(self._build, abandon_on_cancel=True)
 
-    async def check(self) -> Verdict:
+    async def check(self) -> ModelCheck:
         """Ask the service whether it accepts the key and has the model."""
         try:
             client = await self.connect()
         except ModelError as error:
-            return Verdict(False, str(error))
+            return ModelCheck(False, str(error))
         with trio.move_on_after(CHECK_S):
             return await self._check(client)
-        return Verdict(None, f"{self._service.label} did not answer within {CHECK_S:g} s")
+        return ModelCheck(None, f"{self._service.label} did not answer within {CHECK_S:g} s")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -266,7 +259,7 @@ class AnthropicModel:
             return reply
         return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
 
-    async def _check(self, client: Client) -> Verdict:
+    async def _check(self, client: Client) -> ModelCheck:
         where = self._service.label
         try:
             answer = await self._get(client, f"/v1/models/{quote(self.name, safe='')}")
@@ -275,27 +268,27 @@ class AnthropicModel:
             if bad.status in (404, 405):
                 return await self._check_list(client, str(problem))
             # A failure that may pass says nothing about the settings.
-            return Verdict(None if problem.retryable else False, str(problem))
+            return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # Nor does a connection that was made and lost; where nobody answers, base_url may be wrong.
-            return Verdict(False if never_connected(error) else None, str(self._failures.of_exception(error)))
+            return ModelCheck(False if never_connected(error) else None, str(self._failures.of_exception(error)))
         if answer.lstrip().startswith("<"):
-            return Verdict(False, f"{where} answered with a page of HTML; check base_url")
-        return Verdict(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
+            return ModelCheck(False, f"{where} answered with a page of HTML; check base_url")
+        return ModelCheck(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
 
-    async def _check_list(self, client: Client, problem: str) -> Verdict:
+    async def _check_list(self, client: Client, problem: str) -> ModelCheck:
         """Look the model up in the list of all, since many servers do not answer for a single one by its name."""
         where = self._service.label
         try:
             listed = json.loads(await self._get(client, "/v1/models?limit=1000"))["data"]
             owners = {str(model["id"]): model.get("owned_by") for model in listed}
         except Exception:  # noqa: BLE001 - whatever it is, there is no list
-            return Verdict(None, f"{where} does not say which models it has")
+            return ModelCheck(None, f"{where} does not say which models it has")
         if self.name in owners:
-            return Verdict(True, f"{where} has {self.name}")
+            return ModelCheck(True, f"{where} has {self.name}")
         if not owners or "llamacpp" in owners.values():
-            return Verdict(None, f"{where} answers for its one model under any name")
-        return Verdict(False, problem)
+            return ModelCheck(None, f"{where} answers for its one model under any name")
+        return ModelCheck(False, problem)
 
     async def _get(self, client: Client, path: str) -> str:
         async with self._sent(client, client.request("GET", path, None, {})) as response:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from chain.messages import Block, Message, Opaque, Overrides, Role, Thinking, block_to_json
 from chain.model import Request, ToolSpec
+from chain.providers.anthropic.service import Parameters
 
 MARKED_ENDS = 3
 
@@ -31,23 +31,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _LATER = ("messages", "system", "tools")
 """The keys that follow the head of the body: ``extra_body`` may not repeat them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """What every request of a model carries. ``None`` is not sent; 0 is a value.
-
-    ``extra_body`` adds fields; it changes none that is set here.
-    """
-
-    model: str
-    max_tokens: int
-    temperature: float | None = None
-    effort: str | None = None
-    thinking: Mapping[str, Any] | None = None
-    stop_sequences: tuple[str, ...] = ()
-    system_messages: bool = False
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Encoder:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from chain.errors import ModelError
-from chain.providers.anthropic.encoding import Parameters
-from chain.providers.anthropic.service import CONNECT_S, Service
+from chain.providers.anthropic.service import CONNECT_S, Parameters, Service
 from chain.providers.anthropic.stream import BrokenStream, ServiceError
 
 MAX_QUOTED = 500
@@ -69,7 +68,7 @@ class Failures:
 
     def of_status(self, answer: BadStatus) -> ModelError:
         """The error that an HTTP status stands for (https://docs.anthropic.com/en/api/errors)."""
-        where, status, retry_after = self._service.label, answer.status, answer.retry_after
+        where, status = self._service.label, answer.status
         said = self.redacted(_said(answer.body))
         match status:
             case 400 if _TOO_LONG.search(said):
@@ -77,26 +76,25 @@ class Failures:
             case 400 | 422:
                 return RequestRefused(f"{where} refused the request: {said}; check the model's settings", said)
             case _ if 300 <= status < 400:
-                return ModelError(f"{where} redirects to another address, which is not followed; correct base_url")
+                why = f"{where} redirects to another address, which is not followed; correct base_url"
             case 401:
-                return ModelError(f"{where} did not take the API key: {said}; check api_key of the model")
+                why = f"{where} did not take the API key: {said}; check api_key of the model"
             case 403:
-                return ModelError(f"the API key may not use {self._model} at {where}: {said}; use another key or model")
+                why = f"the API key may not use {self._model} at {where}: {said}; use another key or model"
             case 404:
-                return ModelError(f"{where} does not know {self._model}: {said}; check model and base_url")
+                why = f"{where} does not know {self._model}: {said}; check model and base_url"
             case 413:
-                return ModelError(f"the request is too large for {where}: {said}; /new starts afresh")
+                why = f"the request is too large for {where}: {said}; /new starts afresh"
             case 429:
                 why = f"{where} wants fewer requests: {said}; wait, or ask for a higher limit"
-                return ModelError(why, retryable=True, retry_after=retry_after)
             case 529:
                 why = f"{where} is overloaded: {said}; try again later"
-                return ModelError(why, retryable=True, retry_after=retry_after)
             case _ if status >= 500 or status in (408, 409):
                 why = f"{where} failed with {status}: {said}; try again later"
-                return ModelError(why, retryable=True, retry_after=retry_after)
             case _:
-                return ModelError(f"{where} answered {status}: {said}; check base_url")
+                why = f"{where} answered {status}: {said}; check base_url"
+        may_pass = status >= 500 or status in (408, 409, 429)
+        return ModelError(why, retryable=may_pass, retry_after=answer.retry_after if may_pass else None)
 
     def of_event(self, error: ServiceError) -> ModelError:
         """The error that an ``error`` event in the stream stands for."""

@@ -1,15 +1,25 @@
-"""A service that speaks the Messages API: where it is, how long to wait for it, and what its tokens cost."""
+"""A service that speaks the Messages API: where it is, what every request carries, and what its tokens cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from chain.messages import Usage
+if TYPE_CHECKING:
+    from chain.messages import Usage
 
 CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
+
+
+TIMEOUT_S = 600.0
+"""For a whole reply. The service ends a request after ten minutes itself."""
+
+IDLE_TIMEOUT_S = 120.0
+"""Between two pieces of a reply. The service sends a ping every few seconds; a local server on a slow machine needs a
+minute or two for the prompt before its first word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +28,8 @@ class Service:
 
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
-    timeout_s: float = 600.0
-    idle_timeout_s: float = 120.0
+    timeout_s: float = TIMEOUT_S
+    idle_timeout_s: float = IDLE_TIMEOUT_S
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -29,6 +39,23 @@ class Service:
             return "the Anthropic API"
         url = urlsplit(self.base_url)
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What every request of a model carries. ``None`` is not sent; 0 is a value.
+
+    ``extra_body`` adds fields; it changes none that is set here.
+    """
+
+    model: str
+    max_tokens: int
+    temperature: float | None = None
+    effort: str | None = None
+    thinking: Mapping[str, Any] | None = None
+    stop_sequences: tuple[str, ...] = ()
+    system_messages: bool = False
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

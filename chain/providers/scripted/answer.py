@@ -11,15 +11,15 @@ from typing import Any
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted import rules
-from chain.providers.scripted.rules import Collection, Failure, Pace, Rule
-from chain.providers.scripted.scene import Fit, Scene, size
+from chain.providers.scripted.rules import Collection, Failure, Pace, ScriptRule
+from chain.providers.scripted.scene import Fit, Scene, chars_of
 
 CHARS_PER_TOKEN = 4
 """A usual estimate for English text; good enough to see budgets and limits at work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftCall:
     """A tool call that has no id yet, unless the rule gave it one."""
 
     name: str
@@ -29,29 +29,31 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplyPart:
     """What one rule adds to the reply."""
 
-    rule: Rule
+    rule: ScriptRule
     thinking: str = ""
     text: str = ""
-    calls: tuple[Draft, ...] = ()
+    calls: tuple[DraftCall, ...] = ()
     failure: Failure | None = None
 
 
-def render(fit: Fit) -> Part:
+def part_of(fit: Fit) -> ReplyPart:
     """What a rule that fits adds to the reply."""
     names = dict(fit.names)
     lists = {name: fit.moment.items(collection, names) for name, collection in fit.rule.collect.items()}
     for name, items in lists.items():
         names |= _list_names(name, fit.rule.collect[name], items)
-    calls: list[Draft] = []
+    calls: list[DraftCall] = []
     for call in fit.rule.calls:
         items = [{}] if call.for_each is None else lists[call.for_each][: fit.rule.collect[call.for_each].limit]
         for item in items:
             input = {} if call.cut else rules.fill_input(call.input, {**names, **item})
-            calls.append(Draft(call.name, input, call.id, call.cut))
-    return Part(fit.rule, _trimmed(fit.rule.thinking.fill(names)), _trimmed(fit.rule.text.fill(names)), tuple(calls))
+            calls.append(DraftCall(call.name, input, call.id, call.cut))
+    return ReplyPart(
+        fit.rule, _trimmed(fit.rule.thinking.fill(names)), _trimmed(fit.rule.text.fill(names)), tuple(calls)
+    )
 
 
 def _trimmed(text: str) -> str:
@@ -79,7 +81,7 @@ def _number(text: str) -> Decimal:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedReply:
     """A reply and the pace at which it is streamed, or the error that ends the stream instead."""
 
     reply: Reply
@@ -104,7 +106,7 @@ class Answer:
                 yield Delta(delta.kind, delta.text[start : start + piece])
 
 
-def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) -> Answer:
+def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: Pace) -> ScriptedReply:
     """Put the parts together as one reply."""
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
@@ -120,17 +122,17 @@ def assemble(parts: Sequence[Part], request: Request, scene: Scene, pace: Pace) 
     given = next((p.rule.stop_reason for p in parts if p.rule.stop_reason), None)
     stop_reason = given or ("max_tokens" if cut else "tool_use" if calls else "end_turn")
     limit = request.overrides.max_tokens
-    if limit is not None and _tokens(size(blocks)) > limit:
+    if limit is not None and _tokens(chars_of(blocks)) > limit:
         blocks, over = _cut(blocks, limit * CHARS_PER_TOKEN)
         cut, stop_reason = {*cut, *over} & {b.id for b in blocks if isinstance(b, ToolCall)}, "max_tokens"
 
     texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
-    usage = Usage(_tokens(scene.chars + sum(map(len, texts))), _tokens(size(blocks)))
+    usage = Usage(_tokens(scene.chars + sum(map(len, texts))), _tokens(chars_of(blocks)))
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
     failure = next((p.failure for p in parts if p.failure is not None), None)
-    return Answer(Reply(Message("assistant", tuple(blocks)), stop_reason, usage, frozenset(cut)), pace, failure)
+    return ScriptedReply(Reply(Message("assistant", tuple(blocks)), stop_reason, usage, frozenset(cut)), pace, failure)
 
 
 def _fresh_ids(earlier: int, given: Iterable[str]) -> Iterator[str]:
@@ -142,7 +144,7 @@ def _cut(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
     """The first ``chars`` characters of a reply, and the id of the call whose input was cut off."""
     kept: list[Block] = []
     for block in blocks:
-        length = size([block])
+        length = chars_of([block])
         if length <= chars:
             kept.append(block)
             chars -= length

@@ -1,9 +1,9 @@
 """The model that is a rule file: it answers with what the first rule says whose conditions the conversation meets.
 
 It runs the offline demonstrations, stands in for a model in the tests, and lets users try their prompts without a
-network. ``rules`` describes the language. The same conversation always gets the same replies; between its requests are
-kept how often each rule was used (from the moment it is chosen), whether the latest reply kept the task's answer back,
-and how far the conversation was read.
+network. The same conversation always gets the same replies; between its requests are kept how often each rule was used
+(from the moment it is chosen), whether the latest reply kept the task's answer back, and how far the conversation was
+read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import trio
 from chain.errors import ModelError, ParameterRefused
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted import reader
-from chain.providers.scripted.answer import Answer, Part, assemble, render
-from chain.providers.scripted.rules import Failure, Pace, Rule, RuleFile
+from chain.providers.scripted.answer import ReplyPart, ScriptedReply, assemble, part_of
+from chain.providers.scripted.rules import Failure, Pace, RuleFile, ScriptRule
 from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent
 from chain.text.search import SearchBudget, TooSlow
 
@@ -75,7 +75,7 @@ class _Dialogue:
         self._uses: Counter[int] = Counter()
         self._scene = Scene(script.marks)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> ScriptedReply:
         """What the rules say to the request. Raises ``ModelError`` if searching takes too long."""
         if not self._scene.has_read(request.messages):
             self._scene = Scene(self._script.marks)
@@ -92,11 +92,11 @@ class _Dialogue:
         assert budget.slowest is not None
         return ModelError(str(self._script.places[budget.slowest].error(why)))
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> ScriptedReply:
         """Choose, count and render, in one step that nothing can come between."""
-        parts: list[Part] = []
+        parts: list[ReplyPart] = []
         for fit in self._choose(request):
-            part = replace(render(fit), failure=self._failure(fit.rule, request))
+            part = replace(part_of(fit), failure=self._failure(fit.rule, request))
             if any(p.calls for p in parts) and not part.calls and fit.rule.when.interruption is None:
                 break  # the task's answer waits until the results are there
             self._uses[fit.rule.index] += 1
@@ -106,10 +106,10 @@ class _Dialogue:
         self._scene.keeps_back = bool(kept_back)
         parts = parts[: len(parts) - len(kept_back)]
         if not parts:
-            parts = [Part(Rule(-1), text=self._nothing_fits())]
+            parts = [ReplyPart(ScriptRule(-1), text=self._nothing_fits())]
         return assemble(parts, request, self._scene, self._script.pace)
 
-    def _kept_back(self, parts: Sequence[Part]) -> Sequence[Part]:
+    def _kept_back(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
         """The parts that answer the task, where they wait: no line asks to ``continue``, and they call no tools."""
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
@@ -154,7 +154,7 @@ class _Dialogue:
                     return fit
         return None
 
-    def _failure(self, rule: Rule, request: Request) -> Failure | None:
+    def _failure(self, rule: ScriptRule, request: Request) -> Failure | None:
         failure = rule.failure
         if failure is None or (failure.times is not None and self._uses[rule.index] >= failure.times):
             return None

@@ -14,14 +14,14 @@ from chain.messages import StopReason
 from chain.providers.scripted.rules import (
     NAMES,
     PARAMETERS,
-    Call,
     Collection,
     Failure,
     GoingOn,
     Marks,
     Pace,
-    Rule,
     RuleFile,
+    ScriptedCall,
+    ScriptRule,
     Slot,
     Source,
     Template,
@@ -91,7 +91,7 @@ class _Reader:
         self._terminal_pace = terminal_pace
         self._expressions = Expressions()
 
-    def rule(self, node: yamlfile.Node, index: int) -> Rule:
+    def rule(self, node: yamlfile.Node, index: int) -> ScriptRule:
         """A rule; ``index`` counts from 0 in its file."""
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
@@ -116,7 +116,7 @@ class _Reader:
         def template(key: str) -> Template:
             return _template(keys[key], known) if key in keys else Template()
 
-        return Rule(
+        return ScriptRule(
             index=index,
             when=when,
             times=keys["times"].integer(minimum=1) if "times" in keys else None,
@@ -194,7 +194,7 @@ class _Reader:
         return pattern
 
 
-def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection]) -> Call:
+def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection]) -> ScriptedCall:
     keys = node.mapping(("name", "input", "id", "cut", "for_each"))
     if "name" not in keys:
         raise node.error("a tool call needs the name of the tool")
@@ -202,7 +202,7 @@ def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection
     names = known | groups(collect[for_each].match) if for_each else known
     if "input" in keys:
         keys["input"].mapping()
-    return Call(
+    return ScriptedCall(
         name=keys["name"].text(),
         input=_input(keys["input"], names) if "input" in keys else {},
         id=keys["id"].text() if "id" in keys else None,

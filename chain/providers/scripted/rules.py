@@ -1,65 +1,7 @@
-r"""The language of rule files, and the frozen rules that ``reader`` makes of one.
+"""The frozen rules that ``reader`` makes of a rule file. The head of ``prompts/offline_model.yaml`` has the language.
 
-::
-
-    name: offline                  # shown to people; default: the file's name
-    pace: {chunk: 40, delay_s: 0}  # text is streamed in pieces of this many characters, each after this many seconds
-    terminal_pace: {think_s: 1}    # the pace at a prompt instead, where somebody watches and may type meanwhile
-    rules:                         # tried from the top; the first whose conditions all hold is used
-      - when:                      # no condition: always
-          user: REGEX              # the latest query. Alone it answers the query itself; beside result, tool, is_error,
-                                   # aside, turn, step or interruption it says which query they belong to
-          interruption: REGEX      # a line that came while the task ran; several are answered one by one
-          result: REGEX            # the text of one of the latest tool results,
-          tool: REGEX              # the whole name of the tool that gave it,
-          is_error: true           # and whether it is an error
-          aside: true              # whether those tools were called in answer to an interruption
-          turn: 3                  # the number of this model call in the conversation, from 1
-          step: 2                  # the same since the latest query
-          tail: REGEX              # the request tail: the post-prompt and the plan
-          system: REGEX            # the system prompt
-          overrides: [effort]      # what the request sets for this call alone: max_tokens, temperature, effort
-          offered: REGEX           # the whole name of a tool that the request offers
-        times: 1                   # how often the rule may be used in a conversation; then it is passed over
-        collect:                   # lists of matches, for text and tools
-          NAME:
-            match: REGEX           # each match is an item
-            from: results          # results (all since the query), conversation (all), latest, query, stdin,
-                                   # interruption, tail
-            tool: REGEX            # only results of these tools; with is_error: true only their errors
-            within: REGEX          # only texts in which this is found
-            has: "${1}"            # only items that contain this text; names of the conditions, case does not matter
-            unique: GROUP          # of the items in which this group is the same only the first
-            row: "${1}"            # how an item is shown; default the whole match
-            join: "\n"             # the separator between rows
-            limit: 20              # items shown or used at most; the rows then say how many were left out
-            empty: none            # shown when there is no item
-        thinking: TEMPLATE
-        text: TEMPLATE
-        tools:
-          - {name: read_file, input: {path: "${path}"}, for_each: NAME}    # for_each: a call for each item of a list
-          - {name: shell, input: {}, id: call_x, cut: true}                # cut: the input was cut off by max_tokens
-        and: continue              # then also apply the rule for what this came in the middle of; or work: if that
-                                   # calls tools
-        stop_reason: end_turn      # default: tool_use with calls, max_tokens with a cut one, else end_turn
-        usage: {output_tokens: 5}  # default: an estimate of 4 characters a token
-        pace: {delay_s: 1}         # for this rule alone, at a prompt too
-        terminal_pace: {think_s: 3}    # for this rule alone, at a prompt only
-        error: {message: TEXT, retryable: true, retry_after: 2, times: 1, after: 10, refuses: [effort]}
-
-Regular expressions are Python's, searched, without regard to case; ``^`` and ``$`` are the ends of a line, ``\A`` and
-``\Z`` those of the text. Templates: ``${name}``, ``${name:-instead}`` for an empty value, ``${name|6}`` right-aligned
-in 6 columns, ``${name|indent}`` with four spaces before each row, ``row${n|s}`` for "1 row" and "2 rows",
-``${name|number}`` as a number and ``${name|list}`` as the list of its lines in a tool's input, and ``$$`` for a dollar
-sign. The names are
-
-- ``0``, ``1``, ... and the named groups of the conditions (the numbers are those of the first of interruption, result,
-  user, tail, system that the rule has), and of the item in a ``row`` or a ``for_each``;
-- ``NAME`` for the rows of a list, ``NAME.count``, ``NAME.GROUP`` (of its first item), ``NAME.GROUP.sum``;
-- ``query  interruption  turn  step  tool  used  result  tail  file  offered``: ``tool`` gave the latest results,
-  ``used`` counts the tools called since the query, ``result`` is the result that matched, ``offered`` names the
-  chain's tools;
-- ``input.KEY``: the input of the call that gave the result (in an item: of the item's result).
+Beyond what stands there: the numbered groups are those of the first of interruption, result, user, tail and system that
+a rule has, and in a ``row`` or a ``for_each`` those of the item. ``has`` disregards case.
 
 A pace is also ``think_s``, the seconds before a reply begins, and ``most_s``: a reply that would take longer to stream
 comes in larger pieces.
@@ -157,7 +99,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a reply is streamed: after ``think_s``, ``chunk`` characters each ``delay_s``, or more to take ``most_s``."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0
@@ -234,7 +179,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """A tool call to make; ``input`` is JSON with templates for its texts."""
 
     name: str
@@ -257,7 +202,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScriptRule:
     """One rule; ``index`` counts from 0 in its file."""
 
     index: int
@@ -266,7 +211,7 @@ class Rule:
     collect: Mapping[str, Collection] = field(default_factory=dict)
     thinking: Template = Template()
     text: Template = Template()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     go_on: GoingOn = "no"
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -281,7 +226,7 @@ class RuleFile:
 
     file: str
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ScriptRule, ...]
     marks: Marks
     pace: Pace
     terminal_pace: Pace

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.model import Request
 from chain.providers.scripted import rules
-from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, Rule, Source
+from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, Source
 from chain.text.search import SearchBudget
 from chain.text.wording import STDIN_BEGIN, STDIN_END
 
@@ -93,7 +93,7 @@ class Scene:
     def read(self, messages: Sequence[Message]) -> None:
         """Read the messages that are new."""
         for message in messages[self._count :]:
-            self.chars += size(message.blocks)
+            self.chars += chars_of(message.blocks)
             if message.role == "assistant":
                 self._read_reply(message)
             else:
@@ -162,7 +162,7 @@ class Moment:
     line: str
     event: TaskEvent | None
 
-    def fit(self, rule: Rule) -> Fit | None:
+    def fit(self, rule: ScriptRule) -> Fit | None:
         """The rule with what it captured, if all its conditions hold."""
         when, scene = rule.when, self.scene
         if when.turn not in (None, scene.turn) or when.step not in (None, scene.step):
@@ -197,7 +197,7 @@ class Moment:
             names |= _captured(match, numbers=n == 0)
         return Fit(rule, self, names)
 
-    def _result_fits(self, rule: Rule, event: TaskEvent, outcome: ToolOutcome) -> bool:
+    def _result_fits(self, rule: ScriptRule, event: TaskEvent, outcome: ToolOutcome) -> bool:
         when = rule.when
         return (
             when.aside in (None, event.aside)
@@ -299,12 +299,12 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 class Fit:
     """A rule whose conditions hold, with the names for its templates."""
 
-    rule: Rule
+    rule: ScriptRule
     moment: Moment
     names: Mapping[str, str]
 
 
-def size(blocks: Iterable[Block]) -> int:
+def chars_of(blocks: Iterable[Block]) -> int:
     """Characters, as far as tokens are estimated from them."""
     return sum(_block_size(block) for block in blocks)
 

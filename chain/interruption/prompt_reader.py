@@ -1,0 +1,166 @@
+"""Reads handler files (SPEC section 6).
+
+Every text of a file is a ``string.Template`` and is checked when it is read, so that ``compose`` cannot fail while a
+chain runs. The choices that the format leaves open:
+
+- Several entries of one role are one text, joined with a blank line.
+- A file without a ``user`` entry gets the built-in one; a file without a ``system`` entry has no post-prompt.
+- A ``user`` text without ``${message}`` gets it appended after a blank line: what the user typed is never lost.
+- ``resume: true`` is the built-in text. Numbers in a ``resume`` text are those of the delivery.
+
+Of ``rules`` the first that matches a line decides. What the format leaves open there:
+
+- A rule sees what ``${message}`` gives, so without the line's marker, and at no more than its beginning
+  (``MAX_SEARCHED``). ``^`` and ``$`` are the ends of the line, however many rows it has.
+- Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
+  which is the query of a run.
+- The action is decided as the line is accepted. By which rule the line is put to the model is decided as it is
+  delivered, so that an edit of the file holds for the lines that wait. While the file stays as it is, that is the same
+  rule.
+- What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
+- An action only adds: ``deliver`` leaves a ``!`` in force.
+- The rules together have ``MAX_SEARCH_S`` for a line. If that is not enough, no rule decides, and the rule that took
+  most of it is a mistake in the file that shows only in use: ``mistake`` reports it, and the file is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from string import Template
+from typing import TYPE_CHECKING, get_args
+
+from chain import yamlfile
+from chain.errors import ConfigError
+from chain.interruption.prompt import DEFAULT_USER, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule
+from chain.messages import Overrides
+from chain.text.search import BadPattern, Expressions
+from chain.text.wording import RESUME
+from chain.yamlfile import Node
+
+if TYPE_CHECKING:
+    from chain.text.search import Pattern
+
+
+def parse_prompt(text: str, file: str) -> InterruptionPrompt:
+    """Read a handler file; ``file`` is its name, for ``source`` and for errors. Raises ``ConfigError``."""
+    root = yamlfile.parse(text, file)
+    if root.value is None:
+        raise root.error("is empty: a handler prompt needs at least messages with a role and a content")
+    top = root.mapping(["version", "description", "config", "messages", "resume", "commands", "rules"])
+    if "version" in top and isinstance(top["version"].value, bool | list | dict | None):
+        raise top["version"].error('expected a version, such as "1.0"')
+    if "description" in top:
+        top["description"].text()
+    user, system = _messages(top["messages"], text) if "messages" in top else ("", "")
+    todo = top["commands"].mapping(["todo"]).get("todo") if "commands" in top else None
+    handler = InterruptionPrompt(
+        source=f"yaml:{file}",
+        user_template=user or DEFAULT_USER,
+        post_prompt=system,
+        overrides=_overrides(top["config"], Overrides()) if "config" in top else Overrides(),
+        resume=_resume(top["resume"], text, RESUME) if "resume" in top else RESUME,
+        todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct",
+    )
+    rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
+    return replace(handler, rules=tuple(_rule(node, text, handler, expressions) for node in rules))
+
+
+def _rule(node: Node, source: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
+    keys = node.mapping(["match", "action", "resume", "config", "messages"])
+    if "match" not in keys:
+        raise node.error("has no match")
+    user, system = _messages(keys["messages"], source) if "messages" in keys else ("", "")
+    action: Action = "deliver"
+    if "action" in keys:
+        keys["action"].choice(get_args(Action))
+        action = keys["action"].value
+    return Rule(
+        line=node.line,
+        pattern=_pattern(keys["match"], expressions),
+        action=action,
+        prompt=replace(
+            handler,
+            user_template=user or handler.user_template,
+            post_prompt=system or handler.post_prompt,
+            overrides=_overrides(keys["config"], handler.overrides) if "config" in keys else handler.overrides,
+            resume=_resume(keys["resume"], source, handler.resume or RESUME) if "resume" in keys else handler.resume,
+        ),
+        too_slow=keys["match"].error(
+            f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "
+            "take repeats inside repeats apart, such as (a+)+"
+        ),
+    )
+
+
+def _pattern(node: Node, expressions: Expressions) -> Pattern:
+    text = node.text()
+    if not text.strip():
+        raise node.error("is empty; . matches every line")
+    try:
+        return expressions.compile(text)
+    except BadPattern as error:
+        raise node.error(str(error)) from None
+
+
+def _overrides(node: Node, base: Overrides) -> Overrides:
+    """The settings of a ``config``; what it leaves out is from ``base``."""
+    keys = node.mapping(["max_tokens", "temperature", "effort"])
+    effort = keys.get("effort")
+    if effort is not None and not effort.text().strip():
+        raise effort.error("is empty; take the key away to leave the effort as it is")
+    return Overrides(
+        max_tokens=keys["max_tokens"].integer(minimum=1) if "max_tokens" in keys else base.max_tokens,
+        temperature=keys["temperature"].number() if "temperature" in keys else base.temperature,
+        effort=effort.text().strip() if effort is not None else base.effort,
+    )
+
+
+def _messages(node: Node, source: str) -> tuple[str, str]:
+    """The texts for the roles ``user``, with the message in it, and ``system``; empty where there is none."""
+    if not node.items():
+        raise node.error("is empty; write a message with a role and a content, or take the key away")
+    texts: dict[str, list[str]] = {"user": [], "system": []}
+    for entry in node.items():
+        keys = entry.mapping(["role", "content"])
+        for key in ("role", "content"):
+            if key not in keys:
+                raise entry.error(f"has no {key}")
+        role = keys["role"].choice(texts)
+        texts[role].append(_template(keys["content"], source))
+    user = "\n\n".join(texts["user"])
+    if user and "message" not in Template(user).get_identifiers():
+        user += "\n\n${message}"
+    return user, "\n\n".join(texts["system"])
+
+
+def _resume(node: Node, source: str, default: str) -> str | None:
+    if isinstance(node.value, bool):
+        return default if node.value else None
+    if not isinstance(node.value, str):
+        raise node.error("expected a text, or false to turn coming back off")
+    return _template(node, source)
+
+
+def _template(node: Node, source: str) -> str:
+    """A text of the file, without the outer space that YAML's block style leaves, and known to be a good template."""
+    text = node.text().strip()
+    if not text:
+        raise node.error("is empty")
+    for found in Template.pattern.finditer(text):
+        name = found["named"] or found["braced"]
+        before, after = text[: found.start()].rpartition("\n")[2], text[found.start() :].partition("\n")[0]
+        if name is not None and name not in NAMES:
+            problem = f"unknown name {found[0]}: the names are {', '.join(NAMES)}"
+            raise _at(node, source, (before + after, found[0]), problem)
+        if found["invalid"] is not None:
+            problem = f"{after[:20].rstrip()!r} cannot be read: write $$ for a dollar sign"
+            raise _at(node, source, (before + after,), problem)
+    return text
+
+
+def _at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigError:
+    """An error in a text, on the line where one of the pieces stands as it was written, else on its key's."""
+    rows = source.splitlines()
+    lines = [n for piece in pieces for n in range(node.line, len(rows) + 1) if piece.strip() in rows[n - 1]]
+    return Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)

@@ -1,0 +1,122 @@
+"""Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
+
+A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chain.errors import ConfigError
+from chain.values import Values
+from chain.yamlfile import Node
+
+if TYPE_CHECKING:
+    from chain.model import Model
+
+_HOMES = {"anthropic": "chain.providers.anthropic.settings", "scripted": "chain.providers.scripted.settings"}
+
+NAMES = tuple(_HOMES)
+
+MAX_ATTEMPTS = 4
+"""With exponential backoff: outlasts a rate limit of some seconds, and the user still waits less than a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
+
+    is_good: bool | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """A model's definition, filled in. ``name`` is the definition's, ``label`` what people know the model by.
+
+    ``values`` are by their keys, and ``shown`` says those that people do not see as they are. ``files`` are those that
+    it names, by key. ``missing_key`` is the environment variable that a key is expected in and lacking. ``open`` makes
+    the model (``interactive``: people watch it and type meanwhile) and raises ``ConfigError``; ``check`` asks its
+    service, and is ``None`` where there is none. ``tells_costs``: what a run costs can be known.
+    """
+
+    name: str
+    provider: str
+    label: str
+    max_attempts: int
+    values: Mapping[str, object] = field(repr=False)
+    open: Callable[[bool], Model] = field(repr=False, compare=False)
+    shown: Mapping[str, str] = field(default_factory=dict, compare=False)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    missing_key: str = ""
+    check: Callable[[], Awaitable[ModelCheck]] | None = field(default=None, repr=False, compare=False)
+    tells_costs: bool = True
+
+    def require_key(self) -> None:
+        """Raise ``ConfigError`` if the key is missing."""
+        if self.missing_key:
+            raise ConfigError(f"no API key: set {self.missing_key} or use --model offline")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A model's definition as it was written. ``keys`` are those that have a value.
+
+    ``within`` gives the folder that the file named at a key must be in whenever it is read; ``None`` for anywhere.
+    """
+
+    name: str
+    node: Node
+    keys: Mapping[str, Node]
+    values: Values
+    max_attempts: int
+    within: Callable[[str], Path | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """How definitions are read (raises ``ConfigError``), and what must be known of their keys before.
+
+    ``needed`` is the key that each must have. ``sensitive`` keys decide where a secret or a conversation goes, so a
+    file from a stranger needs trust for them; ``paths`` name files. What is in the ``free`` ones is the service's
+    business. ``key`` goes to the ``address``, or with none to the service's own, for which the variable is ``usual``.
+    """
+
+    read: Callable[[Definition], ModelSettings]
+    keys: tuple[str, ...]
+    needed: str
+    sensitive: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    key: str = ""
+    address: str = ""
+    usual: str = ""
+
+
+@cache
+def providers() -> Mapping[str, Provider]:
+    """All of them, by name."""
+    return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
+
+
+def read_model(
+    name: str, node: Node, values: Values, within: Callable[[str], Path | None] = lambda key: None
+) -> ModelSettings:
+    """A model's definition. Raises ``ConfigError``."""
+    known = dict.fromkeys(key for each in providers().values() for key in each.keys)
+    written = node.mapping(("provider", *known, "max_attempts"))
+    keys = {key: child for key, child in written.items() if child.value is not None}
+    if "provider" not in keys:
+        raise node.error(f"needs a provider: {' or '.join(NAMES)}")
+    provider = providers().get(chosen := values.text(keys["provider"]))
+    if provider is None:
+        raise keys["provider"].error(f"must be one of {', '.join(NAMES)}")
+    if provider.needed not in keys:
+        raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
+    attempts = values.integer(keys.get("max_attempts"), MAX_ATTEMPTS)
+    return provider.read(Definition(name, node, keys, values, attempts, within))

@@ -1,0 +1,116 @@
+"""The definition of a model of the provider ``anthropic``: its keys, and the model that it opens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
+
+from chain.provider import Definition, ModelCheck, ModelSettings, Provider
+from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
+from chain.values import Values, variables
+from chain.yamlfile import Node
+
+if TYPE_CHECKING:
+    from chain.providers.anthropic.client import AnthropicModel
+
+MAX_TOKENS = 8192
+"""Long enough for a long answer with a file in it, short enough to stream well within the time of a reply."""
+
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+"""Holds the key of a definition that names neither a key nor an address."""
+
+CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
+"""Times the price of input, as Anthropic charges, where a price names only input and output."""
+
+SECRET = ("api_key", "extra_headers", "extra_body")
+"""Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
+
+
+def read(definition: Definition) -> ModelSettings:
+    """A definition's settings. Raises ``ConfigError``."""
+    keys, values = definition.keys, definition.values
+    base_url = values.url(keys.get("base_url"))
+    key = keys.get("api_key")
+    if key is None and base_url is None:
+        node = definition.node
+        key = Node(PROVIDER.usual, node.file, node.line, f"{node.key}.api_key")
+    service = Service(
+        # With an address of its own, a definition that names a key means it. Else the lack is reported when the model
+        # is asked for, in words of its own.
+        api_key=values.secret(key, needed=base_url is not None),
+        base_url=base_url,
+        timeout_s=values.seconds(keys.get("timeout_s"), TIMEOUT_S),
+        idle_timeout_s=values.seconds(keys.get("idle_timeout_s"), IDLE_TIMEOUT_S),
+        extra_headers=values.headers(keys.get("extra_headers")),
+    )
+    parameters = Parameters(
+        model=values.text(keys.get("model")) or definition.name,
+        max_tokens=values.integer(keys.get("max_tokens"), MAX_TOKENS),
+        temperature=values.number(keys["temperature"]) if "temperature" in keys else None,
+        effort=values.text(keys.get("effort")) or None,
+        thinking=values.json(keys.get("thinking")) or None,
+        stop_sequences=values.names(keys.get("stop_sequences")),
+        system_messages="system_messages" in keys and values.boolean(keys["system_messages"]),
+        extra_body=values.json(keys.get("extra_body")),
+    )
+    price = _price(values, keys["price"]) if "price" in keys else None
+    found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
+    found |= {"provider": "anthropic", "price": price, "max_attempts": definition.max_attempts}
+
+    shown = {name: "set" if found[name] else "not set" for name in SECRET}
+    if base_url is not None:
+        shown["base_url"] = service.label
+    if price is not None:
+        shown["price"] = ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(price).items())
+
+    def model() -> AnthropicModel:
+        from chain.providers.anthropic.client import AnthropicModel
+
+        return AnthropicModel(parameters, service, price)
+
+    async def check() -> ModelCheck:
+        asked = model()
+        try:
+            return await asked.check()
+        finally:
+            await asked.aclose()
+
+    return ModelSettings(
+        definition.name,
+        "anthropic",
+        label=parameters.model,
+        max_attempts=definition.max_attempts,
+        values={key: found[key] for key in ("provider", *KEYS)},
+        open=lambda interactive: model(),
+        shown=shown,
+        missing_key=next(iter(variables(key)), KEY_VARIABLE) if base_url is None and not service.api_key else "",
+        check=check,
+        tells_costs=price is not None,
+    )
+
+
+def _price(values: Values, node: Node) -> Price:
+    keys = node.mapping([each.name for each in fields(Price)])
+    if not {"input", "output"} <= keys.keys():
+        raise node.error("needs input and output, in US dollars per million tokens")
+    price = {key: values.number(value) for key, value in keys.items()}
+    shares = {"cache_read": price["input"] * CACHE_READ_PRICE, "cache_write": price["input"] * CACHE_WRITE_PRICE}
+    return Price(**{**shares, **price})
+
+
+KEYS = (
+    *("model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
+    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
+)
+
+PROVIDER = Provider(
+    read,
+    KEYS,
+    needed="model",
+    # A request can name servers that the service then calls on its own.
+    sensitive=("api_key", "base_url", "extra_headers", "extra_body"),
+    free=("thinking", "extra_body", "extra_headers"),
+    key="api_key",
+    address="base_url",
+    usual=f"${{{KEY_VARIABLE}}}",
+)

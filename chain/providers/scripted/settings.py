@@ -1,0 +1,41 @@
+"""The definition of a model that is a rule file: its key, and the model that it opens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chain.errors import UnreadableFile
+from chain.provider import Definition, ModelSettings, Provider
+
+if TYPE_CHECKING:
+    from chain.model import Model
+
+
+def read(definition: Definition) -> ModelSettings:
+    """A definition's settings. Raises ``ConfigError``."""
+    node = definition.keys["script"]
+    script = definition.values.path(node)
+    if script is None:
+        raise node.error("is blank")
+
+    def open_model(interactive: bool) -> Model:
+        from chain.providers.scripted.model import ScriptedModel
+
+        try:
+            # Its replies come at the pace that the file has for people.
+            return ScriptedModel.load(script, definition.within("script"), at_terminal=interactive)
+        except UnreadableFile as error:
+            raise node.error(f"{error.file} {error.message}") from None
+
+    return ModelSettings(
+        definition.name,
+        "scripted",
+        label=f"rules in {script.name}",
+        max_attempts=definition.max_attempts,
+        values={"provider": "scripted", "script": script},
+        open=open_model,
+        files={"script": script},
+    )
+
+
+PROVIDER = Provider(read, ("script",), needed="script", paths=("script",))

@@ -1,0 +1,178 @@
+"""How what happened is put into words: the same in a terminal, an export and an editor. Pure."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from chain import events
+from chain.events import Status, TaskState
+from chain.lines.parse import is_stop
+from chain.text.plain import sanitize
+from chain.text.wording import MAIN, STOPPED_BY_RULE, counted
+
+MAX_INPUT = 160
+"""Characters of a call's input beside its name."""
+
+BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+
+_POINTS = {
+    "start": "as the query",
+    "A": "before the first model call",
+    "B": "after the reply",
+    "C": "before a tool",
+    "D": "after the tools",
+    "N": "at once, cutting the work",
+}
+
+
+def how_far(tasks: Sequence[TaskState]) -> str:
+    """How far a plan has come."""
+    return f"{tasks.count('DONE')} done, {tasks.count('FAILED')} failed, {tasks.count('PENDING')} pending"
+
+
+def when(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A local time, by default with its date; empty for one that no calendar has."""
+    try:
+        return time.strftime(form, time.localtime(moment))
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def iso(moment: float) -> str:
+    """A time for programs."""
+    try:
+        return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """How long something took; ``whole`` seconds are for what is drawn again each second."""
+    seconds = max(seconds, 0.0)
+    if seconds < 60:
+        return f"{int(seconds)} s" if whole else f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 86_400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
+
+
+def cost(usd: float) -> str:
+    """US dollars."""
+    return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
+def outcome(status: Status | None) -> str:
+    """How a run ended."""
+    return "did not end" if status is None else status.replace("_", " ")
+
+
+def was_stopped(status: Status | None) -> bool:
+    """Whether the user ended a run that ended so."""
+    return status is not None and (status.startswith("cancelled") or status == "interrupted")
+
+
+def delivered(event: events.UserInterruption, urgency: str, waited_s: float) -> str:
+    """Where lines of the user entered the conversation, and how long they had waited."""
+    target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
+    marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
+    where = f"{_POINTS.get(event.point, '')} (point {event.point})"
+    at = f"in iteration {event.iteration}, " if event.iteration else ""
+    waited = f", waited {duration(waited_s)}" if waited_s >= 0.05 else ""
+    lines = f" ({counted(len(event.ids), 'line')})" if len(event.ids) > 1 else ""
+    return sanitize(f"{marked}{target}{lines}: {at}{where}{waited}")
+
+
+def answered(answer: events.Answer) -> str:
+    """What became of a question."""
+    text = f": {answer.text}" if answer.text else ""
+    match answer.decision:
+        case "allowed":
+            return f"allowed{' without asking' if answer.by == 'config' else ''}"
+        case "refused" if answer.by == "nobody":
+            return "refused, since nobody can be asked"
+        case "answered" | "refused":
+            return f"{answer.decision}{text}"
+        case _:
+            return "withdrawn"
+
+
+def answer_line(answer: events.Answer | None) -> str:
+    """The same as a line of its own, of a question that may have no answer."""
+    text = "no answer" if answer is None else answered(answer)
+    return sanitize(text[0].upper() + text[1:])
+
+
+def is_stop_receipt(event: events.Receipt) -> bool:
+    """Whether the line was a stop. A receipt has no kind, and no other event describes a stop, so its text is read."""
+    return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
+
+
+def settled(event: events.Receipt) -> str:
+    """What became of a line that did not reach the model, without its text; empty where other events say it."""
+    why = f" ({event.reason.strip()})" if event.reason else ""
+    match event.state:
+        case "returned" | "dropped":
+            return f"{event.state.capitalize()}{why}"
+        case "unsent":
+            return f"Never sent{why}"
+        case "handled" if is_stop_receipt(event):
+            return "The user stopped"
+        case "handled":
+            return f"{'Not done' if why else 'Done'}{why}"
+        case _:
+            return ""
+
+
+def located(event: events.Notice | events.Error) -> str:
+    """A message after its place in a file, if it has one."""
+    place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
+    return f"{place}: {event.message}" if place else event.message
+
+
+def remark(event: events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt) -> tuple[str, str]:
+    """A kind (``note``, ``error`` or ``back``) and a sentence."""
+    match event:
+        case events.Error():
+            return "error", sanitize(located(event))
+        case events.Notice():
+            return "note", sanitize(located(event))
+        case events.Retry():
+            return "note", sanitize(f"Asked again after {duration(event.delay_s)}: {event.reason}")
+        case events.LineRefused():
+            return "back", sanitize(f"Line refused ({event.reason}): {event.text}")
+        case _:
+            return "back", sanitize(f"{settled(event)}: {event.text}")
+
+
+def call_state(event: events.ToolResult | None, *, was_started: bool) -> str:
+    """How a tool call went."""
+    if event is None:
+        return "did not end"
+    return f"{'failed, ' if event.is_error else ''}{duration(event.seconds)}" if was_started else "not started"
+
+
+def short_input(input: Mapping[str, object]) -> str:
+    """The arguments of a call on one row, cut."""
+    parts = []
+    for name, value in input.items():
+        text = value[:MAX_INPUT] if isinstance(value, str) else value
+        parts.append(f"{name}={json.dumps(text, ensure_ascii=False, default=str)}")
+    row = sanitize(", ".join(parts))
+    return row if len(row) <= MAX_INPUT else f"{row[:MAX_INPUT]}…"
+
+
+def whole_input(input: Mapping[str, object]) -> str:
+    """The arguments of a call, each on rows of its own."""
+    return json.dumps(input, ensure_ascii=False, indent=2, default=str)
+
+
+def beyond_replies(event: events.Result) -> str:
+    """What a result says beyond the replies before it: the words of a stop, what was found, an error."""
+    text = event.result.strip()
+    shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
+    return text.removeprefix(shown).strip()

@@ -1,0 +1,348 @@
+"""Programs that tools start: each runs under the guard (``guard``), and nothing of it outlives its call.
+
+The trio side. A call has two descriptors, the leash and the read end of its output. It is over when the leash has ended
+or its keeper says so, for then nothing is left; the output has ended by then, since nobody is left to hold it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain.errors import ToolError
+from chain.threads import Threads
+from chain.tools.processes import guard
+from chain.tools.processes.fence import Fence, bare_environment
+from chain.tools.processes.places import Places
+
+GONE_S = 5.0
+"""Seconds for everything below a command to be gone after it was killed; usual are some milliseconds.
+
+What hangs in the kernel (a dead network disk) cannot be killed, and must not hold up an interrupt for ever.
+"""
+
+START_S = 30.0
+"""Seconds for the guard to start; usual are 50 ms."""
+
+CHUNK = 1 << 16
+"""Bytes of output that are read in one step: what a pipe holds."""
+
+_THREADS = Threads("processes")
+
+GUARD_LOST = "The guard of the commands was killed, so the command was ended; it may have had effects."
+KEEPER_LOST = "The process that watches over the command was killed, so the command was ended; it may have had effects."
+LEFT = f"What the command started could not be ended within {GONE_S:g} s: some of it may still run."
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its exit code, or minus the signal that killed it; ``None`` if its time was over."""
+
+    code: int | None
+
+
+class Guard:
+    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed.
+
+    ``folder`` is where the programs may have temporary files. It exists while the process does.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
+        self._process: _Process | None = None
+        self._starting = trio.Lock()
+        self._parent: int | None = None
+        """A descriptor of what ``folder`` is in, opened before any program runs that could lead its path elsewhere."""
+        self._folder: int | None = None
+        """A descriptor of ``folder``."""
+        self._places: Places | None = None
+        self._opening = threading.Lock()
+        self._leashes: set[socket.socket] = set()
+
+    def places(self, make: Callable[[], Places | None]) -> Places | None:
+        """What its programs may write: made once, and closed with it. To be called in a thread."""
+        with self._opening:
+            if self._places is None:
+                self._places = make()
+            return self._places
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        on_output: Callable[[bytes], None],
+        timeout_s: float = math.inf,
+        fence: Fence | None = None,
+    ) -> Ended:
+        """Run a program, and give what it writes (stdout and stderr) to ``on_output`` as it comes.
+
+        It has no input. The call ends with the program, or after ``timeout_s`` seconds, and whatever the program
+        started is killed then; also when the call is cancelled. All output is given before the call returns. Raises
+        ``ToolError`` if it cannot be started, or its watchers were killed.
+        """
+        request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": fence and fence._asdict()}
+        rules = [fence.writable] if fence is not None and isinstance(fence.writable, int) else []
+        call = await self._begin(rules)
+        self._leashes.add(call.leash)
+        try:
+            return await call.run(json.dumps(request).encode() + b"\n", on_output, timeout_s)
+        finally:
+            await call.close()
+            self._leashes.discard(call.leash)
+
+    async def close(self) -> None:
+        """End the guard and everything below it, and remove its folder. Calls that still run fail."""
+        for leash in self._leashes:
+            _let_go(leash)
+        with trio.CancelScope(shield=True):
+            async with self._starting:
+                if self._process is not None:
+                    await self._process.close()
+                    self._process = None
+                if self._parent is not None:
+                    await _THREADS.run(self._remove_folder)
+        if self._places is not None:
+            self._places.close()
+
+    async def start(self) -> int:
+        """Start the process, if it does not run, and return a descriptor of ``folder``, open until the guard is closed.
+
+        Raises ``ToolError``.
+        """
+        async with self._starting:
+            await self._ensure()
+            assert self._folder is not None
+            return self._folder
+
+    async def _ensure(self) -> _Process:
+        """The process; under the lock."""
+        if self._process is not None and self._process.is_lost:
+            await self._process.close()
+            self._process = None
+        try:
+            if self._parent is None:
+                above = self.folder.parent
+                self._parent = await _THREADS.run(lambda: os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            if self._process is None:
+                self._process = await _Process.start(self._parent, self.folder.name)
+            if self._folder is None:
+                self._folder = await _THREADS.run(partial(guard.open_folder, self.folder.name, self._parent))
+        except OSError as error:
+            raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
+        return self._process
+
+    def _remove_folder(self) -> None:
+        """Remove the folder, which the guard has done unless it was killed, and close the descriptors."""
+        if self._folder is not None and self._parent is not None:
+            guard.remove(self._folder, self.folder.name, self._parent)
+        for descriptor in (self._folder, self._parent):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._folder = self._parent = None
+
+    async def _begin(self, rules: Sequence[int]) -> _Call:
+        """A call whose ends are with the guard, with the rules for what it may write."""
+        async with self._starting:
+            process = await self._ensure()
+            try:
+                leash, their_leash = socket.socketpair()
+                try:
+                    output, their_output = os.pipe()
+                except OSError:
+                    leash.close()
+                    their_leash.close()
+                    raise
+            except OSError as error:
+                raise ToolError(f"The command cannot be started: {error.strerror}.") from None
+            call = _Call(process, leash, trio.lowlevel.FdStream(output))
+            try:
+                with their_leash:
+                    await process.send(their_leash.fileno(), their_output, *rules)
+            except BaseException:
+                await call.close()
+                raise
+            finally:
+                os.close(their_output)
+            return call
+
+
+@dataclass(slots=True)
+class _Process:
+    """The guard's process and the socket on which it gets the ends of the calls."""
+
+    process: trio.Process
+    control: trio.socket.SocketType
+
+    @classmethod
+    async def start(cls, parent: int, name: str) -> _Process:
+        """Start it and wait until it serves; ``parent`` is a descriptor of what its folder is in.
+
+        Raises ``ToolError`` and ``OSError``.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = trio.socket.from_stdlib_socket(ours)
+        try:
+            with theirs:
+                process = await trio.lowlevel.open_process(
+                    [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno()), str(parent), name],
+                    pass_fds=[theirs.fileno(), parent],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    # A command that is not fenced in can read the environment of the guard: no key may be in it.
+                    env=bare_environment(),
+                )
+        except BaseException:
+            control.close()
+            raise
+        made = cls(process, control)
+        try:
+            with trio.move_on_after(START_S):
+                answer = await control.recv(CHUNK)
+                if answer and "ready" in (said := json.loads(answer)):
+                    return made
+                raise ToolError(
+                    f"The guard of the commands cannot be started: {said['failed'] if answer else 'it ended at once'}."
+                )
+            raise ToolError(f"The guard of the commands did not start within {START_S:g} s.")
+        except BaseException:
+            await made.close()
+            raise
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.process.poll() is not None
+
+    async def send(self, *descriptors: int) -> None:
+        """Give it the ends of a call. Raises ``ToolError`` if it is gone."""
+        ends = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+        try:
+            await self.control.sendmsg([b"run"], ends)
+        except OSError:
+            raise ToolError(GUARD_LOST) from None
+
+    async def close(self) -> None:
+        """End it. Whatever it still guards is killed, by its keepers, when chain lets go of the leashes."""
+        self.control.close()
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(GONE_S):
+                await self.process.wait()
+                return
+            self.process.kill()
+            await self.process.wait()
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """One program's run, as chain sees it."""
+
+    guard: _Process
+    leash: socket.socket
+    output: trio.lowlevel.FdStream
+    _is_guard_lost: bool = False
+    _is_gone: bool = False
+    _has_waited: bool = False
+    _read: bytes = b""
+    _stream: trio.SocketStream = field(init=False)
+    _output_ended: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.leash))
+
+    async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
+        answer: Ended | str | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_output, on_output)
+            with trio.move_on_after(timeout_s) as limit:
+                nursery.start_soon(self._watch_guard, limit)
+                with contextlib.suppress(trio.BrokenResourceError):  # the end of the leash says so as well
+                    await self._stream.send_all(request)
+                answer = await self._answer()
+            await self._wait_until_gone()
+            with trio.move_on_after(GONE_S if self._is_gone else 0):
+                await self._output_ended.wait()
+            nursery.cancel_scope.cancel()
+        if answer is None and self._is_guard_lost:
+            raise ToolError(GUARD_LOST)
+        if not self._is_gone:
+            raise ToolError(LEFT)
+        if answer is None:
+            return Ended(None)
+        if isinstance(answer, str):
+            raise ToolError(answer)
+        return answer
+
+    async def close(self) -> None:
+        """Wait, whatever happened, until nothing is left."""
+        await self._wait_until_gone()
+        with trio.CancelScope(shield=True):
+            await self._stream.aclose()
+            await self.output.aclose()
+
+    async def _read_output(self, on_output: Callable[[bytes], None]) -> None:
+        while chunk := await self.output.receive_some(CHUNK):
+            on_output(chunk)
+        self._output_ended.set()
+
+    async def _watch_guard(self, scope: trio.CancelScope) -> None:
+        await self.guard.process.wait()
+        self._is_guard_lost = True
+        scope.cancel()
+
+    async def _answer(self) -> Ended | str:
+        """What became of the program, or why nobody knows."""
+        said = await self._next()
+        if "failed" in said:
+            return f"The command cannot be started: {said['failed']}."
+        return Ended(said["exit"]) if "exit" in said else KEEPER_LOST
+
+    async def _next(self) -> dict[str, Any]:
+        """The next message of the keeper; empty if there will be none."""
+        while b"\n" not in self._read:
+            try:
+                chunk = await self._stream.receive_some(CHUNK)
+            except trio.BrokenResourceError:
+                chunk = b""
+            if not chunk:
+                self._is_gone = True
+                return {}
+            self._read += chunk
+        line, _, self._read = self._read.partition(b"\n")
+        said: dict[str, Any] = json.loads(line)
+        self._is_gone = "gone" in said
+        return said
+
+    async def _wait_until_gone(self) -> None:
+        """Let go of the leash, which kills everything, and wait until nothing is left, or nobody who could say so."""
+        _let_go(self.leash)
+        if self._has_waited:
+            return  # a second wait would be in vain, if this one was
+        self._has_waited = True
+        with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
+            while not self._is_gone:
+                await self._next()
+
+
+def _let_go(leash: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the other side was faster
+        leash.shutdown(socket.SHUT_WR)

@@ -1,0 +1,153 @@
+"""What fences a command in: the settings, as far as this machine can hold to them, and what that leaves open.
+
+It is told before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from chain.tools.paths import as_text
+from chain.tools.processes import fence
+from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.places import Places, own_places
+from chain.tools.processes.secrets import is_secret
+
+_OURS = "CHAIN_"
+
+_MAX_NAMED = 3
+"""Places of this program that a question names."""
+
+_WITHOUT = {
+    "writes": "a command can write wherever you can, and read the keys in this program's environment",
+    "network": "a command can use the network",
+    "unix_sockets": "a command can have your other programs act for it, by their Unix sockets",
+    "signals": "a command can send signals to your other processes, and set their limits and priorities",
+    "devices": "a command can use your terminals and other devices, and so read what you type",
+}
+"""What each protection is for, by what holds without it."""
+
+_EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
+"""What holds without ``writes`` on a machine that could refuse them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellRules:
+    """The settings of the tool. ``secrets`` are the variables that the configuration uses as keys.
+
+    ``env`` are variables that commands get although they are secrets, or look like secrets. ``writable`` are folders
+    and files, besides the workspace and a temporary folder, that a fenced command may write. ``own`` are the folders of
+    this program's files that it may not write wherever they are, besides those of the program itself.
+    """
+
+    sandbox: Literal["auto", "strict", "off"] = "auto"
+    network: bool = False
+    env: frozenset[str] = frozenset()
+    writable: tuple[Path, ...] = ()
+    secrets: frozenset[str] = frozenset()
+    own: tuple[Path, ...] = ()
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The short names of the protections that are asked for."""
+        if self.sandbox == "off":
+            return frozenset()
+        return frozenset(_WITHOUT) - {"network" if self.network else "unix_sockets"}
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables that a command gets: none of the chain's own, and no secrets but those that are named."""
+
+        def passes(name: str, value: str) -> bool:
+            if name.upper().startswith(_OURS):
+                return False
+            return name in self.env or not (name in self.secrets or is_secret(name, value))
+
+        return {name: value for name, value in environ.items() if passes(name, value)}
+
+    def probed(self) -> Protections:
+        """What this machine can refuse, if it is to refuse anything. It blocks."""
+        return Protections() if self.sandbox == "off" else fence.probe()
+
+    def places(self, found: Protections, workspace: Path) -> Places | None:
+        """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
+        if not found.writes or "writes" not in self.wanted:
+            return None
+        return Places(workspace, self.writable, own_places(self.own))
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What fences a command in: by the rules, by what the machine can refuse, and by what may be written."""
+
+    rules: ShellRules
+    found: Protections
+    places: Places | None = None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The short names of what holds: some of ``writes``, ``network``, ``signals`` and ``devices``.
+
+        Where the network is allowed ``unix_sockets`` stands in its place: no Unix sockets.
+        """
+        found = self.found._replace(writes=False) if self._is_exposed else self.found
+        return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What a command can do, in words: a sentence for each protection that does not hold."""
+        held = {*self.held, *(("unix_sockets",) if "network" in self.held else ())}
+        return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
+
+    @property
+    def missing(self) -> str:
+        """Why no command is run where the sandbox is strict; empty if commands are."""
+        lacking = self.rules.wanted - set(self.held)
+        if self.rules.sandbox != "strict" or not lacking:
+            return ""
+        lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)
+        return f"tools.shell.sandbox is strict, but on this machine {lacks}; set it to auto to use what there is"
+
+    def closed(self, workspace: Path) -> str:
+        """What a command cannot change although it may write around it, in a sentence; empty if there is nothing."""
+        if self.places is None or not self.places.closed:
+            return ""
+        both = (self.places.kept or self.places.closed, self.places.closed)
+        needed, folders = (_named(each, workspace.resolve()) for each in both)
+        return (
+            f"This program needs {needed}, which a command cannot change, so it makes, moves and removes nothing "
+            f"directly in {folders}"
+        )
+
+    @property
+    def fence(self) -> Fence | None:
+        """All that is wanted and can be had, but for what may be written; ``None`` where nothing is wanted."""
+        if self.rules.sandbox == "off":
+            return None
+        named = (str(each.absolute()) for each in self.rules.writable)
+        devices = (*fence.DEVICES, *(path for path in named if path.startswith("/dev/")))
+        return Fence(
+            network="network" in self.held,
+            unix_sockets="unix_sockets" in self.held,
+            signals="signals" in self.held,
+            # A user namespace shows root's files as nobody's, and ssh does not trust such a configuration.
+            namespace=self.found.namespace and not self.rules.network,
+            devices=devices if "devices" in self.held else None,
+        )
+
+    @property
+    def _is_exposed(self) -> bool:
+        return self.places is not None and self.places.is_exposed
+
+    @property
+    def _sentences(self) -> Mapping[str, str]:
+        return _WITHOUT | ({"writes": _EXPOSED} if self._is_exposed else {})
+
+
+def _named(paths: Sequence[str], root: Path) -> str:
+    places = [Path(each) for each in paths[:_MAX_NAMED]]
+    names = [as_text(each.relative_to(root) if each.is_relative_to(root) else each) for each in places]
+    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
+    return ", ".join("the workspace" if each == "." else each for each in names) + more

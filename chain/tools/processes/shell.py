@@ -1,0 +1,304 @@
+"""The tool that runs commands: ``shell``.
+
+A command runs under the guard (``guarded``), fenced in as the settings say and this machine allows (``sandbox``).
+What holds is told before it is allowed, in the preview, which names the protections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import trio
+
+from chain.errors import ToolError, UserError
+from chain.signal import Signal
+from chain.threads import Threads
+from chain.tools.lookalikes import spelled_out
+from chain.tools.own import changed, git_state
+from chain.tools.paths import as_text, existing
+from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.output import Output
+from chain.tools.processes.sandbox import Sandbox, ShellRules
+from chain.tools.subject import Subject
+from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+
+TIMEOUT_S = 120.0
+"""Seconds that a command has unless the model asks for others."""
+
+MAX_TIMEOUT_S = 3_600.0
+"""Seconds that the model may ask for: who waits for longer has been forgotten."""
+
+MAX_COMMAND = 131_071
+"""Bytes of one argument of a program that Linux accepts (MAX_ARG_STRLEN, less the NUL at its end)."""
+
+PROGRESS_S = 0.1
+"""Seconds between two reports of output: a flood would drown the terminal and every other task."""
+
+GIT_S = 1.0
+"""Seconds for a look at a repository after a command."""
+
+MAX_FILES = 3
+"""Hooks that a notice names: a new repository has a dozen examples."""
+
+_THREADS = Threads("shell")
+
+_TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
+"""What ends a command or puts another one, a file or a variable into it."""
+
+
+class _Commands(Subject):
+    """Commands, of which a pattern never matches one that the shell would take apart.
+
+    With ``git status*`` nobody means ``git status; rm -r .``.
+    """
+
+    plural = "commands"
+
+    def pattern(self, text: str) -> str:
+        if _TAKEN_APART.search(text):
+            never = "a pattern never matches a command with ; | & < > $ ` or a line break"
+            raise UserError(f"{never}; plain shell allows all")
+        return text
+
+    def matches(self, pattern: str, subject: str) -> bool:
+        return not _TAKEN_APART.search(subject) and super().matches(pattern, subject)
+
+    def note(self, pattern: str | None) -> str:
+        return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
+
+
+COMMANDS = _Commands()
+
+
+def shell_tools(
+    guard: Guard, rules: ShellRules, environ: Mapping[str, str], found: Protections | None = None
+) -> tuple[Tool, ...]:
+    """The tool ``shell``, or nothing where there is no guard, which is anywhere but on Linux.
+
+    ``environ`` is what commands get, but for the secrets. ``found`` is what the machine can refuse to a command;
+    without it the machine is probed when that is first asked for.
+    """
+    if sys.platform != "linux":
+        return ()
+    shell = _Shell(guard, rules, rules.environment(environ), found)
+    # Its own limit is a parameter, so the one of all tools is not for it.
+    made = tool(
+        name="shell",
+        kind="execute",
+        timeout_s=math.inf,
+        needs_approval=True,
+        preview=shell.preview,
+        subject=COMMANDS,
+    )
+    return (made(shell.run),)
+
+
+class _Conditions(NamedTuple):
+    """What fences a command in, and the folder that it runs in."""
+
+    sandbox: Sandbox
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    guard: Guard
+    rules: ShellRules
+    environ: Mapping[str, str]
+    found: Protections | None
+
+    async def preview(
+        self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = "."
+    ) -> Preview | None:
+        """What people are asked about; raises ``ToolError`` for what would not be run."""
+        return self._shown(
+            ctx.workspace, command, timeout_s, workdir, await self._check(ctx, command, timeout_s, workdir)
+        )
+
+    async def run(self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = ".") -> str:
+        """Run a command in bash and return its output (stdout and stderr) and exit code.
+
+        It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
+        workspace. After `timeout_s` seconds it is stopped. Depending on the user's settings it can write only in the
+        workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
+        moved or removed in the folders above its files, which may be the top of the workspace.
+        """
+        now = await self._check(ctx, command, timeout_s, workdir)
+        shown = self._shown(ctx.workspace, command, timeout_s, workdir, now)
+        if ctx.approved is not UNASKED and ctx.approved != shown:
+            raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
+        shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
+        output = Output()
+        async with _watching_git(ctx, now.folder), self._fence(now) as box:
+            ended = await _with_reports(
+                output,
+                ctx.progress,
+                lambda on_output: self.guard.run(
+                    [shell, "-c", command],
+                    cwd=now.folder,
+                    env=self.environ if box is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
+                    on_output=on_output,
+                    timeout_s=timeout_s,
+                    fence=box,
+                ),
+            )
+        if ended.code is None:
+            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit"))
+        return _result(output, _end(ended.code))
+
+    def _shown(self, workspace: Path, command: str, timeout_s: float, workdir: str, now: _Conditions) -> Preview:
+        conditions = [f"in {spelled_out(as_text(PurePath(workdir)))}"] if PurePath(workdir) != PurePath() else []
+        conditions += [f"for at most {timeout_s:g} s"] if timeout_s != TIMEOUT_S else []
+        # Before the command, each row of which then has a sign: it could begin and end in rows that look the same.
+        gaps, closed = now.sandbox.gaps, now.sandbox.closed(workspace)
+        head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
+        head += [f"{closed}."] if closed else []
+        head += [f"{', '.join(conditions)}:"] if conditions else []
+        first, *more = spelled_out(command).split("\n")
+        rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
+        text = "\n".join([*head, *rows])
+        digest = hashlib.sha256(json.dumps([command, str(now.folder)]).encode()).hexdigest()
+        # In another folder the same words run other things, so that is another command, which no pattern matches.
+        folder_text = shlex.quote(as_text(PurePath(workdir)))
+        subject = f"cd -- {folder_text} || exit; {command}" if PurePath(workdir) != PurePath() else command
+        return Preview(text, subject, digest, "subject", now.sandbox.held)
+
+    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
+        """What it would run with. Raises ``ToolError`` for what is not to be run."""
+        _check_command(command)
+        if not 0 < timeout_s <= MAX_TIMEOUT_S:
+            raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
+        now = await _THREADS.run(lambda: self._conditions(ctx.workspace, workdir), abandon_on_cancel=True)
+        if why := now.sandbox.missing:
+            raise ToolError(f"The command was not run: {why}.")
+        return now
+
+    def _conditions(self, workspace: Path, workdir: str) -> _Conditions:
+        """The same; called in a thread."""
+        folder, rules = _folder(workspace, workdir), self.rules
+        found = rules.probed() if self.found is None else self.found
+        return _Conditions(Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder)
+
+    @asynccontextmanager
+    async def _fence(self, now: _Conditions) -> AsyncIterator[Fence | None]:
+        """The fence of a command: all that is wanted and can be had. Raises ``ToolError``."""
+        box, places = now.sandbox.fence, now.sandbox.places
+        if box is None or places is None:
+            yield box
+            return
+        temporary = await self.guard.start()
+        try:
+            writable = await _THREADS.run(lambda: places.rules(temporary, signals=box.signals))
+        except OSError as error:
+            raise ToolError(f"The command was not run: what it may write cannot be said: {error.strerror}.") from None
+        try:
+            yield box._replace(writable=writable)
+        finally:
+            os.close(writable)
+
+
+def _check_command(command: str) -> None:
+    if not command.strip():
+        raise ToolError("The command is empty.")
+    if "\0" in command:
+        raise ToolError("The command holds a NUL character, which no program can be given.")
+    size = len(command.encode())
+    if size > MAX_COMMAND:
+        raise ToolError(
+            f"The command has {size:,} bytes, more than the {MAX_COMMAND:,} that bash can be given; "
+            "write it to a file and run that."
+        )
+
+
+def _folder(workspace: Path, workdir: str) -> Path:
+    """The real path of the folder to run in. Raises ``ToolError``."""
+    folder = existing(workspace, workdir)
+    if not folder.is_dir():
+        raise ToolError(f"{as_text(PurePath(workdir))} is no folder; workdir is the folder that the command runs in.")
+    return folder
+
+
+@asynccontextmanager
+async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
+    """Tells people when hooks or the configuration of git are others after the block: no fence holds what these run."""
+    folders = (ctx.workspace.absolute(), folder)
+    before = await _THREADS.run(lambda: git_state(folders), abandon_on_cancel=True)
+    try:
+        yield
+    finally:
+        # Also after an interrupt, which must not wait for a disk that hangs.
+        with trio.move_on_after(GIT_S, shield=True):
+            after = await _THREADS.run(lambda: git_state(folders, before), abandon_on_cancel=True)
+            if files := changed(before, after):
+                ctx.notice(_changed_of_git(files, ctx.workspace))
+
+
+def _changed_of_git(files: Sequence[str], workspace: Path) -> str:
+    named = ", ".join(as_text(PurePath(os.path.relpath(file, workspace))) for file in files[:MAX_FILES])
+    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
+    return f"A command changed {named}{more}: git runs what stands there, outside of any fence."
+
+
+async def _with_reports(
+    output: Output,
+    report: Callable[[str], None],
+    run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
+) -> Ended:
+    """Run a command and report what it writes: the first at once, then in portions, and the rest in the end."""
+    has_more = Signal()
+
+    def add(chunk: bytes) -> None:
+        output.add(chunk)
+        has_more.set()
+
+    async def relay() -> None:
+        while True:
+            await has_more.wait()
+            while text := output.unseen():
+                report(text)
+                await trio.sleep(PROGRESS_S)
+
+    failure: ToolError | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(relay)
+        try:
+            ended = await run(add)
+        except ToolError as error:
+            failure = error  # raised below, where no nursery makes a group of it
+        nursery.cancel_scope.cancel()
+    output.end()
+    for _ in range(2):  # whole rows, and then what is left of one
+        if text := output.unseen():
+            report(text)
+    if failure is not None:
+        raise failure
+    return ended
+
+
+def _result(output: Output, end: str) -> str:
+    text = output.text()
+    rows = [text.removesuffix("\n")] if text else []
+    return "\n".join([*rows, *([output.note] if output.note else []), end])
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

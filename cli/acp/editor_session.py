@@ -1,0 +1,276 @@
+"""One session of an editor: its prompts go into its chain, and what happens there goes out as updates.
+
+One task tells the events, in order, and waits where the editor is slow to read; the chain's feed joins running text
+meanwhile. A prompt is answered by that task as well, so its answer comes behind all updates of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from chain import events
+from chain.chain import Chain, Submitted
+from chain.errors import UserError
+from chain.event_json import to_json
+from cli.acp import permissions
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
+from cli.acp.turns import Turns, cancelled, end_turn
+from cli.acp.updates import Update, UpdateBuilder
+from cli.acp.wire import IncomingCall, Wire
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingAnswer:
+    """An answer that needs no run. It is told at the receipt of its ``line``, or at ``notice`` where there is none."""
+
+    line: str
+    notice: events.Notice
+    call: IncomingCall | None
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A prompt, or a line of steering, that waits for the end of a run."""
+
+    call: IncomingCall
+    submit: Callable[[], None]
+
+    def withdraw(self) -> None:
+        """Answer it: its line was never submitted."""
+        if self.call.method == "session/prompt":
+            self.call.answer(cancelled(""))
+        else:
+            self.call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
+
+
+class EditorSession:
+    """An open session. All of its methods are called in trio's thread."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        wire: Wire,
+        kinds: Mapping[str, str],
+        notify: Callable[[str], None],
+        *,
+        tells_receipts: bool,
+    ) -> None:
+        self.chain = chain
+        self.id = chain.session_id
+        self.workspace = chain.workspace
+        self.leaving = trio.Event()
+        """Set when the session is to be closed."""
+        self.closing: list[IncomingCall] = []
+        """The requests that ask for that."""
+        self._wire = wire
+        self._notify = notify
+        self._tells_receipts = tells_receipts
+        self._teller = UpdateBuilder(chain.workspace, kinds)
+        self._turns = Turns()
+        self._feed = chain.feed()
+        self._answers: list[_PendingAnswer] = []
+        self._ending: float | None = None
+        """The run that was interrupted or stopped last, which may be over by now."""
+        self._held: list[_Held] = []
+        self._asking: dict[str, trio.CancelScope] = {}
+        """The requests for permission that have no answer yet, by the ids of the questions."""
+
+    async def tell(self) -> None:
+        """Tell what happens until the chain is closed."""
+        with self.chain.answering():
+            async with trio.open_nursery() as nursery:
+                while batch := await self._feed.batch():
+                    for event in batch:
+                        await self._on_event(event, nursery)
+                nursery.cancel_scope.cancel()
+        self.fail_prompts()
+
+    async def tell_past(self, past: Iterable[events.Event]) -> None:
+        """Tell what was before."""
+        for event in past:
+            await self._update(self._teller.updates(event))
+
+    def fail_prompts(self) -> None:
+        """Answer the prompts that nothing answers any more."""
+        self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
+        for held in self._held:
+            held.withdraw()
+        self._held.clear()
+        for said in self._answers:
+            if said.call is not None:
+                said.call.answer(said.result)
+        self._answers.clear()
+
+    def prompt(self, call: IncomingCall, text: str) -> None:
+        """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
+        self._when_it_has_ended(call, lambda: self._prompt(call, text))
+
+    def steer(self, call: IncomingCall, text: str, *, needs_turn: bool) -> None:
+        """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
+        if needs_turn and (self._is_ending or self._run is None):
+            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
+            return
+        self._when_it_has_ended(call, lambda: self._steer(call, text))
+
+    def cancel(self) -> None:
+        """Interrupt the run that is active."""
+        for held in self._held:
+            held.withdraw()
+        self._held.clear()
+        self._interrupt()
+
+    def cancel_prompt(self, call: IncomingCall) -> bool:
+        """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
+        held = next((each for each in self._held if each.call is call), None)
+        if held is not None:
+            self._held.remove(held)
+            held.withdraw()
+            return True
+        line = self._turns.line_of(call)
+        if line is None:
+            return False
+        try:
+            self.chain.drop(line, "cancelled")
+        except UserError:
+            if self._is_of_active_run(line):
+                self._interrupt()
+        return True
+
+    @property
+    def _run(self) -> float | None:
+        """When the active run began, by which it is known. Events tell of it later, when another may be active."""
+        return self.chain.agents[0].since if self.chain.is_running else None
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the run that is active was interrupted or stopped."""
+        return self._run is not None and self._run == self._ending
+
+    def _interrupt(self) -> None:
+        if self.chain.interrupt():
+            self._ending = self._run
+
+    def _is_of_active_run(self, line: str) -> bool:
+        """Whether a line that cannot be dropped is in the active run: its own may be over, and its end not told yet."""
+        run = self._run
+        if run is None:
+            return False
+        if not line:  # it has stopped a run, and could not be accepted
+            return self._is_ending
+        last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
+        return last.state == "queued" or last.time >= run
+
+    def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
+        """Submit a line, behind others and after a run that is ending: it would come back with that run's lines."""
+        if self._held or self._is_ending:
+            self._held.append(_Held(call, submit))
+        else:
+            submit()
+
+    def _submit_held(self) -> None:
+        """Submit what was held back, unless the run that has ended is an earlier one, or nothing is to follow it."""
+        while self._held and not self._is_ending and not self.leaving.is_set():
+            held = self._held.pop(0)
+            try:
+                held.submit()
+            except RpcError as error:
+                held.call.fail(error)
+
+    def _prompt(self, call: IncomingCall, text: str) -> None:
+        answer = self._submit(text)
+        if answer.what in ("started", "queued", "stopping"):
+            self._turns.add(call, answer.id)
+        else:
+            self._say(answer, call)
+
+    def _steer(self, call: IncomingCall, text: str) -> None:
+        answer = self._submit(text)
+        if answer.message:
+            self._say(answer)
+        outcome = "startedNewTurn" if answer.what == "started" else "injected"
+        call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
+
+    def _submit(self, text: str) -> Submitted:
+        answer = self.chain.submit(text, local=False, origin="acp")
+        if answer.what == "refused":
+            raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
+        if answer.what == "started":
+            self._teller.expect(answer.id)
+        if answer.what == "stopping":
+            self._ending = self._run
+        return answer
+
+    def _say(self, answer: Submitted, call: IncomingCall | None = None) -> None:
+        """Tell the answer to a line that needs no run, behind what it has changed, and then answer its prompt."""
+        result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
+        notice = events.Notice(message=answer.message)
+        self._answers.append(_PendingAnswer(answer.id, notice, call, result))
+        if not answer.id:
+            self._feed.put(notice)
+
+    async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
+        match event:
+            case events.Result():
+                await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
+            case events.Question():
+                await self._ask(event, nursery)
+            case events.Answer(id=id):
+                if (scope := self._asking.pop(id, None)) is not None:
+                    scope.cancel()
+            case events.Receipt() | events.LineQueued():
+                await self._receipt(event)
+                await self._answer(event)
+            case events.Notice():
+                if not await self._answer(event):
+                    self._notify(f"{self.id}: {event.message}")
+            case _:
+                await self._update(self._teller.updates(event))
+        # After the updates: the answer to a prompt comes last.
+        self._turns.on_event(event)
+        if isinstance(event, events.Result):
+            self._submit_held()
+
+    async def _answer(self, event: events.Event) -> bool:
+        """Say what was to be said at this event. Whether there was anything."""
+        at = event.id if isinstance(event, events.Receipt) else None
+        said = next((each for each in self._answers if each.notice is event or (each.line and each.line == at)), None)
+        if said is None:
+            return False
+        self._answers.remove(said)
+        if said.notice.message:
+            await self._update([self._teller.say(said.notice.message)])
+        if said.call is not None:
+            said.call.answer(said.result)
+        return True
+
+    async def _update(self, updates: Sequence[Update]) -> None:
+        for update in updates:
+            await self._wire.notify("session/update", {"sessionId": self.id, "update": update})
+
+    async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
+        if self._tells_receipts:
+            told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
+            del told["type"]
+            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
+
+    async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
+        updates = self._teller.updates(question)
+        await self._update(updates)
+        # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
+        if self.chain.open_question == question.id:
+            scope = self._asking[question.id] = trio.CancelScope()
+            nursery.start_soon(self._request, question, updates[0], scope)
+
+    async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
+        with scope:
+            params = {"sessionId": self.id, **permissions.request(question, shown)}
+            try:
+                text = permissions.answer(question, await self._wire.request("session/request_permission", params))
+            except RpcError as error:
+                text = permissions.answer_to_error(question, error)
+            self.chain.answer(question.id, text, origin="acp")

@@ -1,0 +1,158 @@
+"""The agent's side of the Agent Client Protocol, version 1: its methods.
+
+What changes a run (prompt, steering, cancel) is done in the step in which it is read, so that their order counts. What
+takes time (opening, loading, listing, closing) is done in tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import trio
+
+from chain.version import VERSION
+from cli.acp import params
+from cli.acp.content import prompt_text
+from cli.acp.editor_session import EditorSession
+from cli.acp.host import Host, SessionRequest
+from cli.acp.opening import Opener
+from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
+from cli.acp.wire import IncomingCall, Wire
+
+PROTOCOL_VERSION = 1
+
+MAX_NAMED = 20
+"""Servers that a note names."""
+
+_CAPABILITIES = {
+    "loadSession": True,
+    "promptCapabilities": {"embeddedContext": True, "image": False, "audio": False},
+    "mcpCapabilities": {"http": False, "sse": False},
+    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+}
+_EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
+
+
+class EditorAgent:
+    """Serves one editor."""
+
+    def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
+        self._wire = wire
+        self._opener = opener
+        self._host = Host(wire, notify)
+        self._is_initialized = False
+        self._reading = trio.CancelScope()
+        self._methods: Mapping[str, Callable[[IncomingCall], None]] = {
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "session/new": self._new,
+            "session/load": partial(self._go_on, is_told_again=True),
+            "session/resume": partial(self._go_on, is_told_again=False),
+            "session/list": lambda call: self._host.start(self._list, call),
+            "session/close": lambda call: self._host.close(self._session(call), call),
+            "session/prompt": self._prompt,
+            "_session/steering": self._steer,
+        }
+
+    async def run(self) -> None:
+        """Serve until the input ends, or ``leave`` is called; then close every session."""
+        await self._host.run(self._read)
+
+    def leave(self) -> None:
+        """Read no more, and end."""
+        self._reading.cancel()
+
+    async def _read(self) -> None:
+        with self._reading:
+            await self._wire.run(self)
+
+    def on_request(self, call: IncomingCall) -> None:
+        """Serve a request. Raises ``RpcError``."""
+        method = self._methods.get(call.method)
+        if method is None:
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
+        if not self._is_initialized and call.method != "initialize":
+            raise RpcError(INVALID_REQUEST, "initialize comes first")
+        method(call)
+
+    def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
+        """Hear a notification; one that is not known is left out."""
+        id = given.get("sessionId")
+        if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
+            self._host.sessions[id].cancel()
+
+    def on_cancel(self, call: IncomingCall) -> None:
+        """Take back a prompt. All other requests are answered soon in any case."""
+        any(session.cancel_prompt(call) for session in self._host.sessions.values())
+
+    def _initialize(self, call: IncomingCall) -> None:
+        if self._is_initialized:
+            raise RpcError(INVALID_REQUEST, "the connection is initialized already")
+        version = call.params.get("protocolVersion")
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise params.wrong("protocolVersion must be a whole number")
+        self._is_initialized = True
+        self._host.tells_receipts = params.mapping(call.params, "_meta").get("receipts") is True
+        call.answer(
+            {
+                "protocolVersion": PROTOCOL_VERSION,
+                "agentInfo": {"name": "chain", "title": "chain", "version": VERSION},
+                "agentCapabilities": {**_CAPABILITIES, "_meta": _EXTENSIONS},
+                "authMethods": [],
+                "_meta": _EXTENSIONS,
+            }
+        )
+
+    def _authenticate(self, call: IncomingCall) -> None:
+        raise params.wrong(
+            f"methodId {params.text(call.params, 'methodId')!r:.60}: there are no authentication methods"
+        )
+
+    def _new(self, call: IncomingCall) -> None:
+        workspace = params.folder(call.params, "cwd")
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace), notes=_notes(call)))
+
+    def _go_on(self, call: IncomingCall, *, is_told_again: bool) -> None:
+        id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
+        if not id:
+            raise params.wrong("sessionId is empty")
+        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace, id), id, _notes(call), is_told_again))
+
+    async def _list(self, call: IncomingCall) -> None:
+        has_folder = call.params.get("cwd") is not None
+        cwd = params.absolute(call.params, "cwd") if has_folder else None
+        call.answer(await self._opener.list(cwd, params.text(call.params, "cursor", default="")))
+
+    def _session(self, call: IncomingCall) -> EditorSession:
+        id = params.text(call.params, "sessionId")
+        session = self._host.sessions.get(id)
+        if session is None:
+            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
+        return session
+
+    def _prompt(self, call: IncomingCall) -> None:
+        session = self._session(call)
+        session.prompt(call, _text(call, session))
+
+    def _steer(self, call: IncomingCall) -> None:
+        session = self._session(call)
+        steering = params.mapping(params.mapping(call.params, "_meta"), "steering")
+        behavior = steering.get("idleBehavior")
+        if behavior not in (None, "startNewTurn", "promptRequired"):
+            raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
+        session.steer(call, _text(call, session), needs_turn=behavior == "promptRequired")
+
+
+def _text(call: IncomingCall, session: EditorSession) -> str:
+    text = prompt_text(params.array(call.params, "prompt"), "prompt", session.workspace)
+    if not text.strip():
+        raise params.wrong("prompt has no text")
+    return text
+
+
+def _notes(call: IncomingCall) -> list[str]:
+    servers = [server for server in params.array(call.params, "mcpServers")[:MAX_NAMED] if isinstance(server, dict)]
+    names = ", ".join(f"{server.get('name')!s:.60}" for server in servers)
+    return [f"MCP servers are not supported yet; left out: {names}"] if names else []

@@ -1,0 +1,168 @@
+"""Messages of JSON-RPC 2.0, one a row: what a row of the other side is, and how ours are written. Pure.
+
+Whatever a row holds, reading it gives one of the types below. What the other side sends is bounded here: the depth by
+what ``json`` reads, numbers by 64 bits, ids by ``MAX_ID``; the length of a row by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CANCELLED = -32800
+"""The other side has cancelled the request (Agent Client Protocol, "Cancellation")."""
+NOT_FOUND = -32002
+"""A session or a file that is not there (Agent Client Protocol, "ErrorCode")."""
+
+MAX_ID = 200
+"""Characters of an id: it is kept as long as its request is in work, and is sent back."""
+
+_INTEGERS = range(-(2**63), 2**63)
+"""The numbers that the protocol's schema has for ids."""
+
+_BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
+"""How a request begins as all libraries write it: so the id of one that was cut off is known."""
+
+Id: TypeAlias = int | str | None
+
+
+class RpcError(Exception):
+    """An answer that is an error. ``data`` is for programs, ``message`` for people."""
+
+    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True)
+class RpcRequest:
+    """The other side asks for something, and waits for the answer with this id."""
+
+    id: Id
+    method: str
+    params: object
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """The other side says something, and never gets an answer."""
+
+    method: str
+    params: object
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a request of ours: a result, or an error."""
+
+    id: Id
+    result: object = None
+    error: RpcError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadMessage:
+    """A row that is none of these: what to answer, and the id if it can be known."""
+
+    error: RpcError
+    id: Id = None
+
+
+Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
+
+
+def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
+    """What a row says. One that ``is_cut`` had more than ``most`` bytes, and only its beginning is there."""
+    if is_cut:
+        begun = _BEGINNING.match(text)
+        id = json.loads(begun[1]) if begun else None
+        return BadMessage(RpcError(INVALID_REQUEST, f"the message is longer than {most:,} bytes"), id)
+    if not is_utf8:
+        return BadMessage(RpcError(PARSE_ERROR, "the message is not UTF-8"))
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        return BadMessage(RpcError(INVALID_REQUEST, "the message is nested too deeply"))
+    except ValueError as error:
+        return BadMessage(RpcError(PARSE_ERROR, f"the message is not JSON: {error}"))
+    if isinstance(found, list):
+        return BadMessage(RpcError(INVALID_REQUEST, "batches are not supported; send each message on a row of its own"))
+    if not isinstance(found, dict):
+        return BadMessage(RpcError(INVALID_REQUEST, "a message is a JSON object"))
+    return _read_object(found)
+
+
+def _read_object(found: Mapping[str, Any]) -> Incoming:
+    has_id = "id" in found
+    id = found.get("id")
+    if has_id and (why := _wrong_id(id)):
+        return BadMessage(RpcError(INVALID_REQUEST, why))
+    if found.get("jsonrpc") != "2.0":
+        return BadMessage(RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"'), id)
+    method = found.get("method")
+    if isinstance(method, str):
+        params = found.get("params", {})
+        return RpcRequest(id, method, params) if has_id else Notification(method, params)
+    if "method" in found:
+        return BadMessage(RpcError(INVALID_REQUEST, "method must be a string"), id)
+    if has_id and ("result" in found) != ("error" in found):
+        return Response(id, found["result"]) if "result" in found else Response(id, error=_error(found["error"]))
+    return BadMessage(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
+
+
+def _wrong_id(id: object) -> str:
+    """What is wrong with an id; empty for nothing."""
+    if id is None or (isinstance(id, int) and not isinstance(id, bool) and id in _INTEGERS):
+        return ""
+    if isinstance(id, str):
+        return "" if len(id) <= MAX_ID else f"an id has at most {MAX_ID} characters"
+    return "an id is a string or a whole number"
+
+
+def _error(found: object) -> RpcError:
+    fields = found if isinstance(found, dict) else {}
+    code, message = fields.get("code"), fields.get("message")
+    known = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
+    return RpcError(known, message if isinstance(message, str) else "no reason was given")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def result_row(id: Id, result: object) -> bytes:
+    """The row of an answer."""
+    return _row({"id": id, "result": result})
+
+
+def error_response_row(id: Id, error: RpcError) -> bytes:
+    """The row of an answer that is an error."""
+    fields: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        fields["data"] = error.data
+    return _row({"id": id, "error": fields})
+
+
+def request_row(id: int, method: str, params: Mapping[str, Any]) -> bytes:
+    """The row of a request of ours."""
+    return _row({"id": id, "method": method, "params": params})
+
+
+def notification_row(method: str, params: Mapping[str, Any]) -> bytes:
+    """The row of a notification of ours."""
+    return _row({"method": method, "params": params})
+
+
+def _row(fields: Mapping[str, object]) -> bytes:
+    # ASCII: half of a surrogate pair, which JSON can express and UTF-8 cannot, is an escape like any other character.
+    return json.dumps({"jsonrpc": "2.0", **fields}, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,203 @@
+"""The outer end of the side door: finds the chain that is meant, and speaks with it.
+
+It blocks, since a program that sends one line has nothing else to do, and is there at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from chain.errors import UserError
+from cli.door import sockets
+
+ANSWER_S = 2.0
+"""How long a chain may take to say who it is: it may be stopped, or hang."""
+OTHERS_S = 0.5
+"""How long others may take when one that is meant has said so: a chain that is not stopped does it at once."""
+_CHUNK = 65_536
+
+CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
+
+
+class TurnedAway(ConnectionError):
+    """Who is there does not let this program in, and says why."""
+
+
+class Visit:
+    """A connection to a running chain. A context manager."""
+
+    def __init__(self, path: Path, *, removes: bool = True) -> None:
+        """Connect. Raises ``OSError`` if nobody is there; a socket that nobody has open it ``removes``."""
+        self._path = path
+        self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
+        self._rows = self._read()
+        self.init: Mapping[str, Any] = {}
+        self.was_killed = False
+        """Whether the chain ended without a word, once its rows have."""
+
+    def hear(self) -> None:
+        """Hear who it is (``init``). Raises ``OSError`` if nobody says so."""
+        self.init = next(self._rows, {})
+        if self.init.get("type") != "init":
+            raise TurnedAway(str(self.init.get("message", "it has ended")))
+        self._socket.settimeout(None)
+
+    def fileno(self) -> int:
+        """The descriptor of the connection."""
+        return self._socket.fileno()
+
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+        return str(self.init.get("session"))
+
+    @property
+    def workspace(self) -> str:
+        """Where it works."""
+        return str(self.init.get("workspace"))
+
+    def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
+        """Send a row. Raises ``OSError`` when the chain has ended."""
+        self._socket.sendall(json.dumps(row).encode() + b"\n")
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
+        yield from self._rows
+        self._socket.close()
+        for _ in range(2):  # the door of a chain that is being killed may close after this connection
+            try:
+                with Visit(self._path, removes=False) as again:
+                    again.hear()
+                    if again.session == self.session:
+                        raise UserError(CUT_OFF)
+            except OSError as error:
+                self.was_killed |= isinstance(error, ConnectionRefusedError)  # who ends in good order removes it
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _read(self) -> Iterator[Mapping[str, Any]]:
+        rest = bytearray()
+        while True:
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except ConnectionError:
+                return
+            if not chunk:
+                return
+            *whole, left = (bytes(rest) + chunk).split(b"\n")
+            rest = bytearray(left)
+            for row in whole:
+                with suppress(ValueError):
+                    found = json.loads(row)
+                    if isinstance(found, dict):
+                        yield found
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
+    """A connection to the chain of a session, or else to the only one of a workspace. Raises ``UserError``."""
+    with ExitStack() as stack:
+        here = os.path.realpath(workspace)
+
+        def is_meant(visit: Visit) -> bool:
+            return visit.session == session if session else os.path.realpath(visit.workspace) == here
+
+        there, problems = _visits(state, environ, session, is_meant, stack)
+        meant = [each for each in there if is_meant(each)]
+        is_exact = bool(session and meant)
+        meant = meant or (there if session else [])
+        # One of those that cannot be reached may be meant as well.
+        others = [] if is_exact or not meant else [id for id in problems if session or _works_in(here, id, state)]
+        problem = f"no chain runs the session {session!r:.60}" if session else f"no chain runs in {here}"
+        if len(meant) == 1 and not others:
+            stack.pop_all()
+            for each in there:
+                if each is not meant[0]:
+                    each.close()
+            return meant[0]
+        if meant:
+            problem = f"{len(meant) + len(others)} chains could be meant"
+        if session and not there:
+            there, problems = _visits(state, environ, "", is_meant, stack)
+        named = "; ".join(_named(meant or there, state))
+        choice = f"name one by --session ID: {named}" if named else ""
+        hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
+        raise UserError("; ".join([problem, *filter(None, hints)]))
+
+
+def _visits(
+    state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
+) -> tuple[list[Visit], dict[str, str]]:
+    """The chains whose session ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
+    found: dict[str, Visit] = {}
+    problems: dict[str, str] = {}
+    with selectors.DefaultSelector() as asked:
+        for path in sockets.sockets(state, environ):
+            if not path.name.startswith(session):
+                continue
+            try:
+                asked.register(stack.enter_context(Visit(path)), selectors.EVENT_READ, path)
+            except ConnectionRefusedError:
+                continue  # it was left by a program that was killed
+            except OSError as error:
+                problems[path.name] = _problem(path, error)
+        until = time.monotonic() + ANSWER_S
+        while asked.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in asked.select(left):
+                visit = key.fileobj
+                assert isinstance(visit, Visit)
+                asked.unregister(visit)
+                try:
+                    visit.hear()
+                except OSError as error:
+                    visit.close()
+                    problems[key.data.name] = _problem(key.data, error)
+                    continue
+                found.setdefault(visit.session, visit)
+                if is_meant(visit):
+                    until = min(until, time.monotonic() + OTHERS_S)
+        for key in asked.get_map().values():
+            assert isinstance(key.fileobj, Visit)
+            key.fileobj.close()
+            problems[key.data.name] = _problem(key.data, TimeoutError("timed out"))
+    return list(found.values()), problems
+
+
+def _problem(path: Path, error: OSError) -> str:
+    if isinstance(error, TurnedAway):
+        return f"the session {path.name}: {error}"
+    return f"the session {path.name} does not answer ({error.strerror or error})"
+
+
+def _works_in(folder: str, id: str, state: Path) -> bool:
+    from chain.app import sessions  # only for a mistake
+
+    try:
+        return os.path.realpath(sessions.find(state, id).workspace) == folder
+    except UserError:
+        return False
+
+
+def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
+    from chain.app import sessions  # only for a mistake
+
+    for each in there:
+        query = ""
+        with suppress(UserError):
+            query = sessions.find(state, each.session).query
+        yield f"{each.session} in {each.workspace}" + (f" ({query[:60]})" if query else "")

@@ -1,0 +1,175 @@
+"""What a headless chain writes: answers or JSON on one descriptor, progress on the other; one task writes both.
+
+Writing happens in a thread, so that a reader that stops reading does not stop the chain; the feed joins the events that
+wait meanwhile. That a reader has closed its end is not an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from typing import Literal, TypeAlias
+
+import trio
+
+from chain import events
+from chain.chain import Chain
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.text.plain import sanitize
+from chain.threads import Threads
+from cli.event_rows import json_row, pieces_of_row
+from cli.screen import tty
+from cli.show.renderer import Renderer
+from cli.show.text import columns, unpainted
+from cli.writing import write_all
+
+_THREADS = Threads("output")
+
+Format: TypeAlias = Literal["text", "json", "stream-json"]
+
+
+class HeadlessOutput:
+    """Writes the events of a chain in one of the three formats."""
+
+    def __init__(self, chain: Chain, format: Format, renderer: Renderer, *, stdout: int, stderr: int) -> None:
+        self._chain = chain
+        self._format = format
+        self._renderer = renderer
+        self._stdout = stdout
+        self._stderr = stderr
+        self._feed = chain.feed()
+        self._last: events.Result | None = None
+        self._receipts: dict[object, events.Receipt] = {}
+        self._unsent: list[str] = []
+        self._is_seen = renderer.shows_answers
+        """Whether all goes to one terminal, where somebody looks."""
+        self._tail = ""
+        """The unfinished rows that are on the terminal."""
+        self._is_shared = False
+        """Whether the shell had the terminal meanwhile, so that what is typed is echoed among the rows."""
+        self._ends_with_result = False
+        self._answers: list[events.Notice] = []
+        self.failure = ""
+        self._done = trio.Event()
+
+    async def run(self) -> None:
+        """Write events until ``finish`` has been called and all is written."""
+        with tty.noted_return() as others_wrote:
+            while batch := await self._feed.batch():
+                resized = self._progress(self._renderer.resize(tty.size(self._stderr)[0])) if self._is_seen else ()
+                pieces = [*resized, *(piece for event in batch for piece in self._pieces(event))]
+                if others_wrote():
+                    self._tail = ""  # what is above the cursor now is not to be erased
+                # One write for consecutive pieces with the same destination: each write costs a call in a thread.
+                for fd, stretch in itertools.groupby(self._with_tail(pieces), key=lambda piece: piece[0]):
+                    await self._write(fd, "".join(text for _, text in stretch))
+            if not others_wrote():
+                await self._write(self._stderr, self._erased())
+        self._done.set()
+
+    def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """The texts, with the unfinished rows of a reply below them, which the next ones replace."""
+        self._is_shared = self._is_shared or tty.is_shared(self._stderr)
+        tail = "" if self._is_shared else self._renderer.drawn_tail
+        if not pieces and tail == self._tail:
+            return []
+        # The cursor is left below them, where the terminal echoes what is typed.
+        pieces = [(self._stderr, self._erased()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
+        self._tail = tail
+        return pieces
+
+    def _erased(self) -> str:
+        """What erases the unfinished rows, as the terminal may have wrapped them anew since."""
+        width = tty.size(self._stderr)[0] if self._tail else 1
+        rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
+        return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
+
+    def put(self, event: events.Event) -> None:
+        """Write an event of the front end, in order with those of the chain."""
+        self._feed.put(event)
+
+    def answer(self, text: str) -> None:
+        """Write an answer that needed no run."""
+        self._last = self._last or events.Result(status="done", result="")
+        if not self._last.iterations:
+            self._last = replace(self._last, result=text)
+        notice = events.Notice(message=text)
+        self._answers.append(notice)
+        self._feed.put(notice)
+
+    async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
+        """Write what is left, the last result if it has changed, and which ``session`` can be gone on with."""
+        self._feed.close()
+        await self._done.wait()
+        settled = self._chain.settled()
+        if problem:
+            await self._write(self._stderr, f"chain: {sanitize(problem)}\n")
+        was_interrupted = exit_code in (INTERRUPTED_CODE, SIGTERM_CODE)
+        status: events.Status = "error" if problem else "interrupted" if was_interrupted else "done"
+        last = self._last or events.Result(status=status, result=problem)
+        last = replace(last, receipts=settled.receipts, unsent=settled.unsent)
+        is_news = last.receipts or last.unsent or exit_code != last.exit_code or not self._ends_with_result
+        if self._format == "json":
+            self._collect(last)
+            last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
+        if self._format == "json" or (self._format == "stream-json" and is_news):
+            # In pieces, since it may hold all lines of a long input.
+            for piece in pieces_of_row(replace(last, exit_code=exit_code)):
+                await self._write(self._stdout, piece)
+        if session and self._format == "text":
+            await self._write(self._stderr, f"Session {session}; chain -r {session} goes on with it.\n")
+        if self.failure:
+            await self._write(self._stderr, f"chain: {self.failure}\n")
+
+    def _pieces(self, event: events.Event) -> Iterator[tuple[int, str]]:
+        self._ends_with_result = isinstance(event, events.Result)
+        if isinstance(event, events.Result):
+            self._last = event
+            if self._format == "json":
+                self._collect(event)
+        if self._format == "stream-json":
+            yield self._stdout, json_row(event)
+            return
+        if self._format == "text" and any(event is answer for answer in self._answers):
+            assert isinstance(event, events.Notice)
+            yield self._stdout, f"{sanitize(event.message)}\n"
+            return
+        if isinstance(event, events.Result) and self._format == "text":
+            yield from self._ending(event)
+        else:
+            yield from self._progress(self._renderer.lines(event))
+
+    def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
+        """The answer, between what is left to show of the run and its closing row."""
+        before, after = self._renderer.ending(event)
+        yield from self._progress(before)
+        text = sanitize(event.result).strip()
+        if text and event.status != "error" and not self._renderer.shows_answers:
+            # Whoever reads standard output wants an answer, and an interrupted run has none.
+            yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"
+        yield from self._progress(after)
+
+    def _progress(self, rows: Iterable[str]) -> Iterator[tuple[int, str]]:
+        return ((self._stderr, f"{row}\n") for row in rows)
+
+    def _collect(self, result: events.Result) -> None:
+        """Collect receipts and unsent lines of the whole process for the one object of ``json``."""
+        for receipt in result.receipts:
+            # An accepted line may come twice, delivered and then returned; a refused one may share its id with others.
+            self._receipts[len(self._receipts) if receipt.state == "refused" else receipt.id] = receipt
+        self._unsent += result.unsent
+
+    async def _write(self, fd: int, text: str) -> None:
+        data = text.encode(errors="replace")
+        if not data:
+            return
+        try:
+            await _THREADS.run(partial(write_all, fd, data), abandon_on_cancel=True)
+        except BrokenPipeError:
+            return  # the reader has closed its end
+        except OSError as error:
+            if fd == self._stdout:
+                self.failure = f"standard output cannot be written: {error.strerror}"

@@ -1,0 +1,209 @@
+"""How a run ends: each row of the two tables of SPEC section 7."""
+
+from typing import get_args
+
+import pytest
+
+from chain.agent.state import Outcome, PartialResult, Run, keeps_lines, stopped
+from chain.events import Phase, Status
+from chain.exit_codes import EXIT_CODES, exit_code
+
+FOUND = [PartialResult("search_files", "3 matches\nin 2 files"), PartialResult("read_file", "\n  SKU123: 9 left  \n")]
+
+LIST = """\
+Here's what I found before you cancelled:
+• search_files: 3 matches
+• read_file: SKU123: 9 left
+[2 done, 3 skipped]"""
+
+QUESTION = "What would you like to do instead?"
+NOTE = "Results found but response generation was cancelled"
+
+# status: exit code, whether waiting lines stay when a run follows, and when none does
+ENDINGS: dict[Status, tuple[int, bool, bool]] = {
+    "done": (0, True, True),
+    "cancelled": (0, False, False),
+    "cancelled_with_partial": (0, False, False),
+    "cancelled_during_synthesis": (0, False, False),
+    "interrupted": (130, False, False),
+    "max_iterations": (4, True, False),
+    "limit_reached": (4, False, False),
+    "truncated": (1, False, False),
+    "empty": (1, False, False),
+    "refused": (1, False, False),
+    "context_full": (1, False, False),
+    "error": (1, False, False),
+}
+
+
+def test_every_status_has_a_row() -> None:
+    assert set(ENDINGS) == set(EXIT_CODES) == set(get_args(Status))
+
+
+@pytest.mark.parametrize(("status", "code"), [(status, row[0]) for status, row in ENDINGS.items()])
+def test_a_run_that_ends_so_gives_this_exit_code(status: Status, code: int) -> None:
+    assert EXIT_CODES[status] == code
+    assert exit_code([EXIT_CODES[status]]) == code
+
+
+@pytest.mark.parametrize(("status", "follows", "alone"), [(status, *row[1:]) for status, row in ENDINGS.items()])
+def test_lines_that_wait_stay_only_where_a_next_run_will_take_them(status: Status, follows: bool, alone: bool) -> None:
+    assert keeps_lines(status, run_follows=True) is follows
+    assert keeps_lines(status, run_follows=False) is alone
+
+
+# ------------------------------------------------------------------------------------------------------- exit codes
+
+BY_SIZE = (143, 130, 1, 4, 3, 0)
+
+
+@pytest.mark.spec("7", "several runs: the largest problem")
+@pytest.mark.parametrize("n", range(len(BY_SIZE)))
+def test_of_several_runs_the_largest_problem_gives_the_exit_code(n: int) -> None:
+    smaller = list(BY_SIZE[n:])
+
+    assert exit_code(smaller) == BY_SIZE[n]
+    assert exit_code(reversed(smaller)) == BY_SIZE[n]
+    assert exit_code([BY_SIZE[n]] * 3) == BY_SIZE[n]
+
+
+def test_without_any_run_all_is_well() -> None:
+    assert exit_code([]) == 0
+
+
+# ----------------------------------------------------------------------------------------------- what a stop shows
+
+
+@pytest.mark.parametrize(
+    ("phase", "text"),
+    [
+        ("thinking", "Cancelled. What would you like to do instead?"),
+        ("tools", "Cancelled before any results. What would you like to do?"),
+    ],
+)
+def test_a_stop_before_any_result_says_so(phase: Phase, text: str) -> None:
+    ending = stopped(phase, [], 3, "")
+
+    assert (ending.status, ending.result) == ("cancelled", text)
+
+
+@pytest.mark.parametrize("phase", ["thinking", "tools"])
+def test_a_stop_shows_what_was_found_so_far(phase: Phase) -> None:
+    ending = stopped(phase, FOUND, 3, "Let me look.")
+
+    assert ending.status == "cancelled_with_partial"
+    assert ending.result == f"{LIST}\n\n{QUESTION}"
+
+
+def test_a_stop_in_the_answer_keeps_the_text_so_far() -> None:
+    ending = stopped("answering", [], 0, "The answer is\n")
+
+    assert (ending.status, ending.result) == ("cancelled", f"The answer is\n\n{QUESTION}")
+
+
+def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() -> None:
+    ending = stopped("answering", FOUND, 3, "The answer is")
+
+    assert ending.status == "cancelled_during_synthesis"
+    assert ending.result.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
+    assert QUESTION in ending.result
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
+    assert stopped("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
+    assert stopped("answering", FOUND, 3, blank).result.startswith(LIST)
+
+
+@pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
+def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
+    rows = stopped(
+        "tools", [PartialResult("shell", f"result {n}") for n in range(done)], skipped, ""
+    ).result.splitlines()
+
+    assert rows[1 : done + 1] == [f"• shell: result {n}" for n in range(done)]
+    assert rows[done + 1] == f"[{done} done, {skipped} skipped]"
+
+
+def test_a_long_result_is_recognised_by_its_beginning() -> None:
+    row = stopped("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
+
+    assert row.startswith("• shell: xxxx")
+    assert row.endswith("…")
+    assert len(row) < 300
+
+
+def test_a_result_without_text_still_has_its_row() -> None:
+    rows = stopped("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
+
+    assert rows[1].strip() == "• shell:"
+
+
+# ------------------------------------------------------------------------------------------- what overrides what
+
+OWN: list[tuple[Status, str, str]] = [
+    # the loop's own ending, what stands after a stop, what stands after an interrupt
+    *((status, "cancelled", "interrupted") for status in ("done", "max_iterations", "limit_reached", "truncated")),
+    *((status, status, status) for status in ("empty", "refused", "context_full", "error")),
+]
+
+
+@pytest.mark.parametrize(("own", "after_stop", "after_interrupt"), OWN)
+def test_the_users_word_overrides_an_ending_that_has_nothing_to_say(
+    own: Status, after_stop: str, after_interrupt: str
+) -> None:
+    undisturbed, stopped_one, interrupted_one = Run(), Run(), Run()
+    stopped_one.stop()
+    interrupted_one.interrupt()
+
+    ends = [run.outcome(Outcome(own, "text"), 1.0).status for run in (undisturbed, stopped_one, interrupted_one)]
+
+    assert ends == [own, after_stop, after_interrupt]
+
+
+@pytest.mark.parametrize(
+    ("acts", "state", "status"),
+    [
+        ("", "running", "limit_reached"),
+        ("s", "stop asked", "limit_reached"),
+        ("i", "interrupted", "interrupted"),
+        ("si", "interrupted", "interrupted"),
+        ("is", "interrupted", "interrupted"),
+        ("ss", "stop asked", "limit_reached"),
+    ],
+)
+def test_a_run_whose_scope_was_cancelled_ends_by_the_strongest_of_what_came(
+    acts: str, state: str, status: Status
+) -> None:
+    run = Run()
+    for act in acts:
+        run.stop() if act == "s" else run.interrupt()
+    assert run.state == state
+
+    assert run.outcome(None, 1.0).status == status
+
+
+def test_the_phase_is_that_of_the_act_that_counts() -> None:
+    run = Run()
+    run.step.tools = "running"
+    run.stop()
+    run.step.tools = "over"
+    run.stop()
+    assert run.phase_reached == "tools", "a second stop changes nothing"
+
+    run.interrupt()
+    run.step.tools = "running"
+    run.stop()
+
+    assert run.outcome(None, 1.0).phase_reached == "thinking"
+
+
+async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
+    run = Run()
+    call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
+
+    run.cut()
+    assert [scope.cancel_called for scope in (call, tools, wait)] == [True, True, False]
+    assert run.state == "running"
+    run.stop()
+    assert wait.cancel_called

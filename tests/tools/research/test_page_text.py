@@ -1,0 +1,167 @@
+"""The text of a page: its encoding, its paragraphs, and pages that were made to be slow."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from chain.tools.research import pages
+from chain.tools.research.addresses import Unreadable
+from chain.tools.research.page_text import MAX_PIECE, decoded, lines, numbered, paragraphs, pieces
+from chain.tools.research.pages import WebPage, text_of_page
+
+
+@pytest.mark.parametrize(
+    ("raw", "charset", "text"),
+    [
+        ("Größe".encode(), "utf-8", "Größe"),
+        ("Größe".encode(), "", "Größe"),
+        ("Größe".encode("latin-1"), "iso-8859-1", "Größe"),
+        ("“x”".encode("cp1252"), "iso-8859-1", "“x”"),
+        ("“x”".encode("cp1252"), "", "“x”"),
+        ("日本".encode("shift_jis"), '"Shift_JIS"', "日本"),
+        ("Größe".encode("utf-16"), "utf-8", "Größe"),
+        (b"\xef\xbb\xbfa", "latin-1", "a"),
+        (b"a\xffb", "utf-8", "a\ufffdb"),
+        ("Größe".encode(), "no-such", "Größe"),
+        ("Größe".encode(), "idna", "Größe"),
+        ("Größe".encode(), "zip", "Größe"),
+        ("Größe".encode(), "nul\0", "Größe"),
+        ("xö".encode()[:-1], "", "x\ufffd"),
+        (b'<meta charset="utf-16">\xc3\xb6', "", '<meta charset="utf-16">ö'),
+    ],
+)
+def test_the_encoding_is_found_as_browsers_do(raw: bytes, charset: str, text: str) -> None:
+    assert decoded(raw, charset, is_html=True) == text
+
+
+@pytest.mark.parametrize(
+    "meta", ['<meta charset="koi8-r">', "<META http-equiv=Content-Type content='text/html; charset=koi8-r'>"]
+)
+def test_a_meta_says_the_encoding_if_the_header_does_not(meta: str) -> None:
+    raw = f"{meta}да".encode("koi8-r")
+    assert decoded(raw, "", is_html=True) == f"{meta}да"
+    assert decoded(raw, "koi8-r", is_html=False) == f"{meta}да"
+
+
+PAGE = """<!doctype html><title>The page</title><style>p{}</style><script>var x = '<p>no</p>';</script>
+<h1>A <b>he</b>ading</h1><!-- not this --><p>One
+  <i>two</i> three<p>Four<br>five
+<pre>first  line
+second</pre>
+<table><tr><th>key<td>value</tr><tr><td>k<td>v</tr></table>
+<ul><li>x<ul><li>y</ul>z</ul><noscript>turn it on</noscript>tail &amp; &lt;end&gt;"""
+
+
+def test_a_page_becomes_paragraphs() -> None:
+    assert [text for _, text in numbered(paragraphs(PAGE))] == [
+        "The page",
+        "A heading",
+        "One two three",
+        "Four",
+        "five",
+        "first line",
+        "second",
+        "key value",
+        "k v",
+        "x",
+        "y",
+        "z",
+        "tail & <end>",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("", []),
+        ("just text", ["just text"]),
+        ("<p>a<p", ["a"]),
+        ("</p></div>a</b>", ["a"]),
+        ("<b><i>a</b>b</i>", ["ab"]),
+        ("<table><p>a</table>b", ["a", "b"]),
+        ("<p>a<![CDATA[x]]>b", ["ab"]),
+        ("<svg><text>no</text></svg>a<template>no</template>", ["a"]),
+        ("a\0b &#xD800; &bogus; &#0;", None),
+        ("<pre></pre>a\nb", ["a b"]),
+    ],
+)
+def test_broken_html_is_read_as_browsers_do(html: str, expected: list[str] | None) -> None:
+    found = [text for _, text in numbered(paragraphs(html))]
+    assert expected is None or found == expected
+
+
+def test_a_long_row_is_cut_into_pieces_and_none_is_lost() -> None:
+    words = " ".join(f"word{n}" for n in range(1000))
+    cut = list(pieces(words))
+    assert " ".join(cut) == words
+    assert max(map(len, cut)) <= MAX_PIECE
+    assert "".join(pieces("x" * 2500)) == "x" * 2500
+    assert list(pieces("")) == [""]
+
+
+def test_lines_keep_their_numbers() -> None:
+    assert list(lines("a\n\n  b  c\r\n")) == [(1, "a"), (3, "b c")]
+
+
+# ------------------------------------------------------------------------------------------- in a process of its own
+
+
+async def text(raw: bytes, kind: str = "html", charset: str = "") -> pages.PageText:
+    return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", charset, False))
+
+
+async def test_a_page_has_paragraphs_and_a_text_has_lines() -> None:
+    assert await text("<p>Grüße<p>zwei".encode()) == pages.PageText("paragraph", [(1, "Grüße"), (2, "zwei")])
+    assert await text(b"a\n\n<p>b\n", "plain") == pages.PageText("line", [(1, "a"), (3, "<p>b")])
+    assert await text(b"") == pages.PageText("paragraph", [])
+    assert await text("\t\ud800".encode("utf-8", "surrogatepass")) is not None
+    long = await text(b"y " * 3000, "plain")
+    assert {n for n, _ in long.rows} == {1}
+    assert len(long.rows) > 1
+
+
+async def test_elements_that_are_deeper_than_any_stack_are_read() -> None:
+    found = await text(b"<div>" * 5000 + b"deep")
+    assert found.rows == [(1, "deep")]
+
+
+BOMBS = {
+    "elements a million deep": b"<div>" * 1_000_000,
+    "half a million attributes": b"<a " + b" ".join(b"x%d=1" % n for n in range(500_000)) + b">",
+    "elements that are never closed": b"".join(b"<b a=%d>" % n for n in range(400_000)),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
+    bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "TEXT_S", 0.3)
+    ticks = 0
+    async with trio.open_nursery() as nursery:
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await trio.lowlevel.checkpoint()
+                ticks += 1
+
+        nursery.start_soon(tick)
+        with pytest.raises(Unreadable, match="no text could be made of it"):
+            await text(BOMBS[bomb])
+        nursery.cancel_scope.cancel()
+    assert ticks > 100, "the rest of the program went on meanwhile"
+
+
+async def test_an_interrupt_leaves_no_process() -> None:
+    with trio.move_on_after(0.3) as scope:
+        await text(BOMBS["elements a million deep"])
+    assert scope.cancelled_caught
+    assert not children()
+
+
+def children() -> str:
+    """The processes that this one started and that are still there."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
