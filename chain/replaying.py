@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from chain.tools.tool import Tool
 class Replayed:
     """What came of a replay, and the rows that say so or tell of the difference.
 
-    ``cannot be followed``: what came of it hung on a moment that is not on record (``Script.hangs_on_moments``).
+    ``cannot be followed``: what came of it hung on a moment that is not on record (``Script.left_to_chance``).
     """
 
     outcome: Literal["same", "different", "cannot be followed"]
@@ -58,7 +59,12 @@ def recorded(state: Path, id: str) -> list[bytes]:
 
     Raises ``SessionError``.
     """
-    path = Path(id) if id.endswith(SUFFIX) else listing.find(state / "sessions", id)
+    try:
+        path = Path(id) if id.endswith(SUFFIX) else listing.find(state / "sessions", id)
+    except SessionError:
+        if os.path.isfile(id):
+            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None
+        raise
     try:
         with path.open("rb") as rows:
             return list(rows)

@@ -242,6 +242,17 @@ def test_a_watcher_that_is_stopped_or_whose_reader_leaves_disturbs_nobody(screen
     assert stopped.returncode == 0
 
 
+def test_watch_says_that_its_chain_was_killed(screen: Screen) -> None:
+    idle(screen)
+    with command(screen.home, "watch") as watching:
+        assert watching.stdout is not None
+        next(watching.stdout)
+        screen.kill(signal.SIGKILL)
+        screen.wait()
+        _, err = watching.communicate(timeout=120)
+    assert (watching.returncode, "the chain was killed; chain -r " in err) == (1, True)
+
+
 def test_ctrl_c_ends_watching_and_not_the_chain(start: Start, tmp_path: Path) -> None:
     screen = idle(start())
     watching = Screen([sys.executable, "-m", "cli", "watch"], home=tmp_path, cwd=tmp_path / "work")

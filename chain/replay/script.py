@@ -52,8 +52,8 @@ class Script:
         """By tool calls, the entries that end them."""
         self.presences: list[int] = []
         """The entries of the questions that show whether there was somebody who could answer."""
-        self.side_by_side = len(entries)
-        """The first entry at which calls ran at the same time, so that it was chance which of them came first."""
+        self.left_to_chance = len(entries)
+        """The first entry where chance had a say: calls ran at once, or a line came as a request waited for the disk."""
         self.has_plan = False
         """Whether the plan was changed."""
         self._lines = dict.fromkeys(old_lines, -1)
@@ -66,6 +66,8 @@ class Script:
         self._running: defaultdict[str, set[str]] = defaultdict(set)
         self._parents: dict[str, str] = {}
         """By the agents at work, those that they work for."""
+        self._asking: dict[str, int] = {}
+        """By agents, the request that has no end on record, nor a cut, so far."""
         handled: set[str] = set()
         for n in range(len(entries)):
             self._add(n)
@@ -94,10 +96,14 @@ class Script:
                 concerned = (record.agent,)
             case records.RunBegun() | records.Model():
                 concerned = (MAIN,)
-            case records.Interrupted(by="user"):
-                concerned = self._below(MAIN)
-            case records.Interrupted(by="time"):
-                concerned = (record.agent,)
+            case records.RequestSent():
+                self.left_to_chance = min(self.left_to_chance, self._asking.get(agent, len(self.entries)))
+                self._asking[agent] = n
+            case records.RequestEnded():
+                self._asking.pop(agent, None)
+            case records.Interrupted(by=by):
+                self._asking.pop(agent, None)
+                concerned = self._below(MAIN) if by == "user" else (record.agent,) if by == "time" else ()
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
                 self.has_plan = True
                 if record.line_id:
@@ -123,7 +129,7 @@ class Script:
                 self.started[id] = n
                 self._running[record.agent].add(id)
                 if len(self._running[record.agent]) > 1:
-                    self.side_by_side = min(self.side_by_side, n)
+                    self.left_to_chance = min(self.left_to_chance, n)
             case records.ToolFinished(id=id):
                 self.finished[id] = n
                 self._running[record.agent].discard(id)
@@ -132,6 +138,9 @@ class Script:
                 self._begun[call] = n
             case records.AgentEnded(name=name):
                 self._parents.pop(name, None)
+                self._asking.pop(name, None)
+            case records.Result():
+                self._asking.clear()
             case records.PlanRestored() | records.Session():
                 return
             case _:

@@ -168,7 +168,7 @@ class Tape:
         begun = sent.iteration if isinstance(sent, records.RequestSent) else 0
         n_th = max(begun, int(getattr(recorded, "iteration", 0)))
         before, now = _compared(recorded), None if today is None else _compared(today)
-        raced = self._script.side_by_side <= n and not _says_another(before, now, has_plan=self._script.has_plan)
+        raced = self._script.left_to_chance <= n and not _says_another(before, now, has_plan=self._script.has_plan)
         return Difference(agent, n_th, before, now, why, raced)
 
 

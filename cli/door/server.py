@@ -68,11 +68,11 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
                 await door.close()
                 nursery.cancel_scope.cancel()
     finally:
-        listening.close()
         with suppress(OSError):
             # Another program may have opened the session meanwhile, with a socket of its own.
             if os.path.samestat(os.stat(path), about):
                 path.unlink()
+        listening.close()  # last: a socket that nobody has open is that of a chain that was killed
 
 
 class Door:

@@ -68,8 +68,8 @@ def _listen(folder: Path, id: str) -> socket.socket:
     return found
 
 
-def connect(path: Path, *, timeout_s: float | None = None) -> socket.socket:
-    """A connection to the door at a path; a socket that nobody has open is removed. Raises ``OSError``."""
+def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True) -> socket.socket:
+    """A connection to the door at a path; it ``removes`` a socket that nobody has open. Raises ``OSError``."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
@@ -80,7 +80,7 @@ def connect(path: Path, *, timeout_s: float | None = None) -> socket.socket:
         found.close()
         with suppress(OSError):
             # Not if the session was opened again meanwhile.
-            if stat.S_ISSOCK(about.st_mode) and os.path.samestat(path.stat(), about):
+            if removes and stat.S_ISSOCK(about.st_mode) and os.path.samestat(path.stat(), about):
                 path.unlink()
         raise
     except OSError:

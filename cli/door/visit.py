@@ -34,12 +34,14 @@ class TurnedAway(ConnectionError):
 class Visit:
     """A connection to a running chain. A context manager."""
 
-    def __init__(self, path: Path) -> None:
-        """Connect. Raises ``OSError`` if nobody is there."""
+    def __init__(self, path: Path, *, removes: bool = True) -> None:
+        """Connect. Raises ``OSError`` if nobody is there; a socket that nobody has open it ``removes``."""
         self._path = path
-        self._socket = sockets.connect(path, timeout_s=ANSWER_S)
+        self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
+        self.was_killed = False
+        """Whether the chain ended without a word, once its rows have."""
 
     def hear(self) -> None:
         """Hear who it is (``init``). Raises ``OSError`` if nobody says so."""
@@ -70,10 +72,14 @@ class Visit:
         """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
         yield from self._rows
         self._socket.close()
-        with suppress(OSError), Visit(self._path) as again:
-            again.hear()
-            if again.session == self.session:
-                raise UserError(CUT_OFF)
+        for _ in range(2):  # the door of a chain that is being killed may close after this connection
+            try:
+                with Visit(self._path, removes=False) as again:
+                    again.hear()
+                    if again.session == self.session:
+                        raise UserError(CUT_OFF)
+            except OSError as error:
+                self.was_killed |= isinstance(error, ConnectionRefusedError)  # who ends in good order removes it
 
     def close(self) -> None:
         """Close the connection."""

@@ -42,7 +42,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.ToolCall():
             return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
         case events.ToolResult():
-            return [_tool_result(event, place)]
+            return _tool_result(event, place)
         case events.LineQueued():
             describe = user_lines.moved if context.is_moved else user_lines.queued
             return place.spans(describe(event, place.sign))
@@ -107,11 +107,16 @@ def _input(input: Mapping[str, Any], place: RowPlace) -> str:
     return ", ".join(shown)
 
 
-def _tool_result(event: events.ToolResult, place: RowPlace) -> str:
+def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     text = f"{event.name}{took}" + (f": {first}" if first else "")
-    return place.line("✗", text, "red") if event.is_error else place.line("✓", text, "green")
+    if not event.is_error:
+        return [place.line("✓", text, "green")]
+    # Behind why a call was refused stands what would allow it.
+    rows = in_rows(f"{place.sign('✗')} {place.who}{flat(text)}", place.room)
+    rows[1:] = [" ".join(rows[1:])] if rows[1:] else []
+    return [place.paint("red", place.cut(row)) for row in rows]
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:

@@ -53,6 +53,7 @@ async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: Mo
         await session.chain.wait_idle()
         [entered] = session.of(events.UserInterruption)
         assert (entered.point, entered.iteration, entered.waited_s) == ("B", 1, 20)
+        assert [record["waited_s"] for record in session.records if record.get("point") == "B"] == [20, 20]
         assert session.result.replies == ("The whole answer.", "Noted.")
         assert session.sent() == "user: Do the task\nassistant: The whole answer.\nuser: USER INTERRUPTION: shorter"
         check_invariants(session)

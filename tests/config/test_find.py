@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chain.config.find import find, find_file
+from chain.config.find import find_file
 from chain.errors import ConfigError
 
 MISSPELT = [
@@ -48,7 +49,7 @@ def test_chains_under_another_name_are_an_error(tmp_path: Path, text: str, line:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match="did you mean chains instead of ") as error:
-        find(None, {"HOME": str(tmp_path)}, tmp_path)
+        find_file(None, {"HOME": str(tmp_path)}, tmp_path)
     assert str(error.value).startswith(f"{file}:{line}: unknown key")
 
 

@@ -193,10 +193,10 @@ def _run_forked(how: Start) -> NoReturn:
         setattr(sys, name, open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
     sys.argv = ["chain", *how.argv]
     begin(how.counts, how.requests, how.kill)
-    from cli.main import console
+    from cli.main import run_command
 
     try:
-        console()
+        run_command()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException as error:  # noqa: BLE001 - as the interpreter does

@@ -72,6 +72,15 @@ RESULT = events.Result(
 )
 
 
+def test_a_refused_call_keeps_what_would_allow_it() -> None:
+    text = "shell needs approval, and nobody can be asked here; allow it with --allow 'shell(ls -la)'."
+    assert shown(tool_result(text, is_error=True, seconds=0)) == [
+        "✗ search_files: shell needs approval, and nobody can be asked here; allow it",
+        "with --allow 'shell(ls -la)'.",
+    ]
+    assert len(shown(tool_result("word " * 100, is_error=True))) == 2
+
+
 @pytest.mark.parametrize(
     ("event", "rows"),
     [

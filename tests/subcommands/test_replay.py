@@ -52,6 +52,13 @@ def test_a_session_is_replayed_by_the_beginning_of_its_id_with_its_lines_where_t
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
+def test_a_file_that_is_no_journal_is_told_as_that(home: Path) -> None:
+    (home / "README.md").write_text("# A project\n")
+    done = chain(home, "replay", "README.md")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "README.md: is no journal of a session; those end in .jsonl" in done.stderr
+
+
 def test_a_difference_is_told_with_both_sides(home: Path) -> None:
     handler = home / "handler.yaml"
     handler.write_text(handler.read_text().replace("THE USER SAYS", "THE USER WRITES"))
