@@ -32,7 +32,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     """
     from chain.tools import agents, ask, edit, files, plan
     from chain.tools.processes.shell import shell_tools
-    from chain.tools.research.visits import research_tools
+    from chain.tools.research.visits import ResearchRules, research_tools
 
     return {
         "todo": plan.TOOLS,
@@ -41,7 +41,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(settings.research_hosts),
+        "research": research_tools(ResearchRules(settings.research_hosts)),
     }
 
 

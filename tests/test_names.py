@@ -33,15 +33,14 @@ MEANT = {
 
 TO_BE_RENAMED = {
     "class": """
-        Agent AgentView Asked Asking Call Children Entry Fence Found Guard Journal Node Page Plan
-        Planned Price Refused Reply Run Session Steering Step Text Tool Verdict
+        Agent Builder Commands Entry Guard Node Plan Refused Reply Session Steering Step Text
     """,
     "function": """
-        changed delete digest explain find is_stop latest lines_of open_folder outcome page parse
-        plain shown tell told
+        changed delete delivered digest explain find latest lines_of located open_folder outcome parse plain preview
+        read rows settled shown
     """,
     "module": """
-        agents children events journal kinds lines markdown model page plan questions session tree
+        children context file journal json kinds markdown model plan questions rows session settings shell text tree
         trust
     """,
 }

@@ -53,7 +53,7 @@ class Script:
         self.presences: list[int] = []
         """The entries of the questions that show whether there was somebody who could answer."""
         self.left_to_chance = len(entries)
-        """The first entry where chance had a say: calls ran at once, or a line came as a request waited for the disk."""
+        """The first entry left to chance: calls ran at once, or a line came as a request waited for the disk."""
         self.has_plan = False
         """Whether the plan was changed."""
         self._lines = dict.fromkeys(old_lines, -1)

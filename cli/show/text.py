@@ -10,6 +10,7 @@ import re
 from itertools import pairwise
 
 from chain.text.plain import sanitize
+from chain.text.plain import sanitize as clean  # noqa: F401 - scripts that show old defects have it from here
 
 TAB = 4
 

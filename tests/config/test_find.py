@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from chain.config.find import find, find_file
 from chain.config.find import find_file
 from chain.errors import ConfigError
 
