@@ -119,10 +119,13 @@ class Executor:
         It is valid as well where the call itself is cancelled, as by what ends an agent above.
         """
         try:
-            outcome = run.outcome(await self._run(run), self._limits.timeout_s)
+            ending = await self._run(run)
         except (trio.Cancelled, BaseExceptionGroup):
+            self.context.look()
             self._finish(run, run.outcome(None, self._limits.timeout_s))
             raise
+        self.context.look()
+        outcome = run.outcome(ending, self._limits.timeout_s)
         self._finish(run, outcome)
         return outcome
 
