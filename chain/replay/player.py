@@ -72,10 +72,13 @@ class Player:
             self._tape.part()
 
     def _act(self, end: float) -> bool:
-        """Do the first act, if it came before an entry, and what came in the same moment. Whether there was any."""
+        """Do the first act, if it came before an entry, and what came in the same moment. Whether there was any.
+
+        A model that waits for the turn of that very act shows its text before it.
+        """
         has_acted = False
         while (n := self._next_act()) is not None and n <= end:
-            if has_acted and not self._has_come(n):
+            if (has_acted or n == end) and not self._has_come(n):
                 break
             self._do(n)
             has_acted = True
