@@ -89,8 +89,9 @@ class Plan:
         task = _one_line(text, "a task")
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
+        n = len(self._tasks) + 1  # who hears of the change may add another in the same step
         self._change(TaskAdded(task, by, line_id))
-        return f"task {len(self._tasks)} added: {task}"
+        return f"task {n} added: {task}"
 
     def close(
         self, n: int, state: Literal["DONE", "FAILED"], by: Author, reason: str = "", *, line_id: str = ""

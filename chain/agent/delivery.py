@@ -129,4 +129,5 @@ class Delivery:
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
         accepted.is_carried_out = True
+        self._context.look()  # what is done to the plan before the next line is carried out changes its numbers
         return outcome

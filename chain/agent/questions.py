@@ -167,6 +167,8 @@ class Questions:
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[PendingQuestion] = deque()
         self._open: PendingQuestion | None = None
+        self._untold: list[PendingQuestion] = []
+        """Those whose answers are not known to be on the disk, so that nobody was told of them."""
         self._asked = 0
         self._latest: deque[events.Question] = deque(maxlen=KEPT)
         journal.when_failed(self._fail_all)
@@ -316,8 +318,9 @@ class Questions:
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
-        waiting = [*([self._open] if self._open is not None else []), *self._waiting]
+        waiting = [*([self._open] if self._open is not None else []), *self._waiting, *self._untold]
         self._waiting.clear()
+        self._untold.clear()
         for asked in waiting:
             self._fail(asked, error)
 
@@ -347,8 +350,10 @@ class Questions:
         answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         self._let_go(asked)
+        self._untold.append(asked)
 
         def emit() -> None:
+            self._untold.remove(asked)
             if question is not None:
                 question.emit()
             answer.emit()

@@ -139,6 +139,7 @@ class ToolCalls:
                         break
         except BaseExceptionGroup as group:
             raise _unwrapped(group) from None
+        self._context.look()  # others may have acted since the last call of them ended
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool, fault = planned.call, planned.tool, planned.fault

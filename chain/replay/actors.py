@@ -24,7 +24,7 @@ from chain.model import Delta, Model, Reply, Request
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
 from chain.tools.calling import Rules
-from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates
+from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
 
 
 class Named(Protocol):
@@ -78,6 +78,8 @@ class Actors:
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.
         if id(tool) not in self._tools:
+            if not may_run_beside_others(tool):
+                self.tape.alone.add(tool.name)
             assert not is_real or isinstance(tool, FunctionTool)
             self._tools[id(tool)] = (
                 self._in_turn(tool) if isinstance(tool, FunctionTool) and is_real else RecordedTool(tool, self)

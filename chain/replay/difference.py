@@ -40,7 +40,7 @@ def told_same(counts: Mapping[str, int], *, is_whole: bool) -> str:
     """
     found = {
         "run": counts["result"],
-        "model call": counts["request"] // 2,
+        "model call": counts["request"],
         "tool call": counts["tool_started"],
         "line": counts["line"],
     }

@@ -45,8 +45,8 @@ class Recording:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many records there are of each type."""
-        return Counter(entry.record.type for entry in self._entries)
+        """How many records there are of each type, without the ends of model calls: one that was cut has none."""
+        return Counter(e.record.type for e in self._entries if not isinstance(e.record, records.RequestEnded))
 
     def scripts(self) -> Iterator[Script]:
         """The parts in their order."""

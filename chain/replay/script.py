@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 
 from chain.journal import records
 from chain.journal.records import Entry
@@ -179,6 +180,15 @@ class Script:
 
     # ---------------------------------------------------------------------------------------------------- model calls
 
+    def first_batch(self, alone: Set[str]) -> int:
+        """The first reply with neighbouring calls of tools that are not ``alone``: how they began is left to chance."""
+        for n, entry in enumerate(self.entries):
+            if isinstance(entry.record, records.Message):
+                beside = [call.name not in alone for call in entry.record.message.calls]
+                if any(map(all, pairwise(beside))):
+                    return n
+        return len(self.entries)
+
     def call(self, sent: int) -> RecordedCall:
         """What the model call came to that entry ``sent`` begins."""
         begun = self.entries[sent].record
@@ -186,7 +196,7 @@ class Script:
         end: int | None = None
         ended: records.RequestEnded | None = None
         message: Message | None = None
-        was_shown = False
+        was_shown, kept = False, ""
         over = len(self.entries)
         course = self.courses[begun.agent]
         for n in course[bisect_right(course, sent) :]:
@@ -197,14 +207,16 @@ class Script:
                 case records.Interrupted(what=what):
                     was_shown = was_shown or what == "answering"
                 case records.Message(message=said):
-                    if said.role == "assistant" and message is None:
-                        message, was_shown = said, was_shown or ended is None
+                    if said.role == "assistant":
+                        kept = said.text  # what was shown, where the reply itself was empty
+                        was_shown = was_shown or ended is None
+                        message = message or said
                     break
                 case records.RequestSent() | records.Result():
                     break
                 case _:
                     pass
-        text = "" if message is None else message.text
+        text = ("" if message is None else message.text) or kept
         silent = [
             n
             for n, agents in self.concerned.items()

@@ -60,6 +60,10 @@ class Tape:
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
         for n, entry in enumerate(entries):
             self._left[_whose(entry.record)].append(n)
+        self.alone: set[str] = set()
+        """The tools whose calls never run beside others."""
+        self._missing = len(entries)
+        """How many entries were not written yet."""
         self._is_done = [False] * len(entries)
         self._is_past = [False] * len(entries)
         """Of each entry, whether it was written, or what it tells of was done."""
@@ -75,7 +79,7 @@ class Tape:
     @property
     def is_over(self) -> bool:
         """Whether all is written, or something else."""
-        return self.is_off or self.difference is not None or not any(self._left.values())
+        return self.is_off or self.difference is not None or not self._missing
 
     @property
     def first(self) -> int:
@@ -118,6 +122,7 @@ class Tape:
             self.difference = self._differs(left[0], record)
             return
         left.remove(n)
+        self._missing -= 1
         self._is_done[n] = self._is_past[n] = True
         if isinstance(record, records.COURSE):
             self._latest[record.agent] = n
@@ -168,7 +173,8 @@ class Tape:
         begun = sent.iteration if isinstance(sent, records.RequestSent) else 0
         n_th = max(begun, int(getattr(recorded, "iteration", 0)))
         before, now = _compared(recorded), None if today is None else _compared(today)
-        raced = self._script.left_to_chance <= n and not _says_another(before, now, has_plan=self._script.has_plan)
+        chance = min(self._script.left_to_chance, self._script.first_batch(self.alone))
+        raced = chance <= n and not _says_another(before, now, has_plan=self._script.has_plan)
         return Difference(agent, n_th, before, now, why, raced)
 
 
@@ -225,6 +231,9 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
             return replace(record, source=source.partition(":")[0], waited_s=0.0)  # wherever its file is
         case records.ToolFinished():
             return replace(record, seconds=0.0, text="")  # the message of results has it
+        case records.Result(status=status) if status.startswith("cancelled"):
+            # It may begin with as much of a reply as had been shown then, which is not on record if the rest came too.
+            return replace(record, usage=Usage(), result="")
         case records.RequestEnded() | records.AgentEnded() | records.Result():
             return replace(record, usage=Usage())
         case _:

@@ -19,7 +19,7 @@ text, and no progress of tools comes.
     request                  reading: iteration_started or retry when it is sent, usage when it has ended
     session, model           reading: init or notice
 
-All others tell the event of their name.
+``withdrawn`` and ``interrupted`` tell nothing; all others tell the event of their name.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class _Agent:
     task: str = ""
     parent_id: str = ROOT
     iteration: int = 0
+    begun: int = 0
+    """The last iteration whose beginning was told, where a session is read: a request may be sent again in it."""
     error: str = ""
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
@@ -116,7 +118,9 @@ class Projection:
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
                 return self._plan(record, at)
             case records.AgentStarted(name=name):
-                self._agents[name] = _Agent(record.kind, record.task, record.parent_id)
+                # Calls that a full disk has left open are answered when the agent is asked again.
+                calls = self._of(name).calls
+                self._agents[name] = _Agent(record.kind, record.task, record.parent_id, calls=calls)
                 return [self._event(events.AgentStarted, record, at)]
             case records.AgentEnded(name=name):
                 agent = self._of(name)
@@ -205,7 +209,7 @@ class Projection:
 
     def _start(self, at: float, id: str = "") -> Event:
         self._is_running = True
-        self._of(MAIN).iteration = 0
+        self._of(MAIN).iteration = self._of(MAIN).begun = 0
         self._replies.clear()
         query = self._lines.get(id)
         message = "" if query is None else line_of(query).message
@@ -302,9 +306,12 @@ class Projection:
 
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent, common = self._of(record.agent), self._common(record.agent, at)
+        is_told, agent.begun = agent.begun == record.iteration, record.iteration
         if record.attempt > 1:
             retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)
             return [retry] if agent.error else []
+        if is_told:  # a now line came before it, in a pause or while the disk was slow
+            return []
         return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
 
     def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:

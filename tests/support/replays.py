@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 from threading import Thread
 
 from chain import events
 from chain.replaying import Replayed, replay
+from chain.tools.tool import may_run_beside_others
 
 from .disks import FullDisk
 from .sessions import Session, written_at
@@ -73,17 +75,11 @@ def check_replays(session: Session, *, is_sure: bool = True) -> None:
 
 
 def _is_side_by_side(session: Session) -> bool:
-    """Whether calls of one reply were at work at the same time, and the agents that they started."""
-    running: dict[str, set[str]] = {}
+    """Whether neighbouring calls of one reply may have run at the same time, and the agents that they started."""
+    alone = {tool.name for tool in session.tools if not may_run_beside_others(tool)}
     for record in session.records:
-        calls = running.setdefault(record.get("agent", ""), set())
-        match record["type"]:
-            case "tool_started":
-                calls.add(record["id"])
-                if len(calls) > 1:
-                    return True
-            case "tool_finished":
-                calls.discard(record["id"])
-            case "message":
-                calls.clear()
+        if record["type"] == "message":
+            calls = [block["name"] for block in record["message"]["content"] if block["type"] == "tool_use"]
+            if any(map(all, pairwise(name not in alone for name in calls))):
+                return True
     return False
