@@ -30,7 +30,7 @@ from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.projection import Projection
 from chain.session.resume import Resumed
-from chain.session.runs import Session
+from chain.session.runs import SessionRuns
 from chain.session.standing import Standing
 from chain.text.wording import counted
 from chain.tools.tool import delegates
@@ -56,7 +56,7 @@ class Chain:
 
     def __init__(
         self,
-        session: Session,
+        session: SessionRuns,
         shared: Shared,
         journal: Journal,
         audience: Broadcaster,

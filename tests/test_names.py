@@ -22,6 +22,7 @@ MEANT = {
     "class Model": "the same",
     "class ToolCall": "an event is named after the block of a message that it tells of",
     "class ToolResult": "the same",
+    "class Reply": "what a model gives, and the event that tells of it; both are documented names",
     "function from_json": "the module says of what: event_json.from_json",
     "function to_json": "the same",
     "function main": "what a program that is run by its path begins with",
@@ -32,9 +33,6 @@ MEANT = {
 }
 
 TO_BE_RENAMED = {
-    "class": """
-        Agent Builder Commands Entry Guard Node Plan Refused Reply Session Steering Step Text
-    """,
     "function": """
         changed delete delivered digest explain find latest lines_of located open_folder outcome parse plain preview
         read rows settled shown

@@ -22,7 +22,7 @@ import trio
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Ledger, Refused
+from chain.lines.receipts import Accepted, Ledger, RefusedLine
 from chain.signal import Signal
 from chain.text.wording import FULL
 
@@ -64,7 +64,7 @@ class Inbox:
 
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
-    ) -> Accepted | Refused:
+    ) -> Accepted | RefusedLine:
         """Accept a line for this agent, or refuse it; one step, without an await."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):

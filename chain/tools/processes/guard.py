@@ -52,7 +52,7 @@ MOST = 3
 """Descriptors of a packet: the rules may be missing."""
 
 
-class Guard:
+class GuardProcess:
     """The one process: starts a keeper for each packet, and cleans up after those that died early."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -188,7 +188,7 @@ def main(descriptor: int, parent: int, name: str) -> None:
             tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
             return
         tell(control, {"ready": True})
-        Guard(control).serve()
+        GuardProcess(control).serve()
     remove(folder, name, parent)
 
 

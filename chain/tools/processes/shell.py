@@ -60,7 +60,7 @@ _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
 """What ends a command or puts another one, a file or a variable into it."""
 
 
-class _Commands(Subject):
+class _CommandSubject(Subject):
     """Commands, of which a pattern never matches one that the shell would take apart.
 
     With ``git status*`` nobody means ``git status; rm -r .``.
@@ -81,7 +81,7 @@ class _Commands(Subject):
         return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
 
 
-COMMANDS = _Commands()
+COMMANDS = _CommandSubject()
 
 
 def shell_tools(
