@@ -35,12 +35,12 @@ def all_sessions(state: Path) -> list[Summary]:
 
 def whole_id(state: Path, id: str) -> str:
     """The id of the session whose id begins so. Raises ``SessionError``."""
-    return listing.find(_folder(state), id).stem
+    return listing.find_journal(_folder(state), id).stem
 
 
 def find(state: Path, id: str) -> Summary:
     """The session whose id begins so. Raises ``SessionError``."""
-    path = listing.find(_folder(state), id)
+    path = listing.find_journal(_folder(state), id)
     try:
         return listing.summary(path)
     except OSError as error:
@@ -60,7 +60,7 @@ def resumable(state: Path, workspace: Path) -> list[Summary]:
 
 def delete(state: Path, id: str) -> None:
     """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    listing.delete(_folder(state), id)
+    listing.delete_journal(_folder(state), id)
 
 
 def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:

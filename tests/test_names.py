@@ -23,7 +23,8 @@ MEANT = {
     "class ToolCall": "an event is named after the block of a message that it tells of",
     "class ToolResult": "the same",
     "class Reply": "what a model gives, and the event that tells of it; both are documented names",
-    "function from_json": "the module says of what: event_json.from_json",
+    "function find": "the module says of what: calling.find, sessions.find",
+    "function from_json": "the same: event_json.from_json",
     "function to_json": "the same",
     "function main": "what a program that is run by its path begins with",
     "module acp": "a subcommand's module has the command's name",
@@ -33,10 +34,6 @@ MEANT = {
 }
 
 TO_BE_RENAMED = {
-    "function": """
-        changed delete delivered digest explain find latest lines_of located open_folder outcome parse plain preview
-        read rows settled shown
-    """,
     "module": """
         children context file journal json kinds markdown model plan questions rows session settings shell text tree
         trust

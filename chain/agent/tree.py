@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 from chain.agent.context import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
-from chain.lines.inbox import Inbox, find
+from chain.lines.inbox import Inbox, find_waiting_line
 from chain.lines.receipts import Accepted
 
 _FIRST = ("explore", "plan")
@@ -186,7 +186,7 @@ class AgentTree:
 
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
-        accepted = find(self.waiting, id)
+        accepted = find_waiting_line(self.waiting, id)
         node = self._node_of(accepted)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
 

@@ -131,7 +131,7 @@ class Inbox:
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
-        accepted = find(self._waiting, id)
+        accepted = find_waiting_line(self._waiting, id)
         if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
         self._drain(lambda a: a is accepted)
@@ -187,7 +187,7 @@ class Inbox:
         self._beside = list(self._waiting[self.size :])
 
 
-def find(lines: Sequence[Accepted], id: str) -> Accepted:
+def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:
     """The line with this id, whose case does not matter. Raises ``UserError`` if none of these has it."""
     wanted = id.strip()
     found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]

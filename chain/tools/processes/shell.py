@@ -27,7 +27,7 @@ from chain.errors import ToolError, UserError
 from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
-from chain.tools.own import changed, git_state
+from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.fence import Fence, Protections
 from chain.tools.processes.guarded import Ended, Guard
@@ -243,7 +243,7 @@ async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
         # Also after an interrupt, which must not wait for a disk that hangs.
         with trio.move_on_after(GIT_S, shield=True):
             after = await _THREADS.run(lambda: git_state(folders, before), abandon_on_cancel=True)
-            if files := changed(before, after):
+            if files := changed_files(before, after):
                 ctx.notice(_changed_of_git(files, ctx.workspace))
 
 
