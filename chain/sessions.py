@@ -82,7 +82,7 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
-            from chain.export.json import document
+            from chain.export.json_document import document
 
             try:
                 with session.path.open("rb") as rows:

@@ -30,12 +30,12 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
 
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
-    from chain.tools import agents, ask, edit, files, plan
+    from chain.tools import agents, ask, edit, files, plan_tools
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import ResearchRules, research_tools
 
     return {
-        "todo": plan.TOOLS,
+        "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
         "edit": edit.edit_tools(partial(_own_files, settings)),
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),

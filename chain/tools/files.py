@@ -28,10 +28,10 @@ from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, TooSlow
 from chain.threads import Threads
 from chain.tools import grep
+from chain.tools.file_tree import Tree, TreeEntry, lines_of, text_of, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
-from chain.tools.tree import Tree, TreeEntry, lines_of, text_of, walk
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern

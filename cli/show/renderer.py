@@ -16,9 +16,9 @@ from chain.events import Event
 from chain.text.phrases import beyond_replies
 from chain.text.wording import counted
 from cli.show import questions
-from cli.show.children import MOST_ROWS, child_rows, depth_of, indent
-from cli.show.context import Context, Contexts
-from cli.show.markdown import MarkdownFlow, PlainFlow
+from cli.show.child_agents import MOST_ROWS, child_rows, depth_of, indent
+from cli.show.event_context import Context, Contexts
+from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.rows import painted_preview, rows
 from cli.show.table import table

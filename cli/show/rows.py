@@ -16,7 +16,7 @@ from chain.text import phrases
 from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
 from cli.show import questions, user_lines
-from cli.show.context import Context
+from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
 from cli.show.text import flat, in_rows
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text.wording import counted
-from cli.show.children import with_parents
-from cli.show.context import Context, Contexts
+from cli.show.child_agents import with_parents
+from cli.show.event_context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text import flat
 

@@ -19,7 +19,7 @@ from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
-from cli.show.children import tree_rows
+from cli.show.child_agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import session_rows
 from cli.show.signs import written
