@@ -15,7 +15,7 @@ from chain.agent.children import Bounds, Children
 from chain.agent.context import AgentContext
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentSpec, Limits, Shared
-from chain.agent.tree import AgentTree, Node
+from chain.agent.tree import AgentNode, AgentTree
 from chain.chain import Chain
 from chain.config.load import Settings, require_trust
 from chain.errors import JournalError, SessionError, UserError
@@ -32,7 +32,7 @@ from chain.provider import ModelSettings
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
-from chain.session.runs import Session, close_models
+from chain.session.runs import SessionRuns, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
@@ -109,13 +109,13 @@ async def open_chain(
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         questions = Questions(journal, allowed, subjects_of(today))
         shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
-        tree = AgentTree(Node(AgentContext(spec, shared, inbox), kind=spec.name))
+        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox), kind=spec.name))
         if actors is not None:
             actors.tree, actors.journal = tree, journal
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, kinds.make, bounds)
-        session = Session(tree, children, shared, journal, interactive=interactive)
+        session = SessionRuns(tree, children, shared, journal, interactive=interactive)
         projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()

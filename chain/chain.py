@@ -21,7 +21,7 @@ from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
 from chain.journal.journal import Journal
-from chain.lines.inbox import find
+from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
@@ -30,7 +30,7 @@ from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.projection import Projection
 from chain.session.resume import Resumed
-from chain.session.runs import Session
+from chain.session.runs import SessionRuns
 from chain.session.standing import Standing
 from chain.text.wording import counted
 from chain.tools.tool import delegates
@@ -56,7 +56,7 @@ class Chain:
 
     def __init__(
         self,
-        session: Session,
+        session: SessionRuns,
         shared: Shared,
         journal: Journal,
         audience: Broadcaster,
@@ -235,7 +235,7 @@ class Chain:
 
     def find_waiting(self, id: str) -> Accepted:
         """The waiting line with this id, whose case does not matter. Raises ``UserError`` when there is none."""
-        return find(self.waiting, id)
+        return find_waiting_line(self.waiting, id)
 
     def last_waiting(self) -> str | None:
         """The id of the latest line of the prompt's own that ``drop`` would still remove."""

@@ -33,7 +33,7 @@ class Task:
     reason: str = ""
 
 
-def changed(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
+def tasks_after(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
     """The tasks after a change."""
     match change:
         case TaskAdded(text):
@@ -149,7 +149,7 @@ class Plan:
     def _change(self, change: PlanChange) -> None:
         before = self._tasks, self.revision, self.last_by
         # First of all: who hears of the change may make another in the same step.
-        self._tasks, self.revision, self.last_by = changed(self._tasks, change), self.revision + 1, change.by
+        self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
         try:
             if self.watcher is not None:
                 self.watcher(change)

@@ -19,7 +19,10 @@ from chain.yamlfile import Node
 if TYPE_CHECKING:
     from chain.model import Model
 
-_HOMES = {"anthropic": "chain.providers.anthropic.settings", "scripted": "chain.providers.scripted.settings"}
+_HOMES = {
+    "anthropic": "chain.providers.anthropic.service_settings",
+    "scripted": "chain.providers.scripted.rule_settings",
+}
 
 NAMES = tuple(_HOMES)
 

@@ -60,7 +60,7 @@ def recorded(state: Path, id: str) -> list[bytes]:
     Raises ``SessionError``.
     """
     try:
-        path = Path(id) if id.endswith(SUFFIX) else listing.find(state / "sessions", id)
+        path = Path(id) if id.endswith(SUFFIX) else listing.find_journal(state / "sessions", id)
     except SessionError:
         if os.path.isfile(id):
             raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None

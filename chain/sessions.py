@@ -35,12 +35,12 @@ def all_sessions(state: Path) -> list[Summary]:
 
 def whole_id(state: Path, id: str) -> str:
     """The id of the session whose id begins so. Raises ``SessionError``."""
-    return listing.find(_folder(state), id).stem
+    return listing.find_journal(_folder(state), id).stem
 
 
 def find(state: Path, id: str) -> Summary:
     """The session whose id begins so. Raises ``SessionError``."""
-    path = listing.find(_folder(state), id)
+    path = listing.find_journal(_folder(state), id)
     try:
         return listing.summary(path)
     except OSError as error:
@@ -60,7 +60,7 @@ def resumable(state: Path, workspace: Path) -> list[Summary]:
 
 def delete(state: Path, id: str) -> None:
     """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    listing.delete(_folder(state), id)
+    listing.delete_journal(_folder(state), id)
 
 
 def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
@@ -82,7 +82,7 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
-            from chain.export.json import document
+            from chain.export.json_document import document
 
             try:
                 with session.path.open("rb") as rows:

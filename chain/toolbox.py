@@ -30,12 +30,12 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
 
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
-    from chain.tools import agents, ask, edit, files, plan
+    from chain.tools import agents, ask, edit, files, plan_tools
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import ResearchRules, research_tools
 
     return {
-        "todo": plan.TOOLS,
+        "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
         "edit": edit.edit_tools(partial(_own_files, settings)),
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
@@ -168,7 +168,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     found = []
     for n, text in enumerate(settings.allow):
         try:
-            allowance = allowances.parse(text, subjects)
+            allowance = allowances.parse_allowance(text, subjects)
             if groups.get(allowance.tool) != ():  # a group of one tool, which this system lacks
                 _check_allowance(allowance, known, may_ask=lambda name: name in subjects or name not in ours)
             found.append(allowance)
@@ -194,4 +194,4 @@ def _check_allowance(found: Allowance, known: Mapping[str, Tool], may_ask: Calla
 
 def explain_allowance(text: str, groups: ToolGroups) -> str:
     """What an allowance means. Raises ``UserError`` for one that means nothing."""
-    return allowances.explain(allowances.parse(text, subjects_of(groups)))
+    return allowances.allowance_meaning(allowances.parse_allowance(text, subjects_of(groups)))

@@ -47,7 +47,7 @@ def variables_within(node: Node | None) -> list[str]:
             return variables(node)
 
 
-def located(text: str, file: str, environ: Mapping[str, str]) -> Path | None:
+def located_path(text: str, file: str, environ: Mapping[str, str]) -> Path | None:
     """The path that a text in a configuration file means, ``None`` for a blank one; for judging it and for using it."""
     text = text.strip()
     if not text:
@@ -88,7 +88,7 @@ class Values:
         text = self.text(node)
         if node is not None and "\0" in text:
             raise node.error("is not a path")
-        return None if node is None else located(text, node.file, self.environ)
+        return None if node is None else located_path(text, node.file, self.environ)
 
     def _fill(self, node: Node) -> str:
         def value(found: re.Match[str]) -> str:

@@ -17,8 +17,8 @@ from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.text.wording import MAIN
 from cli.ending import exit_at_once
 from cli.headless_output import Format, HeadlessOutput
+from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
-from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
 from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines, read_piped, with_piped

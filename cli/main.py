@@ -141,7 +141,7 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
     source = _spelled(args, source)
     rows = source.splitlines()
     if color:
-        from cli.show.markdown import render
+        from cli.show.markdown_flow import render
 
         rows = render(source, min(width, WIDEST), color=True, ascii=ascii)
     return _page(rows)

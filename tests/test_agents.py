@@ -29,7 +29,7 @@ from chain.lines.receipts import Accepted, Ledger
 from chain.plan import Plan
 from chain.providers.scripted.model import ScriptedModel
 from chain.session.projection import Projection
-from chain.tools import plan as plan_tools
+from chain.tools import plan_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext, tool
 

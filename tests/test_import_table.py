@@ -133,7 +133,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "toolkit")}
-PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "rows", "splitter")}
+PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "json_rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json", "chain.hunks"}

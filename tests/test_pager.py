@@ -9,7 +9,7 @@ import pytest
 from support.program import program
 from support.screen import Screen
 
-from cli.show.markdown import render
+from cli.show.markdown_flow import render
 from cli.subcommands.help import read_topic
 
 COUNTING = "import sys; print('PAGED', len(sys.stdin.read().splitlines()))"

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from chain.errors import PlanError
 from chain.journal.records import PlanChange
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
-from chain.plan import MAX_TASKS, Plan, Task, changed
+from chain.plan import MAX_TASKS, Plan, Task, tasks_after
 
 
 def plan_of(*texts: str) -> Plan:
@@ -133,7 +133,7 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
 
     tasks: tuple[Task, ...] = (Task("a"),)
     for change, after in zip(changes, told, strict=True):
-        tasks = changed(tasks, change)
+        tasks = tasks_after(tasks, change)
         assert tasks == after, "the changes alone give the plan"
 
 

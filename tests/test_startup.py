@@ -59,15 +59,15 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
 
 
 def test_tools_are_defined_without_pydantic() -> None:
-    found = imported_by("import chain.app, chain.tools.files, chain.tools.plan")
+    found = imported_by("import chain.app, chain.tools.files, chain.tools.plan_tools")
     assert "chain.agent.executor" in found
     assert "pydantic" not in found
 
 
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
-    found = imported_by("import cli.show.markdown\ncli.show.markdown.MarkdownFlow(80).add('# not yet')")
+    found = imported_by("import cli.show.markdown_flow\ncli.show.markdown_flow.MarkdownFlow(80).add('# not yet')")
     assert not found & {"markdown_it", "pygments"}
-    assert imported_by("import cli.show.markdown as m; m.warm()") >= {"markdown_it", "pygments"}
+    assert imported_by("import cli.show.markdown_flow as m; m.warm()") >= {"markdown_it", "pygments"}
 
 
 def test_every_public_name_is_there_and_none_takes_a_slow_library() -> None:

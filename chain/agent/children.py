@@ -22,7 +22,7 @@ from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
 from chain.agent.spec import AgentSpec, Shared
 from chain.agent.state import Outcome, Run
-from chain.agent.tree import AgentTree, AgentView, Node
+from chain.agent.tree import AgentNode, AgentTree, AgentView
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
@@ -48,7 +48,7 @@ class Bounds:
 
 
 @dataclass(eq=False)
-class _Agent:
+class _KeptAgent:
     """An agent, at work or finished; ``latest`` is its last run as people are shown it.
 
     The executor is kept with it, since it knows more than the conversation: what of the plan the model has read, which
@@ -74,7 +74,7 @@ class Children:
         self._make_spec = make_spec
         self._bounds = bounds
         self._numbers = Counter[str]()
-        self._kept: dict[str, _Agent] = {}
+        self._kept: dict[str, _KeptAgent] = {}
         """Those that have finished, the one that was used last at the end."""
 
     @property
@@ -108,7 +108,7 @@ class Children:
         self._keep(agent)
         return agent.executor
 
-    async def start(self, parent: Node, kind: str, task: str, call_id: str) -> str:
+    async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent to a task. Raises ``ToolError``."""
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
@@ -124,7 +124,7 @@ class Children:
         finally:
             agent.in_use.release()
 
-    async def ask(self, parent: Node, name: str, question: str, call_id: str) -> str:
+    async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
         if not question.strip():
             raise ToolError("The question is empty.")
@@ -144,7 +144,7 @@ class Children:
 
     # --------------------------------------------------------------------------------------------------- inside
 
-    async def _wait_for(self, agent: _Agent, parent: Node) -> None:
+    async def _wait_for(self, agent: _KeptAgent, parent: AgentNode) -> None:
         """Wait until nobody else uses an agent, and then use it. Raises ``ToolError`` when a stop comes first."""
         run = parent.run
         assert run is not None
@@ -155,18 +155,18 @@ class Children:
         if scope.cancelled_caught:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
 
-    def _spec(self, kind: str, name: str, parent: Node, call_id: str) -> AgentSpec:
+    def _spec(self, kind: str, name: str, parent: AgentNode, call_id: str) -> AgentSpec:
         try:
             return self._make_spec(kind, name, parent.agent.spec, call_id)
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
-    def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _Agent:
+    def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _KeptAgent:
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
-        return _Agent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
+        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
 
-    async def _work(self, agent: _Agent, spec: AgentSpec, parent: Node, task: str, *, is_asked: bool) -> str:
+    async def _work(self, agent: _KeptAgent, spec: AgentSpec, parent: AgentNode, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
         # A now line may have cut the call while it waited for the agent, which then does not begin.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -175,7 +175,7 @@ class Children:
         if above.is_ending:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
         agent.executor.context.spec = spec
-        node = Node(agent.executor.context, agent.kind, task, parent, is_asked)
+        node = AgentNode(agent.executor.context, agent.kind, task, parent, is_asked)
         node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
         self._begin(node, parent)
         status: Status = "error"
@@ -194,7 +194,7 @@ class Children:
                 parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
 
-    def _begin(self, node: Node, parent: Node) -> None:
+    def _begin(self, node: AgentNode, parent: AgentNode) -> None:
         spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
         told = self._shared.journal.record(record)
@@ -204,7 +204,9 @@ class Children:
         node.agent.look()
         node.inbox.room.set()
 
-    def _hand_over(self, node: Node, run: Run, parent: Node, above: Run, status: Status) -> tuple[Accepted, ...]:
+    def _hand_over(
+        self, node: AgentNode, run: Run, parent: AgentNode, above: Run, status: Status
+    ) -> tuple[Accepted, ...]:
         """Make what an agent leaves the parent's; returns the lines. What code has carried out of them is done."""
         node.is_completing = True
         if status not in _ANSWERS:
@@ -218,7 +220,7 @@ class Children:
         node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
-    def _end(self, agent: _Agent, node: Node, parent: Node, status: Status) -> None:
+    def _end(self, agent: _KeptAgent, node: AgentNode, parent: AgentNode, status: Status) -> None:
         """Take an agent out of the tree, and keep it to be asked again."""
         assert node.run is not None
         parent.below.remove(node)
@@ -229,7 +231,7 @@ class Children:
         # A full disk must not keep an agent from ending.
         self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
-    def _keep(self, agent: _Agent) -> None:
+    def _keep(self, agent: _KeptAgent) -> None:
         """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""
         self._kept.pop(agent.name, None)
         self._kept[agent.name] = agent
@@ -237,7 +239,7 @@ class Children:
         for name in unused[: max(len(self._kept) - self._bounds.max_kept, 0)]:
             del self._kept[name]
 
-    def _check_room(self, parent: Node) -> None:
+    def _check_room(self, parent: AgentNode) -> None:
         """Raises ``ToolError`` if no agent may begin below this one."""
         if parent.depth >= self._bounds.max_depth:
             levels = counted(self._bounds.max_depth, "level")
@@ -262,7 +264,7 @@ class Delegation:
     """How the tools of one agent start others."""
 
     children: Children
-    node: Node
+    node: AgentNode
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent. Raises ``ToolError``."""

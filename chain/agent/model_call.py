@@ -48,8 +48,8 @@ class ModelCalls:
         self._spec = spec
         self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
-        self._system_digest = records.digest(spec.system)
-        self._tools_digest = records.digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
+        self._system_digest = records.text_digest(spec.system)
+        self._tools_digest = records.text_digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop or a now line cut it.

@@ -256,7 +256,7 @@ class ToolCalls:
             shared.workspace,
             shared.plan,
             call.id,
-            _Steering(run, self._inbox),
+            _CallSteering(run, self._inbox),
             report,
             shared.seen,
             asker,
@@ -302,7 +302,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 @dataclass(frozen=True, slots=True)
-class _Steering:
+class _CallSteering:
     """The guidance for a running tool at its own safe points."""
 
     run: Run

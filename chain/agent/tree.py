@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 from chain.agent.context import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
-from chain.lines.inbox import Inbox, find
+from chain.lines.inbox import Inbox, find_waiting_line
 from chain.lines.receipts import Accepted
 
 _FIRST = ("explore", "plan")
@@ -54,7 +54,7 @@ class AgentView:
 
 
 @dataclass(eq=False)
-class Node:
+class AgentNode:
     """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
 
     ``is_asked``: it was finished, and is asked one more question. ``below`` are the agents that work for it, in the
@@ -64,11 +64,11 @@ class Node:
     agent: AgentContext
     kind: str
     task: str = ""
-    parent: Node | None = None
+    parent: AgentNode | None = None
     is_asked: bool = False
     run: Run | None = None
     is_completing: bool = False
-    below: list[Node] = field(default_factory=list)
+    below: list[AgentNode] = field(default_factory=list)
     since: float = field(default_factory=time.time)
 
     @property
@@ -96,7 +96,7 @@ class Node:
         """The iteration of its run; 0 without one."""
         return 0 if self.run is None else self.run.iteration
 
-    def all(self) -> Iterator[Node]:
+    def all(self) -> Iterator[AgentNode]:
         """Itself, and all below it."""
         yield self
         for node in tuple(self.below):
@@ -149,10 +149,10 @@ class Node:
 class AgentTree:
     """The main agent of a session, and all that work for it."""
 
-    def __init__(self, main: Node) -> None:
+    def __init__(self, main: AgentNode) -> None:
         self.main = main
 
-    def named(self, name: str) -> Node:
+    def named(self, name: str) -> AgentNode:
         """The agent at work with this name, whose case does not matter. Raises ``UserError`` with those that are."""
         there = {node.name: node for node in self.main.all() if not node.is_completing}
         folded = {known.casefold(): node for known, node in there.items()}
@@ -162,7 +162,7 @@ class AgentTree:
             raise UserError(f"there is no agent {name!r:.80} at work; {those}")
         return found
 
-    def target(self) -> Node:
+    def target(self) -> AgentNode:
         """The agent that a line without an address goes to."""
         node = self.main
         while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
@@ -186,13 +186,13 @@ class AgentTree:
 
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
-        accepted = find(self.waiting, id)
+        accepted = find_waiting_line(self.waiting, id)
         node = self._node_of(accepted)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
 
-    def _node_of(self, accepted: Accepted) -> Node:
+    def _node_of(self, accepted: Accepted) -> AgentNode:
         return next(node for node in self.main.all() if node.name == accepted.agent)
 
 
-def _rank(node: Node) -> int:
+def _rank(node: AgentNode) -> int:
     return _FIRST.index(node.kind) if node.kind in _FIRST else len(_FIRST)

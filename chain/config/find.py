@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chain import yamlfile
-from chain.config.kinds import BOUNDS, is_kind
+from chain.config.kind_settings import BOUNDS, is_kind
 from chain.config.settings import CHAIN_KEYS
 from chain.errors import ConfigError
 from chain.provider import NAMES

@@ -18,7 +18,7 @@ from pathlib import Path
 from chain import yamlfile
 from chain.config import trust
 from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, xdg_folder
-from chain.config.kinds import BOUNDS, kind_nodes, read_kind
+from chain.config.kind_settings import BOUNDS, kind_nodes, read_kind
 from chain.config.layers import merge
 from chain.config.override import Override, read_overrides
 from chain.config.settings import (

@@ -15,7 +15,7 @@ from pathlib import Path
 from chain import yamlfile
 from chain.errors import ConfigError, UserError
 from chain.provider import providers
-from chain.values import Values, located
+from chain.values import Values, located_path
 from chain.yamlfile import Node
 
 _SENSITIVE_TOOLS = ("shell", "research")
@@ -213,7 +213,7 @@ def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, 
 
 def _end_of(node: Node, environ: Mapping[str, str]) -> str:
     """Where a path ends, links followed; empty if that cannot be known."""
-    path = located(node.value, node.file, environ)
+    path = located_path(node.value, node.file, environ)
     try:
         return "" if path is None else os.path.realpath(path)
     except (OSError, ValueError):  # a NUL
@@ -222,7 +222,7 @@ def _end_of(node: Node, environ: Mapping[str, str]) -> str:
 
 def _is_inside(node: Node, config: str, environ: Mapping[str, str]) -> bool:
     """Whether a path ends in the folder of the configuration file, links followed."""
-    path = located(node.value, node.file, environ)
+    path = located_path(node.value, node.file, environ)
     try:
         if path is None:
             return True

@@ -219,13 +219,13 @@ class Outline:
 
 def outline_of(happened: Iterable[Event]) -> Outline:
     """The outline that events make, in their order."""
-    builder = _Builder()
+    builder = _OutlineBuilder()
     for event in happened:
         builder.add(event)
     return builder.outline
 
 
-class _Builder:
+class _OutlineBuilder:
     """Puts each event in its place."""
 
     def __init__(self) -> None:

@@ -261,7 +261,7 @@ class Model:
 class RequestSent:
     """A model call begins: what it carries beside the conversation.
 
-    ``system`` and ``tools`` are digests (``digest``) of the system prompt and the tools; ``attempt`` counts from 1.
+    ``system`` and ``tools`` are each the ``text_digest`` of the system prompt and the tools; ``attempt`` counts from 1.
     """
 
     type: ClassVar[str] = "request"
@@ -390,6 +390,6 @@ def may_be_from_outside(record: Record | Unknown) -> bool:
             return isinstance(record, Line | RunBegun | Answer | Model | Interrupted)
 
 
-def digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """What stands for a long text that is not recorded again and again."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

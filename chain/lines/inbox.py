@@ -22,7 +22,7 @@ import trio
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Ledger, Refused
+from chain.lines.receipts import Accepted, Ledger, RefusedLine
 from chain.signal import Signal
 from chain.text.wording import FULL
 
@@ -64,7 +64,7 @@ class Inbox:
 
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
-    ) -> Accepted | Refused:
+    ) -> Accepted | RefusedLine:
         """Accept a line for this agent, or refuse it; one step, without an await."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
@@ -131,7 +131,7 @@ class Inbox:
 
         Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
         """
-        accepted = find(self._waiting, id)
+        accepted = find_waiting_line(self._waiting, id)
         if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
         self._drain(lambda a: a is accepted)
@@ -187,7 +187,7 @@ class Inbox:
         self._beside = list(self._waiting[self.size :])
 
 
-def find(lines: Sequence[Accepted], id: str) -> Accepted:
+def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:
     """The line with this id, whose case does not matter. Raises ``UserError`` if none of these has it."""
     wanted = id.strip()
     found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]

@@ -67,7 +67,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLine:
     """A line that was not accepted, and why."""
 
     reason: str
@@ -282,7 +282,7 @@ class Ledger:
         id: str = "",
         origin: Origin = "prompt",
         iteration: int = 0,
-    ) -> Refused:
+    ) -> RefusedLine:
         """Emits that a line was not accepted. It is kept to be listed, unless it is of others, whose senders know."""
         text = line.text[:MAX_REFUSED]
         self._emit(
@@ -308,7 +308,7 @@ class Ledger:
             self._refused.append(receipt)
             self._settled[self.refused] = receipt
         self._emit(receipt)
-        return Refused(reason, is_full=reason == FULL)
+        return RefusedLine(reason, is_full=reason == FULL)
 
     def never_sent(self, written: str, reason: str, agent: str, *, id: str = "", iteration: int = 0) -> None:
         """Emits that a line will not be sent any more; ``written`` is the line with its moment."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import trio
 
-from chain.agent.tree import AgentTree, Node
+from chain.agent.tree import AgentNode, AgentTree
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
 from chain.journal.journal import Journal
@@ -105,7 +105,7 @@ class Actors:
 
     # ------------------------------------------------------------------------------------------------ for the player
 
-    def node(self, agent: str) -> Node | None:
+    def node(self, agent: str) -> AgentNode | None:
         """An agent that is at work."""
         return next((node for node in self.tree.main.all() if node.name == agent), None)
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from chain.journal import records
 from chain.journal.records import Entry
 from chain.messages import Message, ToolResult
-from chain.plan import Task, changed
+from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
 from chain.tools.tool import Preview
 
@@ -175,7 +175,7 @@ class Script:
         """The plan that a new session began with."""
         for entry in self.entries[:2]:
             if isinstance(entry.record, records.PlanRestored) and not self.rows:
-                return changed((), entry.record)
+                return tasks_after((), entry.record)
         return ()
 
     # ---------------------------------------------------------------------------------------------------- model calls

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from chain.agent.spec import Shared
-from chain.agent.tree import AgentTree, Node
+from chain.agent.tree import AgentNode, AgentTree
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import by_rule
 from chain.journal.records import Effect
 from chain.lines.parse import Line
-from chain.lines.receipts import Accepted, Refused
-from chain.session.runs import Session
+from chain.lines.receipts import Accepted, RefusedLine
+from chain.session.runs import SessionRuns
 from chain.text.wording import STOPPED_BY_RULE
 
 
@@ -54,13 +54,13 @@ class Sent:
 class Intake:
     """Accepts lines for the agents of a session."""
 
-    def __init__(self, session: Session, shared: Shared, tree: AgentTree) -> None:
+    def __init__(self, session: SessionRuns, shared: Shared, tree: AgentTree) -> None:
         self._session = session
         self._shared = shared
         self._tree = tree
         self._ledger = shared.ledger
 
-    def target(self, sent: Sent) -> Node:
+    def target(self, sent: Sent) -> AgentNode:
         """The agent that a line goes to as things stand. Raises ``UserError`` for one that is not at work."""
         if sent.to:
             return self._tree.named(sent.to)
@@ -137,7 +137,7 @@ class Intake:
             return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
-        if isinstance(put, Refused):
+        if isinstance(put, RefusedLine):
             return Submitted("refused", message=put.reason)
         node.apply_urgency([put])
         return Submitted("queued", put.id)
@@ -149,7 +149,7 @@ class Intake:
         except UserError:
             return sent.line
 
-    def _by_rule(self, sent: Sent, node: Node) -> Line:
+    def _by_rule(self, sent: Sent, node: AgentNode) -> Line:
         """What the rules of an agent's handler prompt, as they are now, make of a line.
 
         Only for an interruption: a line that starts a run is a query, which no handler prompt is asked about. A line
@@ -164,7 +164,7 @@ class Intake:
             node.agent.current_prompt(node.iteration)  # a rule was too slow just now, which is reported at once
         return line
 
-    def _stop(self, node: Node, sent: Sent, *, by_rule: bool) -> Submitted:
+    def _stop(self, node: AgentNode, sent: Sent, *, by_rule: bool) -> Submitted:
         """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
         accepted, problem = None, self.problem(sent)
         if not problem:
@@ -181,7 +181,9 @@ class Intake:
         node.stop()
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
-    def _accept_at_once(self, sent: Sent, node: Node, *, effect: Effect = "acts", by_rule: bool = False) -> Accepted:
+    def _accept_at_once(
+        self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
+    ) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
         return self._ledger.accept(
             sent.line,

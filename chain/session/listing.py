@@ -71,7 +71,7 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
     return found
 
 
-def find(folder: Path, id: str) -> Path:
+def find_journal(folder: Path, id: str) -> Path:
     """The journal of the session whose id begins so. Raises ``SessionError`` for none, and for several."""
     found = sorted(_journals(folder, id)) if id else []
     exact = [path for path in found if path.stem == id]
@@ -84,14 +84,14 @@ def find(folder: Path, id: str) -> Path:
     return found[0]
 
 
-def latest(folder: Path, workspace: Path) -> str | None:
+def latest_id(folder: Path, workspace: Path) -> str | None:
     """The id of the session of a workspace that changed last, if there is one."""
     return next((head.path.stem for head in _heads(folder, workspace)), None)
 
 
-def delete(folder: Path, id: str) -> None:
+def delete_journal(folder: Path, id: str) -> None:
     """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    path = find(folder, id)
+    path = find_journal(folder, id)
     try:
         with path.open("rb") as file:
             # Held until the name is gone, so that nobody opens the session meanwhile.

@@ -37,7 +37,7 @@ from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
 from chain.messages import Usage
-from chain.plan import Task, changed, views_of
+from chain.plan import Task, tasks_after, views_of
 from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT
 
 _NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
@@ -328,7 +328,7 @@ class Projection:
 
     def _plan(self, record: PlanChange, at: float) -> list[Event]:
         try:
-            self._tasks = changed(self._tasks, record)
+            self._tasks = tasks_after(self._tasks, record)
         except IndexError:
             return []  # the task that it changes is on a record that is missing
         author = record.by if record.by in self._agents else MAIN

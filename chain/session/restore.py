@@ -17,7 +17,7 @@ from chain.events import Point, State, Status
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.messages import Usage
-from chain.plan import Task, changed
+from chain.plan import Task, tasks_after
 from chain.text.wording import MAIN
 
 
@@ -213,7 +213,7 @@ class Restored:
             agent.results.clear()
 
     def _add_change(self, entry: Entry, change: PlanChange) -> None:
-        self.tasks = changed(self.tasks, change)
+        self.tasks = tasks_after(self.tasks, change)
         if change.line_id in self.lines:
             self.lines[change.line_id].is_carried_out = True
         for agent in (self.main, *self.agents.values()):

@@ -31,7 +31,7 @@ from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
-from chain.session.runs import Session
+from chain.session.runs import SessionRuns
 from chain.text.wording import PROGRAM_ENDED, counted
 from chain.version import VERSION
 
@@ -83,7 +83,9 @@ def read_back(rows: Iterable[bytes]) -> ReadBack:
 class Resuming:
     """Puts a session back. Made in the step in which the chain is wired; nothing runs yet."""
 
-    def __init__(self, read: ReadBack, session: Session, children: Children, shared: Shared, journal: Journal) -> None:
+    def __init__(
+        self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared, journal: Journal
+    ) -> None:
         self._read = read
         self._journal = journal
         self._known = read.restored
@@ -202,7 +204,7 @@ class Resuming:
             self._returned.append(accepted)
 
 
-def record_opening(journal: Journal, session: Session, shared: Shared, *, repaired: int) -> None:
+def record_opening(journal: Journal, session: SessionRuns, shared: Shared, *, repaired: int) -> None:
     """Write the record of a session that is opened, or resumed. Raises ``JournalError``.
 
     ``repaired`` is how many records were written just before it, of what a crash had left out.
@@ -213,7 +215,7 @@ def record_opening(journal: Journal, session: Session, shared: Shared, *, repair
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, interactive, repaired))
 
 
-def changes(read: ReadBack, session: Session) -> Sequence[str]:
+def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
     """What the user is to know of a session that is resumed: what is wrong with it, and what is not as it was."""
     known, spec, before = read.restored, session.spec, read.restored.session
     found = list(read.complaints)

@@ -36,7 +36,7 @@ CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""
 
 
-class Session:
+class SessionRuns:
     """Runs what is begun with the main agent, and adds up what the runs used.
 
     ``interactive``: a person types the lines. They can start a run with the lines that wait, and one that was refused

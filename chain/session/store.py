@@ -15,7 +15,7 @@ import trio
 from chain.errors import SessionError
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.session.listing import find, sync_folder
+from chain.session.listing import find_journal, sync_folder
 from chain.session.resume import ReadBack, read_back
 from chain.threads import Threads
 
@@ -76,7 +76,7 @@ async def old_journal(folder: Path, id: str) -> AsyncIterator[tuple[Journal, Rea
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
-    path = find(folder, id)
+    path = find_journal(folder, id)
     try:
         # Locked first, so that nobody writes what is then not read.
         file = DiskFile(path)

@@ -57,7 +57,7 @@ class Allowance:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
 
 
-def parse(text: str, subjects: Subjects) -> Allowance:
+def parse_allowance(text: str, subjects: Subjects) -> Allowance:
     """Read an allowance as a user writes it. Raises ``UserError`` for one that could never allow anything."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
@@ -97,14 +97,14 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
     if not is_shown_whole or listed(f"{found},x") != [found, "x"]:
         return plain
     try:
-        read = parse(found, subjects)
+        read = parse_allowance(found, subjects)
     except UserError:
         return plain
     is_read_back = str(read) == found and read.covers(tool, preview.subject, preview.only_by_name)
     return f"'{found}'" if is_read_back else plain
 
 
-def explain(allowance: Allowance) -> str:
+def allowance_meaning(allowance: Allowance) -> str:
     """What an allowance means, for people who check a configuration."""
     note = allowance.subject.note(allowance.pattern)
     if allowance.pattern is None:

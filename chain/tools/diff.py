@@ -35,14 +35,14 @@ _LONE_LF = re.compile(r"(?<!\r)\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DiffText:
     """A file's content as text; ``mark`` is its byte order mark, if it has one."""
 
     body: str = ""
     mark: bytes = b""
 
     @classmethod
-    def of(cls, path: str, raw: bytes) -> Text:
+    def of(cls, path: str, raw: bytes) -> DiffText:
         """The text of a file's bytes. Raises ``ToolError`` for what is no UTF-8."""
         mark = _BOM if raw.startswith(_BOM) else b""
         if b"\0" in raw:
@@ -96,7 +96,7 @@ class Change:
     diff: FileDiff
 
 
-def change(path: str, text: Text, edit: Edit) -> Change:
+def change(path: str, text: DiffText, edit: Edit) -> Change:
     """The new content of a file and the difference to the text that it has.
 
     Raises ``ToolError`` for an edit that does not fit, or whose text cannot be in a file.
@@ -119,7 +119,7 @@ def change(path: str, text: Text, edit: Edit) -> Change:
     return Change(content, FileDiff(path, tuple(_hunks(before, after, blocks, hide_cr=hide_cr))))
 
 
-def _replaced(path: str, text: Text, edit: Replacement) -> str:
+def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
     body, old, new = text.body, text.adapted(edit.old), text.adapted(edit.new)
     if old == new:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")

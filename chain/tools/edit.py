@@ -22,7 +22,7 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.threads import Threads
-from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
+from chain.tools.diff import Change, DiffText, Edit, Replacement, Whole, change
 from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
@@ -115,7 +115,7 @@ class _Edits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _PlannedEdit:
     """What an edit will do. ``parts`` are those of the real path below ``root``; ``status`` is ``None`` without a file.
 
     ``shown`` is the path as it was given, for messages.
@@ -143,7 +143,7 @@ class _Plan:
         return self.root.joinpath(*self.parts)
 
 
-def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
+def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
     plan = _plan(ctx, own, path, edit)
     shown = plan.preview
     if shown is None:
@@ -161,7 +161,7 @@ def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
     return plan
 
 
-def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
+def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
     """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
     workspace = ctx.workspace
     real, shown, root = inside(workspace, path), as_text(PurePath(path)), workspace.resolve()
@@ -178,9 +178,9 @@ def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
             raise ToolError(why_missing(workspace, PurePath(path))) from None
         if path.endswith("/"):
             raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
-        made = change(subject, Text(), edit)
+        made = change(subject, DiffText(), edit)
         _check_size(shown, made)
-        return _Plan(root, parts, shown, None, NO_FILE, made, only_by_name)
+        return _PlannedEdit(root, parts, shown, None, NO_FILE, made, only_by_name)
     except NotADirectoryError:
         raise ToolError(f"{shown} cannot be a file: a part of this path is a file itself.") from None
     except OSError as error:
@@ -188,14 +188,14 @@ def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _Plan:
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; only files can be written.")
     status, raw = _content(root, parts, shown)
-    text, now, known = Text.of(shown, raw), digest(raw), ctx.seen.get(real)
+    text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.get(real)
     if known is None:
         raise ToolError(f"{shown} exists and was not read yet; read it first.")
     if known != now:
         raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
     made = change(subject, text, edit)
     _check_size(shown, made)
-    return _Plan(root, parts, shown, status, now, made, only_by_name)
+    return _PlannedEdit(root, parts, shown, status, now, made, only_by_name)
 
 
 def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:

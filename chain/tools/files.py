@@ -28,10 +28,10 @@ from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, TooSlow
 from chain.threads import Threads
 from chain.tools import grep
+from chain.tools.file_tree import Tree, TreeEntry, lines_of, text_of, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
-from chain.tools.tree import Entry, Tree, lines_of, text_of, walk
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern
@@ -136,7 +136,7 @@ def _counted(files: int) -> str:
     return f"{files} file{'' if files == 1 else 's'}"
 
 
-def _chosen(entries: Sequence[Entry], pattern: str) -> Sequence[Entry]:
+def _chosen(entries: Sequence[TreeEntry], pattern: str) -> Sequence[TreeEntry]:
     """The entries whose names fit the pattern."""
     if pattern == "*":
         return entries
@@ -145,10 +145,10 @@ def _chosen(entries: Sequence[Entry], pattern: str) -> Sequence[Entry]:
     return [entry for entry in entries if fits(entry.shown if by_path else entry.shown.rpartition("/")[2])]
 
 
-def _ordered(root: Path, entries: Sequence[Entry], order: Order) -> list[Entry]:
+def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
     """The entries by size or by time; those that cannot be opened last, and equal ones by path."""
-    found: list[tuple[int, Entry]] = []
-    others: list[Entry] = []
+    found: list[tuple[int, TreeEntry]] = []
+    others: list[TreeEntry] = []
     for entry in entries:
         trio.from_thread.check_cancelled()
         status = _status(root, entry)
@@ -160,7 +160,7 @@ def _ordered(root: Path, entries: Sequence[Entry], order: Order) -> list[Entry]:
     return [*(entry for _, entry in found), *others]
 
 
-def _status(root: Path, entry: Entry) -> os.stat_result | None:
+def _status(root: Path, entry: TreeEntry) -> os.stat_result | None:
     if entry.parts is None:
         return None
     try:
@@ -170,7 +170,7 @@ def _status(root: Path, entry: Entry) -> os.stat_result | None:
         return None
 
 
-def _row(root: Path, entry: Entry, budget: int, *, is_dated: bool) -> tuple[str, int]:
+def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
     """A file's row, and how many bytes were read for it."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0

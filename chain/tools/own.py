@@ -69,7 +69,7 @@ def git_state(folders: Iterable[Path], before: Iterable[str] = ()) -> GitState:
     return {file: state for file in files if (state := _state(file))}
 
 
-def changed(before: GitState, after: GitState) -> list[str]:
+def changed_files(before: GitState, after: GitState) -> list[str]:
     """The files that were changed, made or removed."""
     return sorted(file for file in {*before, *after} if before.get(file) != after.get(file))
 

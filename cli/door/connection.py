@@ -16,7 +16,7 @@ from chain import events
 from chain.chain import Answerer
 from chain.signal import Signal
 from cli.event_rows import json_row
-from cli.input.rows import JsonRow, read_row
+from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
 
 MAX_BEHIND = 8 * 1024 * 1024

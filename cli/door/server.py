@@ -24,7 +24,7 @@ from chain.signal import Signal
 from cli.door import peers, sockets
 from cli.door.connection import Connection, error_row
 from cli.event_rows import json_row
-from cli.input.rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
+from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
 MAX_CLIENTS = 250
 """Clients at the same time; each holds a descriptor."""

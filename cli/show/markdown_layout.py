@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cli.show.blocks import text_parser
 from cli.show.highlight import highlighted
 from cli.show.markdown_tables import Cell, table_rows
-from cli.show.spans import Line, Look, Span, plain, shown, wrap_all, wrap_hard
+from cli.show.spans import Line, Look, Span, plain, safe_row, wrap_all, wrap_hard
 from cli.show.text import TAB, columns
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Layout:
                     self._code(token)
                 case "html_block":
                     self._begin("html", token)
-                    self._put([[("", shown(line))] for line in token.content.rstrip("\n").split("\n")])
+                    self._put([[("", safe_row(line))] for line in token.content.rstrip("\n").split("\n")])
                     self.before = "html"
                 case "hr":
                     self._begin("rule", token)
@@ -153,7 +153,7 @@ class _Layout:
         if kind == "heading":
             base = _HEADINGS.get(token.tag, _OTHER_HEADING)
             sign = "" if self._look.color else "#" * int(token.tag[1:]) + " "
-        first, *rest = lines_of(inline, self._look, base)
+        first, *rest = inline_lines(inline, self._look, base)
         self._put([[("", sign), *first] if sign else first, *rest])
         self.before = kind
 
@@ -215,7 +215,7 @@ class _Layout:
             if part.type == "tr_open":
                 rows.append([])
             elif part.type in ("th_open", "td_open"):
-                rows[-1].append(lines_of(following, self._look))
+                rows[-1].append(inline_lines(following, self._look))
                 if len(rows) == 1:
                     aligned.append(str(part.attrs.get("style", "")).removeprefix("text-align:"))
         head, *body = rows
@@ -224,7 +224,7 @@ class _Layout:
         self.before = "table"
 
 
-def lines_of(inline: Token, look: Look, base: str = "") -> list[Line]:
+def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
     """The text inside a block, with a line for each line break of it."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
@@ -232,7 +232,7 @@ def lines_of(inline: Token, look: Look, base: str = "") -> list[Line]:
 
     def put(text: str, *more: str) -> None:
         if text:
-            lines[-1].append((";".join([*dict.fromkeys(styles), *more]), shown(text)))
+            lines[-1].append((";".join([*dict.fromkeys(styles), *more]), safe_row(text)))
 
     for token in inline.children or ():
         name = token.type.removesuffix("_open").removesuffix("_close")
@@ -260,7 +260,7 @@ def lines_of(inline: Token, look: Look, base: str = "") -> list[Line]:
             if name == "link":
                 address, first = links.pop()
                 text = "".join(text for _, text in [span for line in lines for span in line][first:])
-                if shown(address) not in (text, f"mailto:{text}"):
+                if safe_row(address) not in (text, f"mailto:{text}"):
                     put(f" ({address})", "2")
         else:
             put(token.content)

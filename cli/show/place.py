@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chain.text.plain import sanitize
 from cli.show import signs
-from cli.show.children import indent, short_name
+from cli.show.child_agents import indent, short_name
 from cli.show.spans import Look, Span, lines_in, wrap_all
 from cli.show.text import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK

@@ -93,7 +93,7 @@ def hint(question: events.Question) -> str:
     return EACH_TIME_HINT if question.text.endswith(ASKED_EACH_TIME) else ALWAYS_HINT
 
 
-def outcome(answer: events.Answer) -> tuple[str, str]:
+def answer_parts(answer: events.Answer) -> tuple[str, str]:
     """The sign of an answer, and what became of the question."""
     sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
     # The answer to a choice is its text, and goes without saying that it is one.

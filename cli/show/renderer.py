@@ -16,11 +16,11 @@ from chain.events import Event
 from chain.text.phrases import beyond_replies
 from chain.text.wording import counted
 from cli.show import questions
-from cli.show.children import MOST_ROWS, child_rows, depth_of, indent
-from cli.show.context import Context, Contexts
-from cli.show.markdown import MarkdownFlow, PlainFlow
+from cli.show.child_agents import MOST_ROWS, child_rows, depth_of, indent
+from cli.show.event_context import Context, Contexts
+from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
-from cli.show.rows import preview, rows
+from cli.show.rows import painted_preview, rows
 from cli.show.table import table
 from cli.show.text import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -143,7 +143,7 @@ class Renderer:
 
     def preview(self, text: str) -> list[str]:
         """The rows of all that a call would do."""
-        return preview(text, self.place, whole=True)
+        return painted_preview(text, self.place, whole=True)
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""

@@ -16,7 +16,7 @@ from chain.text import phrases
 from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
 from cli.show import questions, user_lines
-from cli.show.context import Context
+from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
 from cli.show.text import flat, in_rows
 
@@ -52,9 +52,9 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             refused = [place.one_row(f"  {user_lines.one_row(event.text)}")] if event.text.strip() else []
             return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
         case events.UserInterruption():
-            return place.spans(user_lines.delivered(event, context.last_tool, place.sign))
+            return place.spans(user_lines.delivered_spans(event, context.last_tool, place.sign))
         case events.Receipt():
-            settled = user_lines.settled(event)
+            settled = user_lines.settled_parts(event)
             return [] if settled is None else [place.signed(*settled)]
         case events.PlanChanged():
             return _plan(event, place)
@@ -62,10 +62,10 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             title = f"{place.sign('❓')} {place.who}{questions.title(event)}"
             shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
             # One row that the title has already says nothing more.
-            shown += [] if event.preview in event.text else preview(event.preview, place)
+            shown += [] if event.preview in event.text else painted_preview(event.preview, place)
             return [*shown, *(row for each in questions.options(event) for row in in_rows(each, place.room))]
         case events.Answer():
-            sign, text = questions.outcome(event)
+            sign, text = questions.answer_parts(event)
             return [place.line(sign, text, "green" if sign == "✓" else "yellow")]
         case events.AgentStarted():
             parent = f" (of {place.name(context.parent)})" if context.parent else ""
@@ -90,7 +90,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             assert_never(event)
 
 
-def preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
+def painted_preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
     found = questions.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]

@@ -22,7 +22,9 @@ GAP = "  "
 INDENT = "    "
 
 
-def rows(sessions: Sequence[kept.Summary], width: int, sign: Sign, *, here: str, home: str, now: float) -> list[str]:
+def session_rows(
+    sessions: Sequence[kept.Summary], width: int, sign: Sign, *, here: str, home: str, now: float
+) -> list[str]:
     """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
     if not sessions:
         return []

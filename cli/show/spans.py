@@ -41,7 +41,7 @@ class Look:
         return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text and self.color else text for sgr, text in line)
 
 
-def shown(text: str) -> str:
+def safe_row(text: str) -> str:
     """A text of somebody else, on one row: what the parser decoded may hold what a terminal obeys."""
     return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 

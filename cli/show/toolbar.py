@@ -48,7 +48,7 @@ _UNICODE = _Signs(" · ", "…", "→ ", "⏳ ", "⚡ ", "⏹ ", "⏎ ")
 _ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
-class _Step(NamedTuple):
+class _ToolbarStep(NamedTuple):
     """What the model is doing, and since when; ``until`` is the end of a wait."""
 
     name: str
@@ -73,7 +73,7 @@ class Toolbar:
         self._is_running = False
         self._is_stopping = False
         self._iteration = ""
-        self._step = _Step("starting", 0.0)
+        self._step = _ToolbarStep("starting", 0.0)
         self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
         """The tool call, as in ``_tools``, that each child works for."""
@@ -108,7 +108,7 @@ class Toolbar:
             case events.ToolResult():
                 self._tools.pop((event.agent, event.id), None)
                 if event.agent == MAIN and not self._tools:
-                    self._step = _Step("thinking", event.time)
+                    self._step = _ToolbarStep("thinking", event.time)
             case events.AgentStarted():
                 self._children[event.name] = event.agent, event.parent_id
             case events.AgentEnded():
@@ -127,17 +127,17 @@ class Toolbar:
             case events.RunStarted():
                 self._is_running, self._is_stopping = True, False
                 self._iteration = ""
-                self._step = _Step("starting", event.time)
+                self._step = _ToolbarStep("starting", event.time)
             case events.IterationStarted():
                 self._is_running = True
                 self._iteration = f"{event.iteration}/{event.max_iterations}"
-                self._step = _Step("thinking", event.time)
+                self._step = _ToolbarStep("thinking", event.time)
             case events.ThinkingDelta() if self._step.until is not None:
-                self._step = _Step("thinking", event.time)
+                self._step = _ToolbarStep("thinking", event.time)
             case events.TextDelta() if self._step.name != "answering":
-                self._step = _Step("answering", event.time)
+                self._step = _ToolbarStep("answering", event.time)
             case events.Retry():
-                self._step = _Step("retry", event.time, event.time + event.delay_s)
+                self._step = _ToolbarStep("retry", event.time, event.time + event.delay_s)
             case events.Receipt() if is_stop_receipt(event):
                 self._is_stopping = self._is_running
             case _:

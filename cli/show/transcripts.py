@@ -14,8 +14,8 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text.wording import counted
-from cli.show.children import with_parents
-from cli.show.context import Context, Contexts
+from cli.show.child_agents import with_parents
+from cli.show.event_context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text import flat
 
@@ -36,7 +36,7 @@ _Running: TypeAlias = events.TextDelta | events.ThinkingDelta | events.ToolProgr
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class _TranscriptEntry:
     """An event, and its context in the view of the agent whose transcript it is. Running text is in ``pieces``."""
 
     event: Event
@@ -64,8 +64,8 @@ class _Transcript:
     """What one agent did, the latest of it."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
-        self._open: dict[str, _Entry] = {}
+        self._entries: deque[_TranscriptEntry] = deque()
+        self._open: dict[str, _TranscriptEntry] = {}
         """Running text that may go on, by its call or its type."""
         self._size = 0
         self._dropped = 0
@@ -78,16 +78,16 @@ class _Transcript:
             if not context.depth:
                 self._close(event)
             event = _trimmed(event)
-            self._append(_Entry(event, context, len(repr(event))))
+            self._append(_TranscriptEntry(event, context, len(repr(event))))
         while len(self._entries) > 1 and (len(self._entries) > MAX_EVENTS or self._size > MAX_CHARS):
             self._remove(self._entries[0])
             self._dropped += 1
 
-    def _append(self, entry: _Entry) -> None:
+    def _append(self, entry: _TranscriptEntry) -> None:
         self._entries.append(entry)
         self._size += entry.size
 
-    def _remove(self, entry: _Entry) -> None:
+    def _remove(self, entry: _TranscriptEntry) -> None:
         self._entries.remove(entry)
         self._size -= entry.size
         self._open = {key: other for key, other in self._open.items() if other is not entry}
@@ -96,7 +96,7 @@ class _Transcript:
         key, text = getattr(event, "id", event.type), event.text
         entry = self._open.get(key)
         if entry is None:
-            entry = self._open[key] = _Entry(event, context)
+            entry = self._open[key] = _TranscriptEntry(event, context)
             self._append(entry)
         elif isinstance(event, events.ToolProgress) and not entry.pieces[-1].endswith("\n"):
             text = f"\n{text}"  # a report is a row of its own

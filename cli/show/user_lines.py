@@ -61,7 +61,7 @@ def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
     return [("bold", f"{sign('📤')}"), ("", f" {_beginning(event.text, sign)} "), ("dim", waits)]
 
 
-def delivered(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
+def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
     """The row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any did."""
     target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
     when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
@@ -77,7 +77,7 @@ def delivered(event: events.UserInterruption, last_tool: str, sign: Sign) -> lis
     return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
 
 
-def settled(event: events.Receipt) -> tuple[str, str, str] | None:
+def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
     """A sign, a text and a style for a line that did not reach the model; others are shown by their own events."""
     words, text = flat(phrases.settled(event)), one_row(event.text)
     if not words:

@@ -13,7 +13,7 @@ from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
-from cli.show.session_list import rows as table
+from cli.show.session_list import session_rows
 from cli.show.signs import written
 from cli.show.text import cut_to_row
 
@@ -48,7 +48,7 @@ def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~")
-    return table(
+    return session_rows(
         found,
         width,
         lambda sign: written(sign, ascii=ascii),

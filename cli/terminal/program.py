@@ -31,8 +31,8 @@ from cli.show.text import in_rows
 from cli.signals import LEAVING
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
-from cli.terminal.session import TerminalSession
 from cli.terminal.slash import CommandAnswer, Commands
+from cli.terminal.terminal_session import TerminalSession
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""

@@ -19,9 +19,9 @@ from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
-from cli.show.children import tree_rows
+from cli.show.child_agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
-from cli.show.session_list import rows as session_rows
+from cli.show.session_list import session_rows
 from cli.show.signs import written
 from cli.show.table import table
 from cli.show.text import cut_to_row, flat

@@ -12,20 +12,20 @@ from contextlib import suppress
 
 from chain.config.load import Settings
 from cli.screen import tty
-from cli.show import trust
+from cli.show import trust_rows
 from cli.writing import write_all
 
 
 def ask(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
     """Whether the user trusts the file, where Enter is a no, and what was typed before they were asked."""
     assert settings.file is not None
-    rows = trust.question(settings.file, settings.asked, tty.size()[0])
+    rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
     with tty.quiet() as typed_ahead:
         _write(rows, ascii=ascii)
         typed = typed_ahead()
     while True:
         try:
-            _write_text(trust.ASKING)
+            _write_text(trust_rows.ASKING)
             answer = _read_line()
         except KeyboardInterrupt:
             _write_text("\n")
@@ -42,7 +42,7 @@ def ask(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Say that the file is not used, and what holds instead of it."""
     assert settings.file is not None
-    _write(trust.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+    _write(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 
 
 def _read_line() -> str | None:

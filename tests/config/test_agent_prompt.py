@@ -14,7 +14,7 @@ from chain.config.load import remember_trust, require_trust, state_folder
 from chain.config.system_prompt import AgentPrompt
 from chain.errors import ConfigError
 from chain.prompt_files import handler_of
-from cli.show.trust import question
+from cli.show.trust_rows import question
 
 REVIEWER = """\
 chains: {}

@@ -6,7 +6,7 @@ import json
 
 from support.eventful import eventful
 
-from chain.export.json import document
+from chain.export.json_document import document
 
 
 def test_every_record_is_in_it_as_it_is() -> None:

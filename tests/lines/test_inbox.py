@@ -19,7 +19,7 @@ from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
-from chain.lines.receipts import Accepted, Ledger, Refused
+from chain.lines.receipts import Accepted, Ledger, RefusedLine
 from chain.session.projection import Projection
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
@@ -44,9 +44,9 @@ class Desk:
         assert isinstance(accepted, Accepted)
         return accepted
 
-    def refused(self, text: str, *, id: str = "") -> Refused:
+    def refused(self, text: str, *, id: str = "") -> RefusedLine:
         refused = self.inbox.put(parse_line(text), id=id)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedLine)
         return refused
 
     @property
@@ -201,7 +201,7 @@ async def test_a_full_channel_refuses_with_these_words() -> None:
 
     refused = desk.inbox.put(parse_line("c"), id="mine", iteration=3)
 
-    assert refused == Refused("Interruption channel full, try again", is_full=True)
+    assert refused == RefusedLine("Interruption channel full, try again", is_full=True)
     assert texts(desk.inbox.waiting()) == ["a", "b"]
     (told,) = desk.of(events.LineRefused)
     assert (told.id, told.text, told.kind, told.urgency, told.target_agent) == ("mine", "c", "redirect", "next", "main")

@@ -21,12 +21,12 @@ from chain.messages import Message, ToolCall, ToolResult, tool_results, user_tex
 from chain.model import Request, ToolSpec
 from chain.plan import Plan
 from chain.providers.scripted.model import ScriptedModel
-from chain.tools import files, plan
+from chain.tools import files, plan_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext
 
 RULES = offline_rules()
-REGISTRY = Registry.of([*files.TOOLS, *plan.TOOLS])
+REGISTRY = Registry.of([*files.TOOLS, *plan_tools.TOOLS])
 SPECS = tuple(ToolSpec(t.name, t.description, t.input_schema) for t in REGISTRY)
 
 

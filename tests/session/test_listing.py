@@ -135,12 +135,12 @@ def test_what_is_no_journal_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "20260101-dangling.jsonl").symlink_to("nowhere")
     os.mkfifo(tmp_path / "20260101-pipe.jsonl")
     assert only(tmp_path).id == "20260101-real"
-    assert listing.find(tmp_path, "2026").stem == "20260101-real"
+    assert listing.find_journal(tmp_path, "2026").stem == "20260101-real"
 
 
 def test_without_a_folder_there_are_none(tmp_path: Path) -> None:
     assert listing.summaries(tmp_path / "none") == []
-    assert listing.latest(tmp_path / "none", tmp_path) is None
+    assert listing.latest_id(tmp_path / "none", tmp_path) is None
 
 
 def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
         os.utime(path, (1, 1))  # a copy of the files has other times
     assert [each.id for each in listing.summaries(folder)] == ["d", "a", "c", "b"]
     assert [each.id for each in listing.summaries(folder, latest=2, workspace=tmp_path / "link")] == ["a", "c"]
-    assert listing.latest(folder, tmp_path / "link") == "a"
-    assert listing.latest(folder, tmp_path) is None
+    assert listing.latest_id(folder, tmp_path / "link") == "a"
+    assert listing.latest_id(folder, tmp_path) is None
 
 
 @pytest.mark.parametrize("between", [0, 1, listing.STRIDE // 2, 2 * listing.STRIDE])
@@ -163,8 +163,8 @@ def test_a_session_is_of_the_workspace_that_it_was_opened_in_last(between: int, 
     opened = [{**SESSION, "workspace": str(each)} for each in (gone, here)]
     rows = [opened[0], *RUN, message("x" * between), opened[1], *RUN, message("x" * between)]
     journal(tmp_path, "a", rows)
-    assert listing.latest(tmp_path, here) == "a"
-    assert listing.latest(tmp_path, gone) is None
+    assert listing.latest_id(tmp_path, here) == "a"
+    assert listing.latest_id(tmp_path, gone) is None
     assert [each.workspace for each in listing.summaries(tmp_path, workspace=here)] == [str(here)]
     assert listing.summaries(tmp_path, workspace=gone) == []
 
@@ -172,7 +172,7 @@ def test_a_session_is_of_the_workspace_that_it_was_opened_in_last(between: int, 
 def test_what_a_model_writes_about_sessions_opens_none(tmp_path: Path) -> None:
     says = '\n{"type":"session","seq":1,"time":1,"id":"x","version":"1","model":"m","workspace":"/tmp"}\n'
     journal(tmp_path, "a", [{**SESSION, "workspace": str(tmp_path)}, *RUN, message(says), message("x" * 40)])
-    assert listing.latest(tmp_path, tmp_path) == "a"
+    assert listing.latest_id(tmp_path, tmp_path) == "a"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_a_model_writes_about_sessions_opens_none(tmp_path: Path) -> None:
 def test_a_unique_beginning_is_enough(asked: str, found: str, tmp_path: Path) -> None:
     for id in ("20260101-a", "20260101-ab", "20260102-c"):
         journal(tmp_path, id, [SESSION])
-    assert listing.find(tmp_path, asked).stem == found
+    assert listing.find_journal(tmp_path, asked).stem == found
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_whom_nobody_can_tell_is_an_error(asked: str, says: list[str], tmp_path:
         journal(tmp_path / "sessions", id, [SESSION])
     journal(tmp_path, "20260101-a", [SESSION])
     with pytest.raises(SessionError) as caught:
-        listing.find(tmp_path / "sessions", asked)
+        listing.find_journal(tmp_path / "sessions", asked)
     assert all(part in str(caught.value) for part in says)
     assert len(str(caught.value)) < 300
 
@@ -210,9 +210,9 @@ def test_one_that_is_open_elsewhere_is_marked_and_stays(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert only(tmp_path).is_open
         with pytest.raises(SessionError, match="open in another process"):
-            listing.delete(tmp_path, "a")
+            listing.delete_journal(tmp_path, "a")
     assert not only(tmp_path).is_open
-    listing.delete(tmp_path, "a")
+    listing.delete_journal(tmp_path, "a")
     assert not path.exists()
 
 

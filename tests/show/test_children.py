@@ -13,7 +13,7 @@ from support.tellers import BELOW, DEEPEST, ITERATION, MAIN, ONE, RUN, TWO, Tell
 
 from chain import events
 from chain.events import Event
-from cli.show.children import MOST_ROWS, short_name
+from cli.show.child_agents import MOST_ROWS, short_name
 from cli.show.renderer import Renderer
 from cli.show.text import columns
 

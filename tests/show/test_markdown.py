@@ -12,7 +12,7 @@ from support.examples import fewer, some
 from support.painted import bare, check_row
 from support.work import calls_of
 
-from cli.show.markdown import FLUSH, MAX_CHARS, MAX_LINES, MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
+from cli.show.markdown_flow import FLUSH, MAX_CHARS, MAX_LINES, MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
 from cli.show.text import Flow
 
 PIECES = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chain.session.listing import Summary
-from cli.show.session_list import moment, rows, short_count
+from cli.show.session_list import moment, session_rows, short_count
 from cli.show.signs import written
 from cli.show.text import columns
 
@@ -36,7 +36,7 @@ KEPT = Summary(
 
 
 def table(sessions: Sequence[Summary], width: int = 100, *, ascii: bool = False) -> list[str]:
-    return rows(
+    return session_rows(
         sessions,
         width,
         lambda sign: written(sign, ascii=ascii),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.show.spans import Look, plain, shown, wrap, wrap_hard
+from cli.show.spans import Look, plain, safe_row, wrap, wrap_hard
 from cli.show.text import columns
 
 signs = st.sampled_from("abc  漢字。🙂\u0301\u200dé-.")
@@ -57,4 +57,4 @@ def test_a_painted_row_resets_its_colours() -> None:
 
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
-    assert shown("a\x1b[2Jb\u202ec\nd\te") == "abc d    e"
+    assert safe_row("a\x1b[2Jb\u202ec\nd\te") == "abc d    e"

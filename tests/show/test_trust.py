@@ -7,7 +7,7 @@ import pytest
 
 from chain.config.trust import Sensitive
 from cli.show.text import columns
-from cli.show.trust import CHOICES, DANGER, DEEPER, INDENT, declined, question
+from cli.show.trust_rows import CHOICES, DANGER, DEEPER, INDENT, declined, question
 
 FILE = Path("/home/ana/team/config.yaml")
 

@@ -13,4 +13,4 @@ PROMPTS = ROOT / "prompts"
 def offline_rules() -> RuleFile:
     """The rules at full speed."""
     text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
-    return reader.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml")
+    return reader.parse_rules(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml")

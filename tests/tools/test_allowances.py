@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chain.config.override import Override
 from chain.errors import UserError
 from chain.tools import allowances
-from chain.tools.allowances import Allowance, explain, for_always, that_permits
+from chain.tools.allowances import Allowance, allowance_meaning, for_always, that_permits
 from chain.tools.edit import PATHS
 from chain.tools.processes.shell import COMMANDS
 from chain.tools.research.visits import HOSTS
@@ -21,7 +21,7 @@ SUBJECTS = {"shell": COMMANDS, "write_file": PATHS, "edit_file": PATHS, "researc
 
 
 def parse(text: str) -> Allowance:
-    return allowances.parse(text, SUBJECTS)
+    return allowances.parse_allowance(text, SUBJECTS)
 
 
 COVERED = [
@@ -175,5 +175,5 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("text", EXPLAINED)
 def test_each_is_explained(text: str) -> None:
-    assert explain(parse(text)) == EXPLAINED[text]
+    assert allowance_meaning(parse(text)) == EXPLAINED[text]
     assert str(parse(text)) == text

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from chain.errors import ToolError
 from chain.hunks import read_diff
-from chain.tools.diff import Change, Edit, Replacement, Text, Whole, change
+from chain.tools.diff import Change, DiffText, Edit, Replacement, Whole, change
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", Text.of("f", old), edit)
+    return change("f", DiffText.of("f", old), edit)
 
 
 def refused(old: bytes, edit: Edit) -> str:

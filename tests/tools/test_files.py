@@ -14,7 +14,7 @@ from support.steered import Steered
 
 from chain.errors import ToolError
 from chain.plan import Plan
-from chain.tools import files, grep, tree
+from chain.tools import file_tree, files, grep
 from chain.tools.files import TOOLS, _date, list_files, read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolContext
@@ -113,10 +113,10 @@ def spring(trap: Path, folder: Path) -> None:
 
 
 async def test_a_folder_that_becomes_a_link_after_the_check_is_not_listed(workspace: Path, trap: Path) -> None:
-    assert "a.txt" in str(await trio.to_thread.run_sync(tree.scan, workspace, ("docs",)))
+    assert "a.txt" in str(await trio.to_thread.run_sync(file_tree.scan, workspace, ("docs",)))
     spring(trap, workspace / "docs")
     with pytest.raises(OSError, match="Not a directory"):
-        await trio.to_thread.run_sync(tree.scan, workspace, ("docs",))
+        await trio.to_thread.run_sync(file_tree.scan, workspace, ("docs",))
 
 
 async def test_nothing_hints_at_the_names_behind_a_link_that_leads_out(workspace: Path, trap: Path) -> None:
@@ -141,7 +141,7 @@ async def test_threads_that_hang_elsewhere_keep_nobody_from_looking(workspace: P
 async def test_of_very_many_names_the_first_are_shown_whatever_their_order_on_the_disk(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "MAX_FOUND", 5)
+    monkeypatch.setattr(file_tree, "MAX_FOUND", 5)
     (workspace / "many").mkdir()
     for n in reversed(range(40)):
         (workspace / "many" / f"{n:02}.txt").touch()
@@ -473,7 +473,7 @@ async def test_a_long_search_tells_how_far_it_is(workspace: Path, monkeypatch: p
 
 
 async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "MAX_FOUND", 3)
+    monkeypatch.setattr(file_tree, "MAX_FOUND", 3)
     assert "Only the first 3 files were looked at" in await use(workspace, list_files)
     assert "Only the first 3 files were looked at" in await use(workspace, search_files, pattern="x")
 

@@ -16,7 +16,7 @@ from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
 from chain.toolbox import configured_tools, tool_groups
 from chain.tools import calling
-from chain.tools.plan import TOOLS
+from chain.tools.plan_tools import TOOLS
 from chain.tools.registry import Registry
 from chain.tools.tool import FunctionTool, ToolContext, tool
 

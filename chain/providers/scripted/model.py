@@ -39,7 +39,7 @@ class ScriptedModel:
     @classmethod
     def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
         """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
-        return cls(reader.parse(text, file))
+        return cls(reader.parse_rules(text, file))
 
     @property
     def name(self) -> str:

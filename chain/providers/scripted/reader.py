@@ -41,7 +41,7 @@ def load(path: Path, within: Path | None = None) -> RuleFile:
     return _read(yamlfile.read(path, within))
 
 
-def parse(text: str, file: str) -> RuleFile:
+def parse_rules(text: str, file: str) -> RuleFile:
     """Read rules from text; ``file`` is its name in errors. Raises ``ConfigError``."""
     return _read(yamlfile.parse(text, file))
 

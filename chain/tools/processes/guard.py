@@ -52,7 +52,7 @@ MOST = 3
 """Descriptors of a packet: the rules may be missing."""
 
 
-class Guard:
+class GuardProcess:
     """The one process: starts a keeper for each packet, and cleans up after those that died early."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -183,16 +183,16 @@ def main(descriptor: int, parent: int, name: str) -> None:
         try:
             with contextlib.suppress(FileExistsError):  # it is the second guard, and the first was killed
                 os.mkdir(name, 0o700, dir_fd=parent)
-            folder = open_folder(name, parent)
+            folder = open_subfolder(name, parent)
         except OSError as error:
             tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
             return
         tell(control, {"ready": True})
-        Guard(control).serve()
+        GuardProcess(control).serve()
     remove(folder, name, parent)
 
 
-def open_folder(name: str, parent: int) -> int:
+def open_subfolder(name: str, parent: int) -> int:
     """A descriptor of a folder in another, to read it; raises ``OSError``, also for a link."""
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
@@ -244,7 +244,7 @@ def _unlink(name: str, parent: int) -> int | None:
         try:
             with contextlib.suppress(OSError):  # what is not ours to change may still be ours to remove
                 os.chmod(f"/proc/self/fd/{place}", 0o700)  # there is no other way that follows no link
-            return open_folder(".", place)
+            return open_subfolder(".", place)
         finally:
             os.close(place)
     return None

@@ -144,7 +144,7 @@ class Guard:
             if self._process is None:
                 self._process = await _Process.start(self._parent, self.folder.name)
             if self._folder is None:
-                self._folder = await _THREADS.run(partial(guard.open_folder, self.folder.name, self._parent))
+                self._folder = await _THREADS.run(partial(guard.open_subfolder, self.folder.name, self._parent))
         except OSError as error:
             raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
         return self._process

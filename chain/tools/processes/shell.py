@@ -27,7 +27,7 @@ from chain.errors import ToolError, UserError
 from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
-from chain.tools.own import changed, git_state
+from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.fence import Fence, Protections
 from chain.tools.processes.guarded import Ended, Guard
@@ -60,7 +60,7 @@ _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
 """What ends a command or puts another one, a file or a variable into it."""
 
 
-class _Commands(Subject):
+class _CommandSubject(Subject):
     """Commands, of which a pattern never matches one that the shell would take apart.
 
     With ``git status*`` nobody means ``git status; rm -r .``.
@@ -81,7 +81,7 @@ class _Commands(Subject):
         return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
 
 
-COMMANDS = _Commands()
+COMMANDS = _CommandSubject()
 
 
 def shell_tools(
@@ -243,7 +243,7 @@ async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
         # Also after an interrupt, which must not wait for a disk that hangs.
         with trio.move_on_after(GIT_S, shield=True):
             after = await _THREADS.run(lambda: git_state(folders, before), abandon_on_cancel=True)
-            if files := changed(before, after):
+            if files := changed_files(before, after):
                 ctx.notice(_changed_of_git(files, ctx.workspace))
 
 

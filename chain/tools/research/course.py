@@ -65,7 +65,7 @@ def begin(topic: str, sources: list[str]) -> Course:
 
 def steered(course: Course, adjustment: Adjustment) -> Course:
     """The course after a line of the user's."""
-    text, name = plain(adjustment.value), cleaned(adjustment.value)
+    text, name = _plain(adjustment.value), cleaned(adjustment.value)
     if not text or not name:
         return course
     match adjustment.type:
@@ -99,14 +99,14 @@ def passed_over(course: Course) -> Course:
     return replace(course, visited=course.visited[:-1], skipped=_once(course.skipped, course.visited[-1]))
 
 
-def plain(value: str) -> str:
+def _plain(value: str) -> str:
     """The text of a line's end without its full stop, and on one row."""
     return " ".join(value.split()).rstrip(".!,;…").strip()
 
 
 def cleaned(value: str) -> str:
     """What a line names, without the words and signs around it: ``the tests folder.`` is ``tests``."""
-    value = plain(value).strip(_AROUND)
+    value = _plain(value).strip(_AROUND)
     value = value[bare.end() :] if (bare := _BEFORE.match(value)) else value
     while (after := _AFTER.search(value)) is not None:
         value = value[: after.start()]

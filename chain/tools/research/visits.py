@@ -20,6 +20,7 @@ import trio
 from chain.errors import ToolError, UserError
 from chain.text.wording import counted
 from chain.threads import Threads
+from chain.tools.file_tree import LOOK_UP, Tree, lines_of, text_of, walk
 from chain.tools.paths import open_file
 from chain.tools.research import course as courses
 from chain.tools.research import ranking
@@ -32,7 +33,6 @@ from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
 from chain.tools.subject import Subject
 from chain.tools.tool import Tool, ToolContext, tool
-from chain.tools.tree import LOOK_UP, Tree, lines_of, text_of, walk
 
 MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""

@@ -63,7 +63,7 @@ parent = os.open(place, os.O_PATH)
 for name in ("folder", "outside", "outside/sub"):
     os.mkdir(name, 0o755, dir_fd=parent)
 open(f"{place}/outside/kept", "w").close()
-folder = guard.open_folder("folder", parent)
+folder = guard.open_subfolder("folder", parent)
 os.fchdir(folder)
 for _ in range(1100):
     os.mkdir("a")

@@ -21,7 +21,7 @@ from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling
-from chain.tools.allowances import for_always, parse
+from chain.tools.allowances import for_always, parse_allowance
 from chain.tools.processes import fence, shell
 from chain.tools.processes.fence import Protections
 from chain.tools.processes.guarded import Guard
@@ -502,7 +502,7 @@ async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
     assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
     for allowance in (
         for_always("shell", here),
-        *(parse(f"shell({text})", {"shell": COMMANDS}) for text in ("git status*", "*")),
+        *(parse_allowance(f"shell({text})", {"shell": COMMANDS}) for text in ("git status*", "*")),
     ):
         assert allowance.covers("shell", here.subject)
         assert not allowance.covers("shell", there.subject)

@@ -16,11 +16,11 @@ from chain import events
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
+from chain.tools.file_tree import MAX_FOUND
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
 from chain.tools.research.visits import ResearchRules, research_tools
 from chain.tools.tool import Guidance, ToolContext
-from chain.tools.tree import MAX_FOUND
 
 PADDING = "pass  # nothing of it\n" * 100
 """Lines before those that are to stand behind the beginning of a source."""
@@ -519,6 +519,6 @@ async def test_an_interrupt_between_and_within_sources_leaves_nothing(use: Use) 
 
 
 async def test_a_folder_with_very_many_files_says_so(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chain.tools.tree.MAX_FOUND", 3)
+    monkeypatch.setattr("chain.tools.file_tree.MAX_FOUND", 3)
     assert MAX_FOUND > 3
     assert "Only the first 3 files were looked at" in await use("wire", ".")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chain import events
 from chain.events import Event
 from chain.text.wording import MAIN
-from cli.show.children import Child, Working, depth_of, with_parents
+from cli.show.child_agents import Child, Working, depth_of, with_parents
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ LOOK_UP = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A file as it is shown, and the parts of its real path below the workspace; without them ``note`` says why."""
 
     shown: str
@@ -56,7 +56,7 @@ class Tree:
     """The files under a folder in their order, and what was passed over. ``root`` is the workspace, resolved."""
 
     root: Path
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TreeEntry] = field(default_factory=list)
     folders: int = 0
     left_out: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ def walk(workspace: Path, path: str) -> Tree:
     base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
-        return Tree(root, [Entry(as_text(given), parts)])
+        return Tree(root, [TreeEntry(as_text(given), parts)])
     tree, waiting, seen = Tree(root), [(given, parts)], 1
     while waiting:
         here, parts = waiting.pop()
@@ -102,7 +102,7 @@ def walk(workspace: Path, path: str) -> Tree:
         found = _first(names, MAX_FOUND - len(tree.entries))
         for name in found:
             shown = as_text(here / name)
-            tree.entries.append(_link(root, parts, name, shown) if name in links else Entry(shown, (*parts, name)))
+            tree.entries.append(_link(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name)))
         left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
         tree.complete = tree.complete and not left and len(found) == len(names)
         if len(tree.entries) == MAX_FOUND:
@@ -137,17 +137,17 @@ def _first(names: Sequence[str], most: int) -> list[str]:
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 
-def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Entry:
+def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> TreeEntry:
     try:
         real = root.joinpath(*parts, name).resolve(strict=True)
         is_folder = real.is_dir()
     except (OSError, RuntimeError):
-        return Entry(shown, note="a broken link")
+        return TreeEntry(shown, note="a broken link")
     if not real.is_relative_to(root):
-        return Entry(shown, note="a link that leads out of the workspace")
+        return TreeEntry(shown, note="a link that leads out of the workspace")
     if is_folder:
-        return Entry(shown, note="a link to a folder, not followed")
-    return Entry(shown, real.relative_to(root).parts)
+        return TreeEntry(shown, note="a link to a folder, not followed")
+    return TreeEntry(shown, real.relative_to(root).parts)
 
 
 def text_of(raw: bytes) -> str:

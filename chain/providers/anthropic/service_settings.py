@@ -26,7 +26,7 @@ SECRET = ("api_key", "extra_headers", "extra_body")
 """Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
 
 
-def read(definition: Definition) -> ModelSettings:
+def read_anthropic(definition: Definition) -> ModelSettings:
     """A definition's settings. Raises ``ConfigError``."""
     keys, values = definition.keys, definition.values
     base_url = values.url(keys.get("base_url"))
@@ -104,7 +104,7 @@ KEYS = (
 )
 
 PROVIDER = Provider(
-    read,
+    read_anthropic,
     KEYS,
     needed="model",
     # A request can name servers that the service then calls on its own.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from chain.model import Model
 
 
-def read(definition: Definition) -> ModelSettings:
+def read_scripted(definition: Definition) -> ModelSettings:
     """A definition's settings. Raises ``ConfigError``."""
     node = definition.keys["script"]
     script = definition.values.path(node)
@@ -38,4 +38,4 @@ def read(definition: Definition) -> ModelSettings:
     )
 
 
-PROVIDER = Provider(read, ("script",), needed="script", paths=("script",))
+PROVIDER = Provider(read_scripted, ("script",), needed="script", paths=("script",))

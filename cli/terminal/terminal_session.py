@@ -23,7 +23,7 @@ from chain.text.wording import MAIN, counted
 from chain.threads import Threads
 from cli.input.address import split_address
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.markdown import warm
+from cli.show.markdown_flow import warm
 from cli.show.renderer import Renderer
 from cli.show.toolbar import Toolbar, answers_question
 from cli.show.tour import Tour
