@@ -157,6 +157,7 @@ async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callabl
     """
 
     async def shielded(task: Callable[[], Awaitable[None]]) -> None:
+        # These outlive the block, so that what it commits last is on the disk and told; each has an end of its own.
         with trio.CancelScope(shield=True):
             await task()
 

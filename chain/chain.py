@@ -382,14 +382,17 @@ class Chain:
         """Accept no more lines, interrupt what runs, and wait until its end is told, for ``CLOSING_S`` at most."""
         if not self._has_wound_down:
             self._has_wound_down = True
+            # A cancellation from outside must not cost the run its end, for which there is a bound.
             with trio.move_on_after(CLOSING_S, shield=True):
                 await self._session.end_runs()
 
     async def close(self) -> None:
         """Wind down, wait for the tools that shield themselves for longer, and bring everything to the disk."""
         await self.wind_down()
+        # The record must not end before the run that it is of: a tool that shields itself is waited for.
         with trio.CancelScope(shield=True):
             await self._session.wait_idle()
+        # Models and the journal are closed also where the block was cancelled; a disk that hangs has a bound.
         with trio.move_on_after(CLOSING_S, shield=True):
             await self._session.close()
         self._audience.close()

@@ -65,6 +65,7 @@ class Connection:
         finally:
             if self.answerer is not None:
                 self.answerer.close()
+            # Closes the descriptor alone, which waits for nobody.
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 

@@ -176,6 +176,7 @@ class Terminal:
         self._is_closing = True
         self._is_ready.set()
         self._in_editor(self._exit)
+        # The terminal has to be restored, whatever ended the program.
         with trio.move_on_after(CLOSING_S, shield=True):
             await self._ended.wait()
         self._page.is_open = False

@@ -302,6 +302,7 @@ class Program:
     async def close(self) -> None:
         """Restore the terminal, and show what was not sent and where the session is; after any ending."""
         self._is_leaving = True
+        # The terminal is the user's, whatever ended the program; the screen bounds this itself.
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
         exit_soon(self._code or 1)

@@ -145,6 +145,7 @@ class AnthropicModel:
         """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
+            # Connections are closed also where the chain is cancelled; a server that hangs has a bound.
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.http.aclose()
 
@@ -222,6 +223,7 @@ class AnthropicModel:
         finally:
             # One that was read to its end is closed already.
             if not response.is_closed:
+                # The connection is given back also where the reply is cut; a server that hangs has a bound.
                 with trio.move_on_after(CLOSE_S, shield=True):
                     await response.aclose()
 

@@ -112,6 +112,7 @@ class Guard:
         """End the guard and everything below it, and remove its folder. Calls that still run fail."""
         for leash in self._leashes:
             _let_go(leash)
+        # The guard must not outlive the chain, whatever ends that.
         with trio.CancelScope(shield=True):
             async with self._starting:
                 if self._process is not None:
@@ -244,6 +245,7 @@ class _Process:
     async def close(self) -> None:
         """End it. Whatever it still guards is killed, by its keepers, when chain lets go of the leashes."""
         self.control.close()
+        # Also where the chain is cancelled, nothing that a tool has started may stay.
         with trio.CancelScope(shield=True):
             with trio.move_on_after(GONE_S):
                 await self.process.wait()
@@ -295,6 +297,7 @@ class _Call:
     async def close(self) -> None:
         """Wait, whatever happened, until nothing is left."""
         await self._wait_until_gone()
+        # Closes descriptors alone, which waits for nobody.
         with trio.CancelScope(shield=True):
             await self._stream.aclose()
             await self.output.aclose()
@@ -338,6 +341,7 @@ class _Call:
         if self._has_waited:
             return  # a second wait would be in vain, if this one was
         self._has_waited = True
+        # Whatever ends the call, it must not end before what the command has started; the bound holds for the rest.
         with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
             while not self._is_gone:
                 await self._next()

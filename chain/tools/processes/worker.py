@@ -39,6 +39,7 @@ async def run_worker(program: str, *arguments: str, input: bytes) -> tuple[int, 
             nursery.cancel_scope.cancel()  # who has ended reads no more
         return await process.wait(), bytes(written)
     finally:
+        # A worker must not outlive its call; who is killed ends at once.
         with trio.CancelScope(shield=True):
             if process.returncode is None:
                 process.kill()

@@ -175,10 +175,12 @@ class Web:
                     try:
                         return await _answer(url, response)
                     finally:
+                        # A connection is given back also where the call is cut; a server that hangs has a bound.
                         with trio.move_on_after(CLOSE_S, shield=True):
                             await response.aclose()
                 raise AssertionError("unreachable: the last of the addresses answers or raises")
             finally:
+                # Likewise.
                 with trio.move_on_after(CLOSE_S, shield=True):
                     await client.aclose()
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ImportError, OSError, ValueError) as error:
