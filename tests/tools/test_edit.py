@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 from support import check_invariants, open_session, settings
+from support.sockets import bind
 from support.steered import Steered
 
 from chain import events
@@ -230,7 +231,7 @@ async def test_what_cannot_be_changed_is_told_in_a_sentence_and_stays(agent: Age
     with (root / "large.txt").open("w") as file:
         file.truncate(MAX_WHOLE + 1)
     with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(root / "socket"))
+        bind(made, root / "socket")
         before = everything(root.parent)
         path, says = PATHS[name]
         act = agent.write(path, "x\n") if using == "write" else agent.edit("a", "b", path)

@@ -16,6 +16,7 @@ import pytest
 from support import reach
 from support.house import ROOT
 from support.processes import DEADLINE_S, NOBODY, as_user, python_of
+from support.sockets import bind
 
 from chain.tools.processes import fence
 from chain.tools.processes.fence import Fence, Protections
@@ -136,7 +137,7 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK
 async def test_sockets_of_all_kinds_but_pairs_of_streams(yard: Yard) -> None:
     (yard.work / "sockets.py").write_text(SOCKETS)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
-        outside.bind(str(yard.work / "outside"))
+        bind(outside, yard.work / "outside")
         outside.setblocking(False)
         assert await yard.run("$PYTHON sockets.py outside") == (0, "b'pair'\n" * 2)
         with pytest.raises(BlockingIOError):
@@ -188,9 +189,9 @@ async def test_with_the_network_no_unix_socket_is_reached(yard: Yard) -> None:
         socket.socket(unix) as stream,
         socket.socket(unix, socket.SOCK_DGRAM) as datagram,
     ):
-        stream.bind(str(yard.work / "stream"))
+        bind(stream, yard.work / "stream")
         stream.listen()
-        datagram.bind(str(yard.work / "datagram"))
+        bind(datagram, yard.work / "datagram")
         command = f"$PYTHON services.py {server.getsockname()[1]} stream datagram"
         open_to_network = yard.fence._replace(network=False, unix_sockets=True)
         assert await yard.run(command, open_to_network) == (0, "reached\n")
