@@ -23,6 +23,9 @@ from chain.messages import to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.threads import quickly
 
+PATIENCE_S = 0.5
+"""How long a disk may hold up everything else before its trace is given up: a busy machine must not cost the trace."""
+
 _END = b"\n]}\n"
 
 
@@ -76,7 +79,7 @@ class Trace:
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
         data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
         fd, is_whole = self._fd, list[bool]()
-        if not quickly(lambda: is_whole.append(_append(fd, data)), when_late=lambda: _close(fd)):
+        if not quickly(lambda: is_whole.append(_append(fd, data)), PATIENCE_S, when_late=lambda: _close(fd)):
             self._fd = None  # the thread that hangs still writes to it, and closes it
         elif is_whole != [True]:
             self.close()
@@ -124,7 +127,7 @@ class Trace:
             for _, _, fd in begun:
                 _close(fd)
 
-        if quickly(begin, when_late=drop) and begun:
+        if quickly(begin, PATIENCE_S, when_late=drop) and begun:
             ((self._number, self._path, self._fd),) = begun
         else:
             self._path = None
