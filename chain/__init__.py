@@ -10,8 +10,7 @@ A line of input walks down through the packages, and events come back up::
 (the loop, the conversation, the calls, the tree of agents), ``tools`` and ``interruption`` (the handler prompt),
 ``lines`` (what a line says, its receipt, its channel), ``records``, ``events``, ``messages``. Models live in
 ``providers`` and keep to ``model``; ``config`` stands aside. Importing this package imports nothing else of it: each
-name is fetched when it is first asked for, so that a program has its configuration, and its prompt on the screen,
-before it pays for the rest.
+name is fetched when it is first asked for, so that a program shows its prompt before it pays for the rest.
 """
 
 from importlib import import_module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +13,8 @@ import trio
 
 from chain import sessions as sessions  # front ends have it from here
 from chain.agent.children import Bounds, Children
-from chain.agent.context import AgentContext
 from chain.agent.questions import Questions
-from chain.agent.spec import AgentSpec, Limits, Shared
+from chain.agent.spec import AgentContext, AgentSpec, Limits, Shared
 from chain.agent.tree import AgentNode, AgentTree
 from chain.chain import Chain
 from chain.config.load import Settings, require_trust
@@ -41,6 +41,7 @@ from chain.tools import calling
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates, kind_of
+from chain.whereabouts import whereabouts as whereabouts  # likewise
 
 REALLY_RUN = frozenset({"plan", "ask", "delegate"})
 """The kinds of our tools that have no effects outside of a session, so that a replay runs them."""
@@ -62,6 +63,7 @@ async def open_chain(
     resume: str | ReadBack = "",
     interactive: bool = False,
     traces: Path | None = None,
+    whereabouts: Callable[[Path], str] | None = None,
     actors: Actors | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
@@ -70,9 +72,10 @@ async def open_chain(
     ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
-    debug traces, ``None`` for none; ``actors`` stand in for models and tools where a session is replayed. Raises
-    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed. What
-    is raised in the block leaves it as it is.
+    debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
+    behind their prompts (``chain.whereabouts``), as long as the session lives; ``actors`` stand in for models and tools
+    where a session is replayed. Raises ``UserError`` for anything in the configuration that cannot be used, and for a
+    session that cannot be resumed. What is raised in the block leaves it as it is.
     """
     guard = Guard()
     today = groups = tool_groups(settings, guard, state)
@@ -86,10 +89,18 @@ async def open_chain(
     if any(delegates(tool) for tool in configured_tools(settings, settings.chain(), tools, groups)):
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
-    spec, workspace, rules = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
+    spec, workspace = _main_agent(settings, workspace, tools, model, groups, interactive=interactive)
+    place = ""
+    rules = calling.Rules(settings.tool_timeout_s, settings.tool_result_limit)
     if actors is not None:
         rules = actors.rules(rules)
+        spec = actors.unhurried(spec)
     kinds = Kinds(settings, spec, groups, tools, open_model)
+
+    def make_spec(kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
+        made = _at(place, kinds.make(kind, name, parent, call_id))
+        return made if actors is None else actors.unhurried(made)
+
     allowed = read_allowances(settings, spec.registry, today)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
@@ -100,6 +111,11 @@ async def open_chain(
             _check_workspace(journal.id, read, workspace)
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
+        if read is not None:
+            place = "" if read.restored.session is None else read.restored.session.whereabouts
+        elif whereabouts is not None:
+            place = whereabouts(workspace)
+        spec = _at(place, spec)
         audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
@@ -114,21 +130,21 @@ async def open_chain(
             actors.tree, actors.journal = tree, journal
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
-        children = Children(tree, shared, kinds.make, bounds)
-        session = SessionRuns(tree, children, shared, journal, interactive=interactive)
+        children = Children(tree, shared, make_spec, bounds)
+        session = SessionRuns(tree, children, shared, interactive=interactive)
         projection = Projection() if read is None else read.projection
         try:
-            resumed = None if read is None else Resuming(read, session, children, shared, journal).bring_back()
+            resumed = None if read is None else Resuming(read, session, children, shared).bring_back()
             projection.go_live(ledger.ids, lambda: shared.trace_path)
             audience.listen(projection.on_event)
             journal.tells(projection.of, audience.emit)
-            record_opening(journal, session, shared, repaired=journal.seq - (0 if read is None else read.seq))
+            record_opening(session, shared, repaired=journal.seq - (0 if read is None else read.seq), whereabouts=place)
             shared.plan.carry_over(plan, by="user")
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
             await _bring_to_disk(journal)
-        chain = Chain(session, shared, journal, audience, projection, resumed)
+        chain = Chain(session, shared, audience, projection, resumed)
 
         def interrupt() -> None:
             chain.stop_accepting()
@@ -203,22 +219,12 @@ def _main_agent(
     groups: ToolGroups,
     *,
     interactive: bool,
-) -> tuple[AgentSpec, Path, calling.Rules]:
-    """The main agent, its workspace and the rules of its tools.
-
-    Checks everything that can be wrong before a session exists. Raises ``UserError``.
-    """
+) -> tuple[AgentSpec, Path]:
+    """The main agent and its workspace, once all that can be wrong is checked. Raises ``UserError``."""
     if not workspace.is_dir():
         raise UserError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
     chosen = settings.chain()
     definition = settings.model(chosen.model)
-    limits = Limits(
-        max_iterations=chosen.max_iterations,
-        timeout_s=chosen.timeout_s,
-        max_attempts=definition.max_attempts,
-        max_tokens=chosen.budget.max_tokens,
-        max_cost_usd=chosen.budget.max_cost_usd,
-    )
     registry = Registry.of([*configured_tools(settings, chosen, tools, groups), *tools])
     spec = AgentSpec(
         name=MAIN,
@@ -226,14 +232,21 @@ def _main_agent(
         model=build_model(definition, interactive=interactive) if model is None else model,
         system=system_prompt(settings, chosen),
         registry=registry,
-        limits=limits,
+        limits=Limits(
+            max_iterations=chosen.max_iterations,
+            timeout_s=chosen.timeout_s,
+            retries=definition.retries,
+            max_tokens=chosen.budget.max_tokens,
+            max_cost_usd=chosen.budget.max_cost_usd,
+        ),
         prompts=prompt_file(settings, chosen),
     )
-    return (
-        spec,
-        workspace.resolve(),
-        calling.Rules(settings.tool_timeout_s, settings.tool_result_limit),
-    )
+    return spec, workspace.resolve()
+
+
+def _at(place: str, spec: AgentSpec) -> AgentSpec:
+    """An agent that is told where it is."""
+    return replace(spec, system="\n\n".join(filter(None, [spec.system, place])))
 
 
 def explain_line(settings: Settings, text: str) -> Explanation:

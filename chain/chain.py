@@ -16,16 +16,15 @@ import trio
 from chain import events
 from chain.agent.questions import Answerer
 from chain.agent.spec import Shared
-from chain.agent.state import Run
 from chain.agent.tree import AgentView
 from chain.errors import UserError
 from chain.events import Origin
-from chain.journal.journal import Journal
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
 from chain.messages import Usage
 from chain.model import Model
+from chain.retries import Retries
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.projection import Projection
@@ -58,17 +57,17 @@ class Chain:
         self,
         session: SessionRuns,
         shared: Shared,
-        journal: Journal,
         audience: Broadcaster,
         projection: Projection,
-        resumed: Resumed | None = None,
+        resumed: Resumed | None,
     ) -> None:
-        spec = session.spec
+        spec, journal = session.spec, shared.journal
         self.session_id = journal.id
         self.journal_path = journal.path
         self.workspace = shared.workspace
         self.tools = tuple(spec.registry)
         self.max_iterations = spec.limits.max_iterations
+        self.inbox_size = session.tree.main.inbox.size
         self.plan = shared.plan
         self.resumed = resumed
         """What was before, if the session was resumed."""
@@ -79,7 +78,8 @@ class Chain:
         self._ledger = shared.ledger
         self._intake = Intake(session, shared, session.tree)
         workspace = str(shared.workspace)
-        self._init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
+        self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
+        """The first event of a feed that begins now."""
         self._has_wound_down = False
         self._standing = Standing()
         for event in projection.as_it_stands(accepted.on_record for accepted in self.waiting):
@@ -101,8 +101,7 @@ class Chain:
         """Accept a line, or refuse it. Call it in the trio thread.
 
         ``urgency`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
-        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` is the agent that it
-        is addressed to.
+        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` names its agent.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = Sent(line, id, origin, to)
@@ -112,7 +111,7 @@ class Chain:
             return Submitted("nothing")
         if line.kind == "local":
             return Submitted("local", message=line.message)
-        if self._run is not None:
+        if self._session.active is not None:
             return self._intake.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
@@ -129,7 +128,7 @@ class Chain:
 
         ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
         """
-        if self._run is None:
+        if self._session.active is None:
             return None
         line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local), to=to))
         return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
@@ -153,7 +152,7 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         sent = Sent(line, id, origin)
-        problem = "a run is active; wait for it to end" if self._run else self._intake.problem(sent)
+        problem = "a run is active; wait for it to end" if self._session.active else self._intake.problem(sent)
         if self._session.is_closing:
             problem = "the chain is closing"
         if not line.message:
@@ -178,22 +177,24 @@ class Chain:
         Without anybody who answers, approvals are refused and choices are left to the model, at once. With ``agent``
         the promise is for the questions of this one alone.
         """
-        return Answerer(self._shared.questions, agent)
+        return self._shared.questions.answering(agent)
 
     @property
     def questions(self) -> tuple[events.Question, ...]:
         """The latest questions, the last one last."""
-        return self._shared.questions.latest
+        return tuple(self._shared.questions.latest)
 
     @property
     def open_question(self) -> str | None:
         """The id of the question that is open."""
-        return self._shared.questions.open_id
+        asked = self._shared.questions.open
+        return None if asked is None else asked.id
 
     @property
     def asker(self) -> str | None:
         """The agent whose question is open."""
-        return self._shared.questions.open_asker
+        asked = self._shared.questions.open
+        return None if asked is None else asked.asker.agent
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
         """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
@@ -255,15 +256,16 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------- between the runs
 
-    def use_model(self, model: Model, *, max_attempts: int | None = None) -> None:
+    def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
         """Ask another model from the next run on; a run that is active keeps its own to its end.
 
-        ``max_attempts`` goes with the model; ``None`` leaves it as it is. The chain closes the model when it closes
+        ``retries`` go with the model; ``None`` leaves them as they are. The chain closes the model when it closes
         itself. Raises ``JournalError``, which leaves everything as it was.
         """
-        self._check_open()
-        self._session.use_model(model, max_attempts)
-        self._init = replace(self._init, model=model.name)
+        if self._session.is_closing:
+            raise UserError("the chain is closing")
+        self._session.use_model(model, retries)
+        self.init = replace(self.init, model=model.name)
 
     async def prepare(self) -> None:
         """Do ahead of the first call what takes long; cancel it freely.
@@ -296,11 +298,6 @@ class Chain:
         return self._session.spec.model.name
 
     @property
-    def inbox_size(self) -> int:
-        """How many lines can wait."""
-        return self._tree.main.inbox.size
-
-    @property
     def trace_path(self) -> str | None:
         """The debug trace of the run that is active, or of the last one."""
         return self._shared.trace_path
@@ -308,7 +305,7 @@ class Chain:
     @property
     def is_running(self) -> bool:
         """Whether a run is active, or about to take its first step."""
-        return self._run is not None
+        return self._session.active is not None
 
     @property
     def last_status(self) -> events.Status | None:
@@ -336,12 +333,7 @@ class Chain:
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
-        return self._audience.feed(self._init)
-
-    @property
-    def init(self) -> events.Init:
-        """The first event of a feed that begins now."""
-        return self._init
+        return self._audience.feed(self.init)
 
     @property
     def standing(self) -> tuple[events.Event, ...]:
@@ -364,7 +356,7 @@ class Chain:
 
     def status(self) -> str:
         """What the chain is doing, in one line."""
-        run = self._run
+        run = self._session.active
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         if below := sum(1 for _ in self._tree.main.all()) - 1:
             doing += f", {counted(below, 'agent')} below"
@@ -396,11 +388,3 @@ class Chain:
         with trio.move_on_after(CLOSING_S, shield=True):
             await self._session.close()
         self._audience.close()
-
-    def _check_open(self) -> None:
-        if self._session.is_closing:
-            raise UserError("the chain is closing")
-
-    @property
-    def _run(self) -> Run | None:
-        return self._session.active

@@ -73,11 +73,16 @@ class ModelError(ChainError):
 
     The message names the cause and what to do about it. ``retryable`` says whether the same request may succeed if it
     is sent again, ``retry_after`` how many seconds the service asked us to wait first (``None``: it did not say).
-    ``usage`` is what the call had used by then: input, output, cache read and cache write tokens, and US dollars.
+    ``cause`` says in a few words why the service could not answer (``overloaded``), and is empty where it did answer,
+    though with nothing of use. ``usage`` is what the call had used by then: input, output, cache read and cache write
+    tokens, and US dollars.
     """
 
-    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retryable: bool = False, retry_after: float | None = None, cause: str = ""
+    ) -> None:
         super().__init__(message)
+        self.cause = cause
         self.usage: tuple[int, int, int, int, float | None] | None = None
         self.retryable = retryable
         self.retry_after = retry_after

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
-from chain.events import Event, Receipt
+from chain.events import Answer, Event, Question, Receipt
 from chain.fields import read_fields
 from chain.messages import JsonObject
 
@@ -40,7 +40,12 @@ _KINDS: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 _PLAIN = frozenset({str, int, float, bool, dict})
 """Types whose values JSON says as they are."""
 
-_HIDDEN = {(Receipt.type, "origin")}
+_HIDDEN = {
+    (Receipt.type, "origin"),
+    (Question.type, "always"),
+    (Question.type, "only_by_name"),
+    (Answer.type, "is_for_always"),
+}
 """What only front ends in the same process need."""
 
 NAMES = {

@@ -7,13 +7,15 @@ epoch. ``event_json`` gives the form that users' scripts read, in which the name
 from __future__ import annotations
 
 import time as _time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain.hunks import FileDiff, read_diff
 from chain.messages import Usage
 from chain.text.wording import MAIN, ROOT
+
+_T = TypeVar("_T")
 
 Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
 """Where a line entered the conversation: as a run's query, or at one of the safe points."""
@@ -68,85 +70,85 @@ class _Event:
     time: float = field(default_factory=_time.time)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _event(type: str) -> Callable[[type[_T]], type[_T]]:
+    def make(kind: Any) -> Any:  # noqa: ANN401 - a class
+        kind.type = type
+        return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+
+    return make
+
+
+@_event("init")
 class Init(_Event):
     """The first event of a session that was opened."""
 
-    type: ClassVar[str] = "init"
     session: str
     version: str
     model: str
     workspace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("run_started")
 class RunStarted(_Event):
     """A run begins. ``id`` is its query's line; both are empty when only carried lines start it."""
 
-    type: ClassVar[str] = "run_started"
     id: str
     query: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("iteration_started")
 class IterationStarted(_Event):
     """A model call is about to be made, the ``iteration``-th of at most ``max_iterations``."""
 
-    type: ClassVar[str] = "iteration_started"
     max_iterations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("thinking_delta")
 class ThinkingDelta(_Event):
     """A piece of the model's reasoning."""
 
-    type: ClassVar[str] = "thinking_delta"
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("text_delta")
 class TextDelta(_Event):
     """A piece of the reply's text."""
 
-    type: ClassVar[str] = "text_delta"
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("reply")
 class Reply(_Event):
     """A reply was appended to the conversation: its text, and how many tools it asked for."""
 
-    type: ClassVar[str] = "reply"
     text: str
     tool_calls: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("tool_call")
 class ToolCall(_Event):
     """A tool starts. ``parent_id`` is the call that made the agent which asked for it, or ``root``."""
 
-    type: ClassVar[str] = "tool_call"
     id: str
     name: str
     input: Mapping[str, Any]
     parent_id: str = ROOT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("tool_progress")
 class ToolProgress(_Event):
     """A running tool says something for people to watch."""
 
-    type: ClassVar[str] = "tool_progress"
     id: str
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("tool_result")
 class ToolResult(_Event):
     """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did)."""
 
-    type: ClassVar[str] = "tool_result"
     id: str
     name: str
     text: str
@@ -162,7 +164,7 @@ class AdjustmentView:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("line_queued")
 class LineQueued(_Event):
     """A line waits for a safe point, and its record is on disk. A second one: it now waits for another agent.
 
@@ -170,7 +172,6 @@ class LineQueued(_Event):
     are told of it, if it is guidance.
     """
 
-    type: ClassVar[str] = "line_queued"
     id: str
     text: str
     kind: str
@@ -181,11 +182,10 @@ class LineQueued(_Event):
     adjustment: AdjustmentView | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("line_refused")
 class LineRefused(_Event):
     """A line was not accepted; ``reason`` says why and what to do."""
 
-    type: ClassVar[str] = "line_refused"
     id: str
     text: str
     kind: str
@@ -197,7 +197,7 @@ class LineRefused(_Event):
     adjustment: AdjustmentView | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("user_interruption")
 class UserInterruption(_Event):
     """Lines entered the conversation as one message.
 
@@ -206,7 +206,6 @@ class UserInterruption(_Event):
     kept from starting.
     """
 
-    type: ClassVar[str] = "user_interruption"
     ids: tuple[str, ...]
     message: str
     point: Point
@@ -219,11 +218,10 @@ class UserInterruption(_Event):
     trace_path: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("receipt")
 class Receipt(_Event):
     """What became of a line from ``origin`` (not in the JSON). Undelivered: ``point`` and ``waited_s`` are ``None``."""
 
-    type: ClassVar[str] = "receipt"
     id: str
     text: str
     state: State
@@ -243,23 +241,23 @@ class TaskView:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("plan_changed")
 class PlanChanged(_Event):
     """The whole plan after a change ``by`` the user, or by the agent of this name."""
 
-    type: ClassVar[str] = "plan_changed"
     tasks: tuple[TaskView, ...]
     by: Author
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("question")
 class Question(_Event):
     """The user is asked whether a call may run, or which of the ``options``; other texts answer as well.
 
     ``preview`` shows what the call would do (a diff, a command), ``protections`` are short names of what fences it in.
+    Not in the JSON: ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
+    ``only_by_name`` the part of a path for which it allows this call alone.
     """
 
-    type: ClassVar[str] = "question"
     id: str
     kind: QuestionKind
     text: str
@@ -268,6 +266,8 @@ class Question(_Event):
     name: str
     preview: str = ""
     protections: tuple[str, ...] = ()
+    always: Literal["tool", "subject"] = "tool"
+    only_by_name: str = ""
 
     @property
     def diff(self) -> FileDiff | None:
@@ -275,33 +275,34 @@ class Question(_Event):
         return read_diff(self.preview)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("answer")
 class Answer(_Event):
-    """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it."""
+    """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it.
 
-    type: ClassVar[str] = "answer"
+    ``is_for_always`` (not in the JSON): the user said "always" to it, or, where nobody was asked, to one before it.
+    """
+
     id: str
     text: str
     decision: Decision
     by: AnsweredBy
+    is_for_always: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("agent_started")
 class AgentStarted(_Event):
     """An agent begins to work for ``agent``, in the tool call ``parent_id``: a new one, or one that is asked again."""
 
-    type: ClassVar[str] = "agent_started"
     name: str
     kind: str
     parent_id: str
     task: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("agent_ended")
 class AgentEnded(_Event):
     """An agent has ended what it was started for."""
 
-    type: ClassVar[str] = "agent_ended"
     name: str
     kind: str
     parent_id: str
@@ -309,42 +310,38 @@ class AgentEnded(_Event):
     status: Status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("retry")
 class Retry(_Event):
     """The reply in progress is asked for again in ``delay_s`` seconds: forget the text shown since the last reply."""
 
-    type: ClassVar[str] = "retry"
     attempt: int
     delay_s: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("notice")
 class Notice(_Event):
     """Something the user should know that stops nothing."""
 
-    type: ClassVar[str] = "notice"
     message: str
     file: str | None = None
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("error")
 class Error(_Event):
     """What ended a run with an error; ``kind`` is ``model`` or ``journal``."""
 
-    type: ClassVar[str] = "error"
     message: str
     kind: str
     file: str | None = None
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("usage")
 class UsageReport(_Event):
     """What one model call used."""
 
-    type: ClassVar[str] = "usage"
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
@@ -352,7 +349,7 @@ class UsageReport(_Event):
     cost_usd: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_event("result")
 class Result(_Event):
     """How a run ended.
 
@@ -361,7 +358,6 @@ class Result(_Event):
     line once; all else is the run's.
     """
 
-    type: ClassVar[str] = "result"
     status: Status
     result: str
     replies: tuple[str, ...] = ()
@@ -377,28 +373,11 @@ class Result(_Event):
     unsent: tuple[str, ...] = ()
 
 
-Event: TypeAlias = (
-    Init
-    | RunStarted
-    | IterationStarted
-    | ThinkingDelta
-    | TextDelta
-    | Reply
-    | ToolCall
-    | ToolProgress
-    | ToolResult
-    | LineQueued
-    | LineRefused
-    | UserInterruption
-    | Receipt
-    | PlanChanged
-    | Question
-    | Answer
-    | AgentStarted
-    | AgentEnded
-    | Retry
-    | Notice
-    | Error
-    | UsageReport
-    | Result
-)
+Piece: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
+"""Running text, which comes without end."""
+
+_OfLines: TypeAlias = LineQueued | LineRefused | UserInterruption | Receipt
+_OfRuns: TypeAlias = Init | RunStarted | IterationStarted | Reply | Retry | Notice | Error | UsageReport | Result
+_OfAgents: TypeAlias = ToolCall | ToolResult | PlanChanged | Question | Answer | AgentStarted | AgentEnded
+
+Event: TypeAlias = _OfRuns | Piece | _OfAgents | _OfLines

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chain.errors import ConfigError, PlanError
-from chain.interruption.file import PromptFile
 from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, by_rule, compose
+from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.plan import Plan
 from chain.text.wording import MAIN

@@ -56,26 +56,20 @@ def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
     if is_dataclass(hint):
         return lambda value: read_fields(hint, _checked(value, dict))
     if origin is Literal:
-        return lambda value: _one_of(inside, value)
+        return lambda value: _one_of(inside, _checked(value, str))
     if hint is float:
-        return _number
+        return lambda value: float(_checked(value, float, int))
     return lambda value: _checked(value, hint)
 
 
-def _checked(value: Any, kind: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
+def _checked(value: Any, *kinds: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
     # Not isinstance: to Python a bool is an int.
-    if type(value) is not kind:
+    if type(value) not in kinds:
         raise _WrongForm
     return value
 
 
-def _number(value: Any) -> float:  # noqa: ANN401 - the JSON edge
-    if type(value) is not float and type(value) is not int:
-        raise _WrongForm
-    return float(value)
-
-
 def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
-    if type(value) is not str or value not in allowed:
+    if value not in allowed:
         raise _WrongForm
     return value

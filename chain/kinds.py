@@ -19,7 +19,7 @@ from chain.agent.spec import AgentSpec
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
-from chain.interruption.file import PromptFile
+from chain.interruption.prompt_file import PromptFile
 from chain.model import Model
 from chain.prompt_files import handler_of
 from chain.provider import ModelSettings
@@ -74,7 +74,9 @@ class Kinds:
         model, limits = parent.model, replace(parent.limits, timeout_s=math.inf)
         if made.settings.model is not None:
             definition = self._settings.model(made.settings.model)
-            model, limits = self._model(definition), replace(limits, max_attempts=definition.max_attempts)
+            if definition.name not in self._models:
+                self._models[definition.name] = self._open_model(definition)
+            model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
         most = made.settings.max_iterations or self._main.limits.max_iterations
         return AgentSpec(
             name=name,
@@ -85,11 +87,6 @@ class Kinds:
             limits=replace(limits, max_iterations=most),
             prompts=made.prompts or self._main.prompts,
         )
-
-    def _model(self, definition: ModelSettings) -> Model:
-        if definition.name not in self._models:
-            self._models[definition.name] = self._open_model(definition)
-        return self._models[definition.name]
 
 
 def _registry(

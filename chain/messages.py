@@ -1,13 +1,12 @@
 """Messages, the blocks they are made of, and their JSON form; what a call costs, and what may be set for one call.
 
 The JSON form is that of the Anthropic Messages API, so that a journal can be read next to its documentation. Blocks of
-a type that this version does not know are kept as they came (``Opaque``): dropping them could make a reply unusable as
-history.
+unknown types are kept as they came (``Opaque``): dropping them could make a reply unusable as history.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -152,13 +151,7 @@ def from_json(raw: Mapping[str, Any]) -> Message:
 
 
 StopReason: TypeAlias = Literal[
-    "end_turn",
-    "stop_sequence",
-    "tool_use",
-    "max_tokens",
-    "refusal",
-    "model_context_window_exceeded",
-    "pause_turn",
+    "end_turn", "stop_sequence", "tool_use", "max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"
 ]
 """Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
 
@@ -202,5 +195,4 @@ class Overrides:
 
     def without(self, *names: str) -> Overrides:
         """The same, with these parameters left to the model's own settings."""
-        kept = {n: getattr(self, n) for n in ("max_tokens", "temperature", "effort") if n not in names}
-        return Overrides(**kept)
+        return replace(self, **{f.name: None for f in fields(self) if f.name in names})

@@ -1,8 +1,7 @@
 """The contract between the executor and a model.
 
 A model turns one request into one reply. While it does so it hands over pieces of text as they come; they are for
-people to watch, and only the returned reply counts. It never retries: it says in a ``ModelError`` whether that would
-make sense, and the executor decides.
+people to watch, and only the returned reply counts. It never retries; a ``ModelError`` says whether that makes sense.
 """
 
 from __future__ import annotations
@@ -58,10 +57,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply, to be shown while the rest is on its way."""
+    """A piece of a reply, to be shown while the rest is on its way.
 
-    kind: Literal["text", "thinking"]
-    text: str
+    ``usage`` is the last of a reply that is cut: what it has used until then, as far as that is known.
+    """
+
+    kind: Literal["text", "thinking", "usage"]
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
 
 
 class Model(Protocol):

@@ -1,7 +1,6 @@
 """The plan of a session: a list of tasks that the user and the model both work on.
 
-A task is PENDING until it is DONE or FAILED, and both of those are final. Numbers count from 1 and never move, since
-a single task is never removed.
+A task is PENDING until it is DONE or FAILED, which is final. Numbers from 1 never move: no single task is removed.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from chain.events import Author, TaskState, TaskView
 from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
 from chain.text.phrases import BOXES, how_far
+from chain.text.wording import counted
 
 MAX_TASKS = 200
 """Tasks in a plan: it is sent to the model whole, and a list that nobody can read helps nobody."""
-
 
 MAX_TASK = 1_000
 """Characters of a task, or of the reason why one failed, for the same cause."""
@@ -114,13 +113,13 @@ class Plan:
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
         self._change(PlanReplaced(tasks, by))
-        return f"the plan now has {_counted(len(tasks))}"
+        return f"the plan now has {counted(len(tasks), 'task')}"
 
     def clear(self, by: Author, *, line_id: str = "") -> str:
         """Take all tasks away."""
         count = len(self._tasks)
         self._change(PlanReplaced((), by, line_id))
-        return f"the plan is cleared, {_counted(count)} removed"
+        return f"the plan is cleared, {counted(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, by: Author = "user", *, line_id: str = "") -> str:
         """Carry out a plan command, that of a line if it has an id; returns what was done."""
@@ -158,6 +157,38 @@ class Plan:
             raise
 
 
+class PlanNews:
+    """What of a plan a model has yet to read in one conversation, that of ``agent``; an ``empty`` one has none of it.
+
+    A model reads its own changes in the results of the plan tools. A change by anyone else, the user or another agent,
+    it reads in the tail of each request (SPEC, section 5) until a reply to that is in the conversation.
+    """
+
+    def __init__(self, plan: Plan, agent: str, *, empty: bool) -> None:
+        self._plan = plan
+        self._agent = agent
+        self._known: int | None = plan.revision
+        self._sent = plan.revision
+        if empty:
+            self.forget()
+
+    def send(self) -> str:
+        """What the next request has to say of the plan; empty if the model knows it."""
+        if self._plan.revision != self._sent and self._plan.last_by == self._agent:
+            self._known = self._plan.revision
+        self._sent = self._plan.revision
+        return "" if self._known == self._plan.revision else self._plan.render()
+
+    def read(self) -> None:
+        """A reply to what was sent is in the conversation. A change that came meanwhile is still news."""
+        self._known = self._sent
+
+    def forget(self) -> None:
+        """What the model was told of the plan has left the conversation."""
+        self._known = None if self._plan.tasks else self._plan.revision
+        self._sent = self._plan.revision
+
+
 def _one_line(text: str, what: str) -> str:
     """A task is one line: more would tear the list that the plan is shown as."""
     folded = " ".join(text.split())
@@ -166,7 +197,3 @@ def _one_line(text: str, what: str) -> str:
     if len(folded) > MAX_TASK:
         raise PlanError(f"{what} has at most {MAX_TASK:,} characters, and this one has {len(folded):,}")
     return folded
-
-
-def _counted(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks} tasks"

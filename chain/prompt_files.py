@@ -6,7 +6,7 @@ from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.config.system_prompt import AgentPrompt, read_system_prompt
 from chain.errors import UnreadableFile
-from chain.interruption.file import PromptFile
+from chain.interruption.prompt_file import PromptFile
 
 
 def system_prompt(settings: Settings, chosen: ChainSettings) -> str:

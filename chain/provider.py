@@ -6,13 +6,14 @@ A provider is a module with a ``PROVIDER``. It is found by its name, so that the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.errors import ConfigError
+from chain.retries import RETRY_S, Retries
 from chain.values import Values
 from chain.yamlfile import Node
 
@@ -26,8 +27,8 @@ _HOMES = {
 
 NAMES = tuple(_HOMES)
 
-MAX_ATTEMPTS = 4
-"""With exponential backoff: outlasts a rate limit of some seconds, and the user still waits less than a minute."""
+RETRY_KEYS = tuple(each.name for each in fields(Retries))
+"""The keys that every definition may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ModelSettings:
     name: str
     provider: str
     label: str
-    max_attempts: int
+    retries: Retries
     values: Mapping[str, object] = field(repr=False)
     open: Callable[[bool], Model] = field(repr=False, compare=False)
     shown: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -77,7 +78,7 @@ class Definition:
     node: Node
     keys: Mapping[str, Node]
     values: Values
-    max_attempts: int
+    retries: Retries
     within: Callable[[str], Path | None]
 
 
@@ -112,7 +113,7 @@ def read_model(
 ) -> ModelSettings:
     """A model's definition. Raises ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
-    written = node.mapping(("provider", *known, "max_attempts"))
+    written = node.mapping(("provider", *known, *RETRY_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(NAMES)}")
@@ -121,5 +122,6 @@ def read_model(
         raise keys["provider"].error(f"must be one of {', '.join(NAMES)}")
     if provider.needed not in keys:
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
-    attempts = values.integer(keys.get("max_attempts"), MAX_ATTEMPTS)
-    return provider.read(Definition(name, node, keys, values, attempts, within))
+    attempts = values.integer(keys["max_attempts"]) if "max_attempts" in keys else None
+    retries = Retries(attempts, values.seconds(keys.get("retry_s"), RETRY_S))
+    return provider.read(Definition(name, node, keys, values, retries, within))

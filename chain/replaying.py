@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,16 +13,17 @@ import trio
 from trio.testing import MockClock
 
 from chain.app import open_chain
-from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
+from chain.journal import records
 from chain.journal.journal import Journal
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
 from chain.replay import difference
-from chain.replay.actors import Actors, RecordedModel
+from chain.replay.actors import Actors, RecordedModel, patient
 from chain.replay.player import Player
-from chain.replay.recording import Recording
-from chain.replay.script import Script
-from chain.replay.tape import Difference
+from chain.replay.script import Script, parts
+from chain.retries import Retries
 from chain.session import listing
 from chain.session.listing import SUFFIX
 from chain.session.resume import read_back
@@ -51,7 +51,7 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
 
     Nothing outside is touched. Raises ``UserError`` for a journal or a configuration that cannot be used.
     """
-    return trio.run(_replay, settings, Recording(rows), tuple(tools), clock=MockClock())
+    return trio.run(_replay, settings, list(rows), tuple(tools), clock=MockClock())
 
 
 def recorded(state: Path, id: str) -> list[bytes]:
@@ -72,49 +72,49 @@ def recorded(state: Path, id: str) -> list[bytes]:
         raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None
 
 
-async def _replay(settings: Settings, recording: Recording, tools: Sequence[Tool]) -> Replayed:
+async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Tool]) -> Replayed:
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, MockClock)
-    for script in recording.scripts():
-        found = await _replay_part(settings, script, tools, clock)
-        if found is not None:
-            rows = (*recording.complaints, *difference.told(found))
-            return Replayed("cannot be followed" if found.hangs_on_moment else "different", rows)
+    reading, entries, rows_before = Reading(rows), list[Entry](), list[int]()
+    for entry in reading:
+        if not isinstance(entry.record, records.Unknown):
+            entries.append(entry)
+            rows_before.append(reading.number - 1)
+    if not entries or not isinstance(entries[0].record, records.Session):
+        raise SessionError("is no journal of a session: it does not begin with its opening")
+    for begin, end in parts(entries):
+        script = Script(entries[begin:end], rows[: rows_before[begin]] if begin else (), entries[:begin])
+        actors = Actors(script)
+        read = read_back(script.rows) if script.rows else None
+        opened = open_chain(
+            settings,
+            workspace=Path.cwd(),
+            state=Path.cwd(),
+            tools=tools,
+            model=RecordedModel(script.opening.model),
+            journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
+            plan=script.plan,
+            resume=read or "",
+            interactive=script.opening.interactive,
+            whereabouts=partial(_as_told, script),
+            actors=actors,
+        )
+        async with opened as chain:
+            await Player(chain, script, actors, clock, partial(_retries, settings)).play()
+        if (found := actors.tape.difference) is not None:
+            told = (*reading.complaints, *difference.told(found))
+            return Replayed("cannot be followed" if found.hangs_on_moment else "different", told)
     # What is missing cannot be compared, so a journal with a gap is not found to be the same.
-    rows = (*recording.complaints, difference.told_same(recording.counts, is_whole=not recording.is_damaged))
-    return Replayed("different" if recording.is_damaged else "same", rows)
+    same = difference.told_same(entries, is_whole=not reading.faults)
+    return Replayed("different" if reading.faults else "same", (*reading.complaints, same))
 
 
-async def _replay_part(
-    settings: Settings, script: Script, tools: Sequence[Tool], clock: MockClock
-) -> Difference | None:
-    """The first difference in what one process wrote."""
-    actors = Actors(script)
-    async with _open_replay(settings, script, actors, tools) as chain:
-        await Player(script, actors, clock, partial(_attempts, settings)).play(chain)
-    return actors.tape.difference
+def _as_told(script: Script, workspace: Path) -> str:
+    return script.opening.whereabouts
 
 
-def _attempts(settings: Settings, model: str) -> int | None:
+def _retries(settings: Settings, model: str) -> Retries | None:
     try:
-        return settings.model(model).max_attempts
+        return patient(settings.model(model).retries)
     except UserError:
         return None  # it is no longer configured
-
-
-def _open_replay(
-    settings: Settings, script: Script, actors: Actors, tools: Sequence[Tool]
-) -> AbstractAsyncContextManager[Chain]:
-    read = read_back(script.rows) if script.rows else None
-    return open_chain(
-        settings,
-        workspace=Path.cwd(),
-        state=Path.cwd(),
-        tools=tools,
-        model=RecordedModel(script.opening.model),
-        journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
-        plan=script.plan,
-        resume=read or "",
-        interactive=script.opening.interactive,
-        actors=actors,
-    )

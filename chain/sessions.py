@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never, get_args
 
 from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.reading import Reading
+from chain.messages import JsonObject
 from chain.session import listing
 from chain.session.listing import Summary as Summary
 from chain.session.projection import retell
@@ -23,6 +26,9 @@ Report: TypeAlias = Callable[[str], object]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
+# What is not ASCII is escaped: a journal may hold characters that a terminal obeys, and halves of pairs.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 def _ignore(what: str) -> None:
     pass
@@ -34,17 +40,15 @@ def all_sessions(state: Path) -> list[Summary]:
 
 
 def whole_id(state: Path, id: str) -> str:
-    """The id of the session whose id begins so. Raises ``SessionError``."""
+    """The id of the session whose id begins or ends so. Raises ``SessionError``."""
     return listing.find_journal(_folder(state), id).stem
 
 
 def find(state: Path, id: str) -> Summary:
-    """The session whose id begins so. Raises ``SessionError``."""
+    """The session whose id begins or ends so. Raises ``SessionError``."""
     path = listing.find_journal(_folder(state), id)
-    try:
+    with _readable(path):
         return listing.summary(path)
-    except OSError as error:
-        raise _unreadable(path, error) from None
 
 
 def latest(state: Path, workspace: Path) -> Summary | None:
@@ -68,45 +72,61 @@ def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
 
     ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
     """
-    try:
-        with session.path.open("rb") as rows:
-            reading = Reading(rows)
-            yield from retell(reading)
-            for what in reading.complaints:
-                report(what)
-    except OSError as error:
-        raise _unreadable(session.path, error) from None
+    with _readable(session.path), session.path.open("rb") as rows:
+        reading = Reading(rows)
+        yield from retell(reading)
+        for what in reading.complaints:
+            report(what)
 
 
 def export(session: Summary, format: Format, report: Report = _ignore) -> Iterator[str]:
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     match format:
         case "json":
-            from chain.export.json_document import document
-
-            try:
-                with session.path.open("rb") as rows:
-                    yield from document(session.id, rows)
-                    rows.seek(0)
-                    reading = Reading(rows)
-                    for _ in reading:
-                        pass
-                    for what in reading.complaints:
-                        report(what)
-            except OSError as error:
-                raise _unreadable(session.path, error) from None
-        case "md":
+            with _readable(session.path), session.path.open("rb") as rows:
+                yield from json_document(session.id, rows)
+                rows.seek(0)
+                reading = Reading(rows)
+                for _ in reading:
+                    pass
+                for what in reading.complaints:
+                    report(what)
+        case "md" | "html":
+            from chain.export.html import html
             from chain.export.markdown import markdown
             from chain.export.outline import outline_of
 
-            yield from markdown(outline_of(told_again(session, report)))
-        case "html":
-            from chain.export.html import html
-            from chain.export.outline import outline_of
-
-            yield from html(outline_of(told_again(session, report)))
+            written = markdown if format == "md" else html
+            yield from written(outline_of(told_again(session, report)))
         case _:
             assert_never(format)
+
+
+def json_document(id: str, rows: Iterable[bytes]) -> Iterator[str]:
+    """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
+
+    A row that is no record, such as a torn one, is left out.
+    """
+    found = filter(None, map(_record, rows))
+    first = next(found, None)
+    session: JsonObject = {"id": id}
+    if first is not None and first["type"] == "session":
+        own = {name: value for name, value in first.items() if name not in ("type", "seq", "time")}
+        session = {**own, "began": first.get("time"), "id": id}
+    yield f'{{"session": {_ENCODER.encode(session)},\n"records": ['
+    if first is not None:
+        yield f"\n{_ENCODER.encode(first)}"
+    for record in found:
+        yield f",\n{_ENCODER.encode(record)}"
+    yield "\n]}\n"
+
+
+def _record(row: bytes) -> JsonObject | None:
+    try:
+        raw = json.loads(row)
+    except (ValueError, RecursionError):
+        return None
+    return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
 def _folder(state: Path) -> Path:
@@ -114,5 +134,9 @@ def _folder(state: Path) -> Path:
     return state / "sessions"
 
 
-def _unreadable(path: Path, error: OSError) -> SessionError:
-    return SessionError(f"cannot be read: {error.strerror or error}", file=path)
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None

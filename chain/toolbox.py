@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.errors import ConfigError, ToolError, UserError
+from chain.errors import ConfigError, ToolError, UserError, nearest
 from chain.tools import allowances, calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects
@@ -90,34 +89,24 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
 
 
 def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """The tools that a chain's ``tools`` key names, by group or one by one. Raises ``ConfigError``.
-
-    ``own`` are the program's, which every chain has: they may be named as well.
-    """
+    """As ``named_tools``, those that a chain's ``tools`` key names, but for the program's, which every chain has."""
     own = tuple(own)
-    return [
-        tool
-        for tool in named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
-        if tool not in own
-    ]
+    found = named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
+    return [tool for tool in found if tool not in own]
 
 
 def named_tools(
     settings: Settings, key: str, names: Sequence[str], groups: ToolGroups, own: Sequence[Tool] = ()
 ) -> list[Tool]:
-    """The tools that the ``names`` at a key stand for, by group or one by one. Raises ``ConfigError``.
-
-    ``own`` are the program's.
-    """
-    single = {tool.name: tool for tools in (own, *groups.values()) for tool in tools}
+    """The tools, also the program's ``own``, that ``names`` at a key and their groups mean. Raises ``ConfigError``."""
+    known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
-        if name not in groups and name not in single:
-            near = difflib.get_close_matches(name, [*groups, *single], n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(groups)}"
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else f"the groups are {', '.join(groups)}"
             raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
-        for tool in groups[name] if name in groups else (single[name],):
-            found[tool.name] = tool
+        found |= {tool.name: tool for tool in known[name]}
     return list(found.values())
 
 
@@ -170,24 +159,23 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
         try:
             allowance = allowances.parse_allowance(text, subjects)
             if groups.get(allowance.tool) != ():  # a group of one tool, which this system lacks
-                _check_allowance(allowance, known, may_ask=lambda name: name in subjects or name not in ours)
+                # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
+                name = allowance.tool
+                _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:
             raise settings.error("tools.allow", str(error), item=n) from None
     return tuple(found)
 
 
-def _check_allowance(found: Allowance, known: Mapping[str, Tool], may_ask: Callable[[str], bool]) -> None:
-    """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match.
-
-    ``may_ask`` says whether a tool may ask in the middle of its work, as a program's own may, about whatever it likes.
-    """
+def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
+    """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
     if found.tool not in known:
-        near = difflib.get_close_matches(found.tool, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(sorted(known))}"
+        near = nearest(found.tool, known)
+        hint = f"did you mean {near}?" if near else f"the tools are {', '.join(sorted(known))}"
         raise UserError(f"there is no tool {found.tool!r}; {hint}")
     tool = known[found.tool]
-    has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask(found.tool)
+    has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask
     if found.pattern is not None and not has_subject:
         raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
 

@@ -38,13 +38,9 @@ def variables(node: Node | None) -> list[str]:
 
 def variables_within(node: Node | None) -> list[str]:
     """The same of a value with all that is in it."""
-    match None if node is None else node.value:
-        case dict() as children:
-            return [name for child in children.values() for name in variables_within(child)]
-        case list() as children:
-            return [name for child in children for name in variables_within(child)]
-        case _:
-            return variables(node)
+    value = None if node is None else node.value
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [*variables(node), *(name for child in children for name in variables_within(child))]
 
 
 def located_path(text: str, file: str, environ: Mapping[str, str]) -> Path | None:

@@ -153,16 +153,18 @@ def read_text(path: Path, within: Path | None = None) -> str:
     """
     try:
         # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError("is not a file of text", file=path)
-            if within is not None and not _real_path(descriptor, path).is_relative_to(within.resolve()):
-                raise ConfigError(
-                    f"leads out of {within}, whose config.yaml was found and not named: "
-                    "if you trust it, name it with --config",
-                    file=path,
-                )
+            if within is not None:
+                # The system knows where an open file is; else the path is resolved once more.
+                known = f"/proc/self/fd/{file.fileno()}"
+                real = Path(os.path.realpath(known if os.path.exists(known) else path))
+                if not real.is_relative_to(within.resolve()):
+                    hint = "if you trust it, name it with --config"
+                    raise ConfigError(
+                        f"leads out of {within}, whose config.yaml was found and not named: {hint}", file=path
+                    )
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
@@ -175,12 +177,6 @@ def read_text(path: Path, within: Path | None = None) -> str:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
         return raw.decode("utf-8-sig", errors="replace")
-
-
-def _real_path(descriptor: int, path: Path) -> Path:
-    """The real path of an open file, from the system if it knows it, or else by resolving the path once more."""
-    known = f"/proc/self/fd/{descriptor}"
-    return Path(os.path.realpath(known if os.path.exists(known) else path))
 
 
 def parse(text: str, file: str) -> Node:
@@ -253,7 +249,8 @@ class _Builder:
         if isinstance(node, yaml.MappingNode):
             value = {}
             for key_node, value_node in node.value:
-                name = self._name(key_node)
+                if not isinstance(name := key_node.value, str):
+                    raise self._error(key_node, "a key must be a word")
                 child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
                 if name in value:
                     first = value[name].line
@@ -269,11 +266,6 @@ class _Builder:
 
     def _error(self, node: yaml.Node, message: str) -> ConfigError:
         return ConfigError(message, file=self._file, line=node.start_mark.line + 1)
-
-    def _name(self, node: yaml.Node) -> str:
-        if isinstance(node.value, str):
-            return node.value
-        raise self._error(node, "a key must be a word")
 
     def _scalar(self, node: yaml.Node) -> str | bool | int | float | None:
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "acp": "",
     "check": "",
+    "completion": "SHELL",
     "demo": "",
     "explain": "LINE",
     "help": "[TOPIC]",
@@ -68,6 +69,8 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
         return name, ""
     if name == "replay" and not beside:
         raise UserError("chain replay needs the id of a session; chain sessions lists them")
+    if name == "completion" and not beside:
+        raise UserError("chain completion needs a shell: bash, zsh or fish")
     if not wanted and beside:
         raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
     if len(beside) > 1:
@@ -106,12 +109,7 @@ def is_interactive(args: argparse.Namespace) -> bool:
 
 def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
     """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
-    flags = {
-        "model": args.model,
-        "chain": args.chain,
-        "max_iterations": args.max_iterations,
-        "allow": args.allow,
-    }
+    flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow")}
     named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None
     return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
 
@@ -139,6 +137,8 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
         found = sessions.latest(state, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
+    elif not args.resume:
+        raise UserError("--resume needs the id of a session; chain sessions list shows them")
     else:
         found = sessions.find(state, args.resume)
     workspace = Path(found.workspace)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import trio
 
@@ -15,7 +15,7 @@ from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
 from chain.text.wording import MAIN
-from cli.ending import exit_at_once
+from cli.ending import LEAVING, exit_at_once, received_signals
 from cli.headless_output import Format, HeadlessOutput
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
@@ -23,8 +23,7 @@ from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
 from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines, read_piped, with_piped
 from cli.show.renderer import Renderer
-from cli.show.text import flat
-from cli.signals import LEAVING, received_signals
+from cli.show.text_rows import flat
 
 GRACE_S = 1.0
 """How long the output may still take after a signal: its reader may have stopped reading."""
@@ -35,10 +34,6 @@ NO_QUERY = "there is no query; give one as an argument or on standard input"
 SHOWN = 200
 """Characters that are shown of a line that waits from before."""
 NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
-
-
-_Row: TypeAlias = ScheduledLine | Interrupt | Drop | JsonAnswer | Malformed | None
-"""What a row of the input asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +106,23 @@ class _Headless:
             nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
-    def _of_before(self) -> Sequence[str]:
+    def _of_before(self) -> Iterator[str]:
         """What is to be said of a session that goes on."""
         if self._chain.resumed is None:
-            return ()
-        told = {
-            "Lines from before that the model refused": self._chain.resumed.returned,
-            "Lines from before, delivered with the first run": self._chain.waiting,
-        }
-        lines = {
-            what: "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in those)
-            for what, those in told.items()
-        }
-        return (*self._chain.resumed.changes, *(f"{what}: {texts}" for what, texts in lines.items() if texts))
+            return
+        yield from self._chain.resumed.changes
+        for what, lines in (
+            ("Lines from before that the model refused", self._chain.resumed.returned),
+            ("Lines from before, delivered with the first run", self._chain.waiting),
+        ):
+            if texts := "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in lines):
+                yield f"{what}: {texts}"
 
     def _exit_code(self, problem: str) -> int:
         if problem:
             return WRONG_USAGE
-        return self._chain.exit_code(
-            interrupted=self._signal is not None,
-            terminated=self._signal not in (None, signal.SIGINT),
-        )
+        terminated = self._signal not in (None, signal.SIGINT)
+        return self._chain.exit_code(interrupted=self._signal is not None, terminated=terminated)
 
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -209,15 +200,12 @@ class _Headless:
                 if self._signal is not None:
                     # Something does not end. What was acknowledged is on the disk, so nothing is lost.
                     exit_at_once(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
-                self._on_signal(number)
-
-    def _on_signal(self, number: int) -> None:
-        self._signal = number
-        self._chain.stop_accepting()
-        self._sender.close()
-        self._chain.interrupt()
-        self._leaving.cancel()
-        self._limit_output()
+                self._signal = number
+                self._chain.stop_accepting()
+                self._sender.close()
+                self._chain.interrupt()
+                self._leaving.cancel()
+                self._limit_output()
 
     def _limit_output(self) -> None:
         """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""
@@ -254,7 +242,7 @@ class _Headless:
         finally:
             answerer.close()
 
-    def _parse(self, raw: RawLine) -> _Row:
+    def _parse(self, raw: RawLine) -> ScheduledLine | Interrupt | Drop | JsonAnswer | Malformed | None:
         if self._job.input == "text":
             return parse_moment(raw.text, strict=False)
         found = read_row(raw)
@@ -272,14 +260,14 @@ class _Headless:
         try:
             self._chain.drop(id)
         except UserError as error:
+            waiting = len(self._chain.waiting)
             refused = events.LineRefused(
-                agent=MAIN,
                 id=id,
                 text="",
                 kind="drop",
                 urgency="next",
                 target_agent=MAIN,
-                waiting=len(self._chain.waiting),
+                waiting=waiting,
                 origin="json",
                 reason=str(error),
             )

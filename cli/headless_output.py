@@ -23,7 +23,7 @@ from chain.threads import Threads
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
-from cli.show.text import columns, unpainted
+from cli.show.text_rows import columns, unpainted
 from cli.writing import write_all
 
 _THREADS = Threads("output")
@@ -130,17 +130,15 @@ class HeadlessOutput:
             self._last = event
             if self._format == "json":
                 self._collect(event)
-        if self._format == "stream-json":
-            yield self._stdout, json_row(event)
-            return
-        if self._format == "text" and any(event is answer for answer in self._answers):
-            assert isinstance(event, events.Notice)
-            yield self._stdout, f"{sanitize(event.message)}\n"
-            return
-        if isinstance(event, events.Result) and self._format == "text":
-            yield from self._ending(event)
-        else:
-            yield from self._progress(self._renderer.lines(event))
+        match event:
+            case _ if self._format == "stream-json":
+                yield self._stdout, json_row(event)
+            case events.Notice(message=text) if self._format == "text" and any(event is each for each in self._answers):
+                yield self._stdout, f"{sanitize(text)}\n"
+            case events.Result() if self._format == "text":
+                yield from self._ending(event)
+            case _:
+                yield from self._progress(self._renderer.lines(event))
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
         """The answer, between what is left to show of the run and its closing row."""

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chain import Tool
-    from cli.door.visit import Visit
     from cli.show.renderer import Renderer
 
 
 ROWS_AT_ONCE = 200
 """Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
+_REPLAY_CODES = {"same": 0, "different": 1, "cannot be followed": 3}
 WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
@@ -73,8 +73,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     except UserError as error:
         if verbose:
             _write(2, traceback.format_exc())
-        _write(2, f"chain: {error}\n")
-        return WRONG_USAGE
+        return _fail(str(error), WRONG_USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
 
@@ -94,6 +93,12 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return demo.by_itself(_renderer(args, fd=1), has_input=is_piped(0))
     if command == "help":
         return _help(args, word)
+    if command == "completion":
+        from cli.subcommands.completion import completion
+
+        return _report(
+            _write(1, completion(word or "", state_folder(os.environ), partial(arguments.read_settings, args)))
+        )
     if command in ("send", "watch"):
         return _by_side_door(args, command, word or "")
     if command == "sessions":
@@ -114,10 +119,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
-        from cli.subcommands.replay import replayed
+        from chain.replaying import recorded, replay
 
-        rows, code = replayed(settings, state_folder(os.environ), word or "", tools)
-        return _show(args, rows) or code
+        require_trust(settings)
+        found = replay(settings, recorded(state_folder(os.environ), word or ""), tools=tools)
+        return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
     if command == "check":
         import trio
 
@@ -139,12 +145,11 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
     source = read_topic(topic)
     color, ascii, width = _looks(args, fd=1)
     source = _spelled(args, source)
-    rows = source.splitlines()
-    if color:
-        from cli.show.markdown_flow import render
+    if not color:
+        return _page(source.splitlines())
+    from cli.show.markdown_flow import render
 
-        rows = render(source, min(width, WIDEST), color=True, ascii=ascii)
-    return _page(rows)
+    return _page(render(source, min(width, WIDEST), ascii=ascii))
 
 
 def _page(rows: Iterable[str]) -> int:
@@ -165,84 +170,73 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     if what == "list":
         here = Path(args.workspace or ".")
         return _show(args, sessions.list_rows(state, here=here, width=width, ascii=ascii))
-    faults: list[str] = []
-    if what in ("show", "export"):
-        if what == "show":
-            code = _page(sessions.show_rows(state, id, faults.append, color=color, ascii=ascii, width=width))
-        else:
-            write = partial(_write_painted, 1)
-            code = _report(sessions.write_export(state, id, args.format, args.output, write, faults.append))
-        _write(2, "".join(f"chain: {fault}\n" for fault in faults))
-        return code
-    if not sessions.delete_if_sure(state, id, partial(_write, 2)):
+    if what == "delete":
+        if sessions.delete_if_sure(state, id, partial(_write, 2)):
+            return _show(args, ["Deleted."])
         _write(2, "Nothing was deleted.\n")
         return 1
-    return _show(args, ["Deleted."])
+    faults: list[str] = []
+    if what == "show":
+        code = _page(sessions.show_rows(state, id, faults.append, color=color, ascii=ascii, width=width))
+    else:
+        write = partial(_write_painted, 1)
+        code = _report(sessions.write_export(state, id, args.format, args.output, write, faults.append))
+    _write(2, "".join(f"chain: {fault}\n" for fault in faults))
+    return code
 
 
 def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
     from cli.door.visit import find_chain
+    from cli.subcommands.elsewhere import send, watch
 
     arguments.check_door(args, command, line)
     workspace = Path(args.workspace or ".")
     with find_chain(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
-        return _send(args, visit, line) if command == "send" else _watch(args, visit)
-
-
-def _send(args: argparse.Namespace, visit: Visit, line: str) -> int:
-    from cli.subcommands.send import FAILED, send
-
-    try:
-        code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
-    except UserError as error:
-        code, problem = FAILED, str(error)
-    if problem:
-        _write(2, f"chain: {problem}\n")
-    return code
-
-
-def _watch(args: argparse.Namespace, visit: Visit) -> int:
-    from cli.subcommands.watch import watch
-
-    renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
-    try:
-        watch(visit, renderer, lambda text: write_all(1, text.encode(errors="replace")))
-    except UserError as error:
-        _write(2, f"chain: {error}\n")
-        return 1
-    except BrokenPipeError:
-        return 0  # the reader has closed its end
-    except OSError as error:
-        return _report(error.strerror or str(error))
+        try:
+            if command == "send":
+                code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
+                return _fail(problem, code) if problem else code
+            renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
+            watch(visit, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+        except UserError as error:
+            return _fail(str(error))
+        except BrokenPipeError:
+            return 0  # the reader has closed its end
+        except OSError as error:
+            return _report(error.strerror or str(error))
     return 0
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
-    from chain.app import open_chain
+    from chain.app import open_chain, whereabouts
     from cli import headless
     from cli.door.server import side_door
 
     job = arguments.read_job(args, query)
     require_trust(settings)
-    if settings.passed_over is not None:
-        job = replace(job, notes=(*job.notes, str(settings.passed_over)))
     state = state_folder(os.environ)
     place = arguments.read_place(args, state)
-    job = replace(job, notes=(*job.notes, *place.notes))
+    notes = [*job.notes, str(settings.passed_over or ""), *place.notes]
     traces = _traces(state, by_default=False)
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
         async with (
             open_chain(
-                settings, workspace=place.workspace, state=state, tools=tools, resume=place.resume, traces=traces
+                settings,
+                workspace=place.workspace,
+                state=state,
+                tools=tools,
+                resume=place.resume,
+                traces=traces,
+                whereabouts=whereabouts,
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
-            notes = (*job.notes, problem) if problem else job.notes
-            return await headless.run_job(chain, replace(job, notes=notes), _renderer(args, streams=streams))
+            noted = replace(job, notes=tuple(filter(None, [*notes, problem])))
+            return await headless.run_job(chain, noted, _renderer(args, streams=streams))
 
     if not streams or args.stdin:  # with --stdin the query may be typed here
         return trio.run(work)
@@ -259,6 +253,12 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     if settings.untrusted:
         settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
+    if args.resume == "":
+        from cli.terminal.session_question import ask_which
+
+        args.resume = ask_which(state, Path(args.workspace or "."), ascii=args.ascii or not tty.is_utf8(os.environ))
+        if args.resume is None:
+            return 0
     place = arguments.read_place(args, state)
 
     traces = _traces(state, by_default=True)
@@ -269,6 +269,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         typed=typed,
         no_color=args.no_color,
         ascii=args.ascii,
+        updates=not args.verbose,
     )
 
 
@@ -287,8 +288,7 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) ->
 
 def _traces(state: Path, *, by_default: bool) -> Path | None:
     wanted = os.environ.get("CHAIN_TRACE", "")
-    is_on = by_default if not wanted else wanted != "0"
-    return state / "traces" if is_on else None
+    return state / "traces" if (wanted != "0" if wanted else by_default) else None
 
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
@@ -326,9 +326,12 @@ def _spelled(args: argparse.Namespace, text: str) -> str:
 
 def _report(why: str) -> int:
     """The exit code of what is only written; says why it could not be."""
-    if why:
-        _write(2, f"chain: standard output cannot be written: {why}\n")
-    return 1 if why else 0
+    return _fail(f"standard output cannot be written: {why}") if why else 0
+
+
+def _fail(problem: str, code: int = 1) -> int:
+    _write(2, f"chain: {problem}\n")
+    return code
 
 
 def _write(fd: int, text: str) -> str:
@@ -345,7 +348,3 @@ def _write_painted(fd: int, text: str) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-if __name__ == "__main__":
-    run_command()

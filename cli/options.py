@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from chain.errors import UserError, nearest
@@ -14,8 +15,9 @@ USAGE = """\
 chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
-chain COMMAND    acp, check, demo, explain LINE, help [TOPIC], init [DIR],
-                 replay ID, send LINE, sessions or watch"""
+chain COMMAND    acp, check, completion SHELL, demo, explain LINE,
+                 help [TOPIC], init [DIR], replay ID, send LINE, sessions or
+                 watch"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -27,6 +29,8 @@ Commands:
   acp                     work in an editor, by the Agent Client Protocol; chain
                           help editors says how one is set up
   check                   check the configuration, and show what is in it
+  completion SHELL        what completes all this in bash, zsh or fish; chain
+                          help completion says where it goes
   demo                    see what an interruption does; needs no key
   explain LINE            what the chain would make of a line
   help [TOPIC]            the reference: lines, keys, moments, tools, agents and
@@ -52,8 +56,8 @@ One run, without a prompt:
 
 Going on with an earlier session:
   -c, --continue          the latest one of this workspace
-  -r, --resume ID         this one; chain sessions lists them, and the beginning
-                          of an ID will do
+  -r, --resume [ID]       this one: the beginning or the end of an ID will do;
+                          without one a terminal shows a list to choose from
 
 Lines that are typed for you:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
@@ -83,7 +87,8 @@ What chain sessions export writes:
 What it shows:
   --no-color              no colours
   --ascii                 ASCII characters only
-  -v, --verbose           the traceback of an error
+  -v, --verbose           a row for each thing that happens at a prompt, none
+                          updated; and the traceback of an error
   --version               the version
   -h, --help              this help
 
@@ -146,7 +151,6 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _unknown(name: str, actions: Iterable[argparse.Action]) -> str:
-    """What to say of an option that there is not."""
     names = [name for action in actions for name in action.option_strings if name.startswith("--")]
     near = _ELSEWHERE.get(name) or _nearest(name, names)
     if near:
@@ -162,7 +166,6 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 
 def _mistake(error: argparse.ArgumentError, actions: Iterable[argparse.Action]) -> str:
-    """What to say of an option that there is."""
     name = error.argument_name
     action = next((each for each in actions if "/".join(each.option_strings) == name), None)
     if action is None:
@@ -187,13 +190,38 @@ class _Inform(argparse.Action):
         raise Information(self.const)
 
 
-def _one_of(*names: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"cannot be {text!r}; write {', '.join(names[:-1])} or {names[-1]}")
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    """Reads a value that is one of a few."""
+
+    values: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text not in self.values:
+            *others, last = self.values
+            raise argparse.ArgumentTypeError(f"cannot be {text!r}; write {', '.join(others)} or {last}")
         return text
 
-    return read
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option for whoever completes it: what its value is called, empty for none, and the values if they are few."""
+
+    names: tuple[str, ...]
+    value: str
+    values: tuple[str, ...]
+
+
+def all_options() -> list[Option]:
+    """Every option of the command line."""
+    return [
+        Option(
+            tuple(action.option_strings),
+            "" if action.nargs == 0 else str(action.metavar),
+            action.type.values if isinstance(action.type, _OneOf) else (),
+        )
+        for action in _parser()[1]
+    ]
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
@@ -204,10 +232,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("-p", "--print", action="store_true"),
         add("--no-stdin", action="store_true"),
         add("--stdin", action="store_true"),
-        add("--output-format", metavar="FORMAT", type=_one_of("text", "json", "stream-json"), default="text"),
-        add("--input-format", metavar="FORMAT", type=_one_of("text", "stream-json"), default="text"),
+        add("--output-format", metavar="FORMAT", type=_OneOf(("text", "json", "stream-json")), default="text"),
+        add("--input-format", metavar="FORMAT", type=_OneOf(("text", "stream-json")), default="text"),
         add("-c", "--continue", action="store_true"),
-        add("-r", "--resume", metavar="ID"),
+        add("-r", "--resume", metavar="ID", nargs="?", const=""),
         add("--session", metavar="ID"),
         add("--wait", action="store_true"),
         add("--say", action="append", default=[], metavar="LINE"),
@@ -218,7 +246,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--max-iterations", metavar="N"),
         add("--config", metavar="FILE"),
         add("--chain", metavar="NAME"),
-        add("--format", metavar="FORMAT", type=_one_of("md", "json", "html")),
+        add("--format", metavar="FORMAT", type=_OneOf(("md", "json", "html"))),
         add("--output", metavar="FILE"),
         add("--no-color", action="store_true"),
         add("--ascii", action="store_true"),

@@ -13,7 +13,7 @@ from itertools import chain
 
 from chain.text.plain import sanitize
 from cli.screen import tty
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 _LESS = "FRX"
 """Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
@@ -40,19 +40,12 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
             pager = subprocess.Popen(command, stdin=subprocess.PIPE, env={"LESS": _LESS, **environ})
         except OSError:
             return all_rows
-        _feed(pager, all_rows)
+        assert pager.stdin is not None
+        with pager, suppress(BrokenPipeError), pager.stdin as file:  # who has seen enough ends it
+            file.writelines(f"{row}\n".encode(errors="replace") for row in all_rows)
     finally:
         signal.signal(signal.SIGINT, before)
     return ()
-
-
-def _feed(pager: subprocess.Popen[bytes], rows: Iterable[str]) -> None:
-    assert pager.stdin is not None
-    try:
-        with suppress(BrokenPipeError), pager.stdin as file:  # who has seen enough ends it
-            file.writelines(f"{row}\n".encode(errors="replace") for row in rows)
-    finally:
-        pager.wait()
 
 
 def _command(environ: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Settings of the tests: how much they try (``support.examples``), and that signals arrive."""
 
 import gc
+import os
 import signal
 
 import pytest
@@ -20,6 +21,11 @@ settings.load_profile(PROFILE)
 for number, action in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores: tests of the program at a terminal wait most of the time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,12 +14,11 @@ from support import MemoryFile
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.agent.context import AgentContext
 from chain.agent.executor import Executor
 from chain.agent.questions import Questions
-from chain.agent.spec import AgentSpec, Limits, Shared
+from chain.agent.spec import AgentContext, AgentSpec, Limits, Shared
 from chain.agent.state import Run
-from chain.interruption.file import PromptFile
+from chain.interruption.prompt_file import PromptFile
 from chain.journal.journal import Journal
 from chain.journal.json import from_json
 from chain.journal.records import Entry, Message
@@ -27,7 +26,7 @@ from chain.lines.inbox import Inbox
 from chain.lines.parse import parse_line
 from chain.lines.receipts import Accepted, Ledger
 from chain.plan import Plan
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.projection import Projection
 from chain.tools import plan_tools
 from chain.tools.registry import Registry

@@ -46,7 +46,8 @@ from chain.exit_codes import LINES_LEFT
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.plan import Task
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.retries import Retries
 
 ANSWER = "rules: [{text: The answer.}]"
 
@@ -242,12 +243,13 @@ async def test_a_run_that_is_active_keeps_its_model_to_its_end(begun: bool) -> N
 
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
-    failing = "rules: [{text: x, error: {message: too busy, retryable: true}}]"
+    failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
     use = settings(max_attempts=3, models='{"once": 1, "often": 5}')
     async with open_session(ANSWER, use=use) as session:
-        for name, attempts, expected in (("x", None, 3), ("once", 1, 1), ("y", None, 1), ("often", 5, 5)):
+        cases = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
+        for name, retries, expected in cases:
             other = scripted(failing, name)
-            session.chain.use_model(other, max_attempts=attempts)
+            session.chain.use_model(other, retries=retries)
             assert (await session.run("Go")).status == "error"
             assert len(other.requests) == expected
         assert session.chain.max_iterations == 20

@@ -10,7 +10,7 @@ from support import at, open_session, settings
 from chain import events
 from chain.app import explain_line
 from chain.explain import Explanation, explain
-from chain.interruption.file import PromptFile
+from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import MAX_LINE
 
 HANDLER = """\

@@ -1298,7 +1298,7 @@ def settings_with_handler(folder: Path, text: str | None) -> tuple[Settings, Pat
     (folder / "rules.yaml").write_text("rules: [{text: unused}]")
     (folder / "config.yaml").write_text(
         "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, interruption_prompt: handler.yaml, tools: [todo]}}\n"
+        "chains: {default: {model: test, interruption_prompt: handler.yaml, tools: [todo], max_iterations: 20}}\n"
     )
     return load_settings(config=folder / "config.yaml", environ={}, cwd=folder, flags={}), handler
 

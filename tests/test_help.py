@@ -23,7 +23,7 @@ from chain.agent.tree import AgentState
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.prompt import NAMES
-from chain.interruption.prompt_reader import parse_prompt
+from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
 from chain.sessions import FORMATS
 from chain.toolbox import read_allowances, tool_groups
@@ -170,7 +170,7 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Heard HELLO\n"), done.stderr
 
 
-NOT_OURS = {"--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
+NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
 
 
 def test_every_option_that_it_names_exists(tmp_path: Path) -> None:

@@ -156,3 +156,4 @@ def test_parameters_are_left_out_by_name() -> None:
     assert every.without() == every
     assert every.without("temperature") == Overrides(max_tokens=5, effort="low")
     assert every.without("max_tokens", "effort") == Overrides(temperature=0.0)
+    assert every.without("top_p", "without", "effort") == Overrides(max_tokens=5, temperature=0.0)

@@ -33,7 +33,7 @@ def pager(tmp_path: Path) -> str:
 
 def test_a_long_topic_goes_through_the_pager(tmp_path: Path, pager: str) -> None:
     screen = shown(tmp_path, "help", "tools", PAGER=pager)
-    assert screen.everything == f"PAGED {len(render(read_topic('tools'), 100, color=True, ascii=False))}"
+    assert screen.everything == f"PAGED {len(render(read_topic('tools'), 100, ascii=False))}"
 
 
 def test_it_is_rendered_where_there_are_colours(tmp_path: Path) -> None:

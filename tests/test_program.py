@@ -305,7 +305,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, t
     order = [
         "plays by itself; where standard input and output are a terminal",
         "▶ Analyze product data for SKU123",
-        "[1/20]",
+        "[1/50]",
         "→ list_files",
         "✓ list_files",
         "→ read_file",
@@ -319,7 +319,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, t
     # When it is told depends on the disk.
     queued = "📤 Interrupting: todo: add verify SKU data ⏳ Will inject at next safe point\n"
     check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
-    check_order(ran.out, ["[1/20]", "number of a product", "→ list_files"])
+    check_order(ran.out, ["[1/50]", "number of a product", "→ list_files"])
     assert ("standard input is not read" in ran.out) == (typed is not None)
     assert "goes on with it" not in ran.out, "nothing of it is kept"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from cli.arguments import COMMANDS
 from cli.subcommands.help import TOPICS
 
 README = text_of("README.md")
-NOT_OURS = {"--stat"}
+NOT_OURS = {"--no-deps"}
 
 
 def test_the_main_job_shows_the_line_land(tmp_path: Path) -> None:
@@ -36,22 +37,47 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
     assert "<!-- tests -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_the_transcript_is_what_the_terminal_shows(tmp_path: Path) -> None:
-    """Made again by the real program; where it differs, the failure shows the new one to paste."""
+def test_the_transcript_has_rows_that_the_terminal_shows(tmp_path: Path) -> None:
+    """Made again by the real program, in this order; where it differs, the failure shows all rows to choose from."""
     command, _, told = block("README.md", "transcript").partition("\n")
     argv = shlex.split(command.removeprefix("$ chain "))
-    with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=100) as screen:
+    with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=120) as screen:
         screen.until("✓ done")
         screen.type("/quit\r")
         assert screen.wait() == 0
-        shown = screen.everything.partition("Session ")[0].rstrip()
-    assert without_chance(shown) == without_chance(told.rstrip())
+        shown = without_chance(screen.everything)
+    wanted = without_chance(told.rstrip())
+    assert len(wanted) == 5
+    rest = iter(shown)
+    assert all(row in rest for row in wanted), "\n".join(shown)
+
+
+def test_it_is_short_and_begins_with_the_picture() -> None:
+    assert len(README.split()) <= 1_000
+    assert README.split("\n\n")[1].startswith("![")
+
+
+def test_what_it_does_with_a_key_is_three_lines() -> None:
+    lines = block("README.md", "with a key").splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("export ANTHROPIC_API_KEY=")
+
+
+@pytest.mark.slow
+def test_it_can_be_installed_from_a_wheel(tmp_path: Path) -> None:
+    """Under the name that README gives, with the command and what it needs beside the code."""
+    made = run("-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT), cwd=tmp_path, home=tmp_path)
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("react_chain-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("offline_model.yaml") for name in names)
+    assert any(name.endswith("cli/help/lines.md") for name in names)
 
 
 def test_the_library_example_prints_what_it_says(tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(block("README.md", "library"))
+    (tmp_path / "example.py").write_text(block("library", "whole program"))
     done = run("example.py", cwd=tmp_path, home=tmp_path)
-    assert (done.returncode, done.stdout) == (0, block("README.md", "library output")), done.stderr
+    assert (done.returncode, done.stdout) == (0, block("library", "whole program output")), done.stderr
 
 
 def test_the_replay_finds_the_kept_session_as_it_was(tmp_path: Path) -> None:

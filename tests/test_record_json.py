@@ -37,7 +37,7 @@ AUTHORS = st.sampled_from(["user", "main", "explore-1"])
 USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SECONDS)
 OVERRIDES = st.builds(messages.Overrides, st.none() | COUNTS, st.none() | SECONDS, st.none() | WORDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
-    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS, st.booleans(), COUNTS),
+    records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS, st.booleans(), COUNTS, WORDS),
     records.Line: st.builds(
         records.Line, *[WORDS] * 6, st.sampled_from(get_args(records.Effect)), COUNTS, st.booleans()
     ),
@@ -74,11 +74,11 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.RequestSent: st.builds(records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, COUNTS, TEXTS, OVERRIDES),
     records.RequestEnded: st.builds(
         *(records.RequestEnded, WORDS, COUNTS, st.none() | st.sampled_from(get_args(messages.StopReason)), USAGE),
-        *(st.none() | MESSAGES, TEXTS, WORDS, st.booleans(), st.none() | SECONDS, TEXTS, st.booleans()),
+        *(st.none() | MESSAGES, TEXTS, WORDS, st.booleans(), st.none() | SECONDS, TEXTS, st.booleans(), WORDS),
     ),
     records.Interrupted: st.builds(
         *(records.Interrupted, WORDS, COUNTS, st.sampled_from(get_args(events.Phase))),
-        st.sampled_from(["user", "line", "time"]),
+        *(st.sampled_from(["user", "line", "time"]), USAGE),
     ),
     records.Result: st.builds(records.Result, st.sampled_from(get_args(events.Status)), WORDS, COUNTS, USAGE),
 }

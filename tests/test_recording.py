@@ -28,12 +28,14 @@ def test_the_recording_is_what_the_program_shows(tmp_path: Path) -> None:
     assert shown == recorded, "make it again: .venv/bin/python tests/recording/record.py"
 
 
-def test_its_last_frame_is_the_end_of_what_it_says() -> None:
+def test_it_begins_and_ends_on_a_line_that_has_landed() -> None:
+    """And what does not animate shows only that."""
     source = FILE.read_text(encoding="utf-8")
-    *_, last = re.findall(r'<g class="f\d+">(.*)</g>', source)
+    frames = re.findall(r'<g class="f\d+"( visibility="hidden")?>(.*)</g>', source)
     rows = {name: _text(drawn) for name, drawn in re.findall(r'<g id="(r\d+)">(.*?)</g>', source)}
-    shown = [rows[name] for name in re.findall(r'href="#(r\d+)"', last)]
-    assert any("✓ done" in row for row in shown)
+    for _, shown in (frames[0], frames[-1]):
+        assert any("INTERRUPTION at iteration" in rows[name] for name in re.findall(r'href="#(r\d+)"', shown))
+    assert [bool(hidden) for hidden, _ in frames] == [False, *[True] * (len(frames) - 1)]
     for line in LINES.values():
         assert any(line in row for row in rows.values())
 

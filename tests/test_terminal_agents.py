@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.journals import records
 from support.screen import Screen
-from support.terminal import ALT_ENTER, UP, Start, edits, idle, send
+from support.terminal import UP, Start, edits, idle, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -85,7 +85,7 @@ def test_a_line_reaches_the_agent_and_with_an_address_main(screen: Screen) -> No
     screen.until(lambda s: s.editor == "" and waits(s, 2))
     types(screen, "todo: add x", "plan, next safe point").type("\r")
     screen.until(lambda s: s.editor == "" and waits(s, 3))
-    send(screen, "/queue").until("redirect for explore-1")
+    send(screen, "/queue").until("line for explore-1")
     send(screen, "/agents").until(lambda s: any("explore-1" in row and "walk through" in row for row in s.rows))
     goes_on(screen)
     assert [(r["id"], r["state"], r["agent"]) for r in left(screen)] == [
@@ -114,6 +114,18 @@ def test_an_agent_that_is_not_there_leaves_the_line_in_the_editor(screen: Screen
     assert left(screen) == []
 
 
+def test_the_prompt_names_the_agent_that_the_line_is_for_before_it_is_sent(screen: Screen) -> None:
+    assert screen.prompt == ">"
+    exploring(screen).until(lambda s: s.prompt == "explore-1 >")
+    for typed, prompt in (("look there", "explore-1 >"), ("/to main x", ">"), ("todo: add x", ">"), ("stop", ">")):
+        screen.type(typed)
+        screen.until(lambda s, typed=typed, prompt=prompt: (s.prompt, s.editor) == (prompt, typed))
+        screen.type("\x15")
+    screen.until(lambda s: s.prompt == "explore-1 >")
+    goes_on(screen)
+    assert screen.prompt == ">"
+
+
 def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(screen: Screen) -> None:
     exploring(screen)
     send(screen, "one", "two").until(lambda s: waits(s, 2))
@@ -121,29 +133,25 @@ def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(s
     screen.until(lambda s: s.editor == "" and waits(s, 3))
     types(screen, "/to explore-1 four", "queue full").type("\r")
     screen.until("channel full").until(edits("/to explore-1 four"))
-    # What is for another agent does not wait behind it, with whichever key it is sent.
-    screen.type(f"/to plan-1 five{ALT_ENTER}")
+    # What is for another agent does not wait behind it.
+    send(screen, "/to plan-1 five")
     screen.until("there is no agent 'plan-1'")
     screen.type("\x15")
     screen.until(edits("/to explore-1 four\n"))
-    screen.type(f"/to main five{ALT_ENTER}")
+    send(screen, "/to main !five")
     screen.until(lambda s: waits(s, 4)).until(edits("/to explore-1 four\n"))
     screen.type("\x15\x7f\x15" + UP)
     screen.until(edits("/to main !five"))
     screen.type("\x15" + UP)
     screen.until(edits("/to main three"))
-    screen.type(ALT_ENTER)
-    screen.until(lambda s: s.editor == "" and waits(s, 3))
-    screen.type(UP)
-    screen.until(edits("/to main !three"))
     screen.type("\r")
     screen.until(lambda s: s.editor == "" and waits(s, 3))
     goes_on(screen)
     assert [(r["id"], r["state"], r["agent"]) for r in left(screen)] == [
-        *((id, "dropped", "main") for id in ("L5", "L4", "L6")),
+        *((id, "dropped", "main") for id in ("L5", "L4")),
         ("L2", "delivered", "explore-1"),
         ("L3", "delivered", "explore-1"),
-        ("L7", "delivered", "main"),
+        ("L6", "delivered", "main"),
     ]
 
 
@@ -177,7 +185,7 @@ def test_a_stop_ends_the_agent_too_and_shows_what_it_had_found(screen: Screen) -
     exploring(screen)
     send(screen, "stop").until("Stopping")
     screen.open_gate("one")
-    screen.until("explore-1: cancelled with partial").until("[1 done, 0 skipped]")
+    screen.until("⏹ explore-1 stopped").until("[1 done, 0 skipped]")
     idle(screen)
     assert [(r["state"], r["agent"]) for r in left(screen)] == [("handled", "main")]
 
@@ -185,5 +193,5 @@ def test_a_stop_ends_the_agent_too_and_shows_what_it_had_found(screen: Screen) -
 def test_esc_ends_all_agents_and_the_prompt_is_back(screen: Screen) -> None:
     exploring(screen)
     screen.type("\x1b")
-    idle(screen.until("explore-1: interrupted").until("Tell the chain what to do instead"))
+    idle(screen.until("⏹ explore-1 interrupted").until("Tell the chain what to do instead"))
     assert left(screen) == []

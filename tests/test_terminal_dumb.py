@@ -77,6 +77,8 @@ def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> Non
     )
     screen = start(env=DUMB).until(prompts())
     send(screen, "write a").until(prompts("Q1? "))
+    assert "a space first" not in screen.flat  # no key answers without Enter here
+    send(screen, "3").until("y, a or n; or say why not in a few words").until(prompts("Q1? "))
     send(screen, "n").until("Q1 refused").until(prompts())
     send(screen, "write b").until(prompts("Q2? "))
     send(screen, "y").until("Q2 allowed").until(prompts())
@@ -85,7 +87,7 @@ def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> Non
     screen.until(prompts())
     send(screen, "/quit")
     left(screen)
-    assert [row for row in screen.rows if re.match(r"Q\d\?", row)] == ["Q1? n", "Q2? y", "Q3?"]
+    assert [row for row in screen.rows if re.match(r"Q\d\?", row)] == ["Q1? 3", "Q1? n", "Q2? y", "Q3?"]
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["b"]
 
 

@@ -10,7 +10,6 @@ import pytest
 from support.journals import receipts
 from support.screen import Screen
 from support.terminal import (
-    ALT_ENTER,
     CTRL_C,
     CTRL_J,
     CTRL_L,
@@ -49,6 +48,20 @@ def fill(screen: Screen) -> None:
 # ------------------------------------------------------------------------------------------- what was not accepted
 
 
+def test_a_line_that_does_not_fit_is_told_once_until_there_is_room(screen: Screen) -> None:
+    fill(screen)
+    send(screen, "one more").until(FULL).until("  one more").until(edits("one more"))
+    screen.type("\rtwo\r")
+    screen.until(edits("one more\ntwo"))
+    screen.open_gate("a")
+    screen.until("Understood: ").until(lambda s: "idle" in s.toolbar)
+    assert screen.everything.count(FULL) == 1
+    screen.type("\r")
+    screen.until("Done: one more")
+    send(screen, "/quit")
+    assert screen.wait() == 0
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
@@ -84,17 +97,28 @@ def test_answers_repeat_the_command(screen: Screen) -> None:
     quit(idle(screen))
 
 
-def test_what_people_type_to_leave_is_a_command_where_nothing_runs_and_text_elsewhere(screen: Screen) -> None:
+def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_space(screen: Screen) -> None:
     busy(screen, "gate a")
-    send(screen, "quit").until("📤 Interrupting: quit")
-    screen.type(ESC)
-    screen.until("Returned (interrupted): quit").until(
-        lambda s: (s.editor or "").strip() == "quit" and "idle" in s.toolbar
+    send(screen, "quit").until("A run is active: stop ends it, /quit leaves.").until(
+        lambda s: "quit" in (s.editor or "")
     )
-    screen.type(CTRL_C)
+    screen.type(CTRL_U)
+    send(screen.until(edits("")), "?").until("Lines, while a run is active:")
+    assert "Interrupting" not in screen.everything
+    screen.type(ESC)
+    screen.until(lambda s: "idle" in s.toolbar)
     send(screen.until(edits("")), " exit").until("Done: exit")
     send(idle(screen), "exit()")
     assert screen.wait() == 0
+
+
+def test_an_urgent_line_where_nothing_runs_costs_no_query(screen: Screen) -> None:
+    send(idle(screen), "!ls").until("Nothing runs that a ! could interrupt")
+    screen.until(edits("!ls"))
+    send(screen, "!stop").until("» !stop")
+    send(screen.until(edits("")), "ls").until("Done: ls")
+    quit(idle(screen))
+    assert [line.text for line in receipts(screen.home).values()] == ["ls"]
 
 
 def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
@@ -163,7 +187,8 @@ def test_a_failed_command_is_not_joined_with_the_next_in_a_full_queue(screen: Sc
 def test_a_now_line_passes_by_refused_lines(screen: Screen) -> None:
     fill(screen)
     send(screen, "one more").until(FULL).until(edits("one more"))
-    send(screen, "!!stop that, use B").until("⚡ Injecting now").until("✓ done")
+    send(screen, "!!stop that, use B").until("✓ done")
+    assert "🔔 INTERRUPTION at iteration 1:" in screen.everything
     screen.until(edits("one more\n"))
     screen.type(CTRL_C)
     quit(idle(screen))
@@ -171,7 +196,7 @@ def test_a_now_line_passes_by_refused_lines(screen: Screen) -> None:
 
 def test_a_refused_urgent_line_stays_urgent(screen: Screen) -> None:
     fill(screen)
-    screen.type(f"use B{ALT_ENTER}")
+    send(screen, "!use B")
     screen.until(FULL).until(edits("!use B"))
     screen.type(ESC)
     screen.until("Interrupted.").until(lambda s: (s.editor or "").endswith("line 10\n!use B"))
@@ -209,7 +234,9 @@ def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line
     else:
         send(screen, "/edit")
     screen.until(edits(line))
-    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 2)
+    send(screen, "").until(
+        lambda s: s.editor == "" and "📤 Interrupting:" in s.everything and "queue 1/10" in s.toolbar
+    )
     screen.type(ESC)
     screen.until("Interrupted.").until(lambda s: s.editor == f"{line}\n")
     screen.type(CTRL_C)
@@ -224,7 +251,7 @@ def test_several_lines_taken_back_stay_several(screen: Screen) -> None:
     send(screen, "first", "second").until("queue 2/10")
     send(screen, "/edit L2", "/edit L3")
     screen.until(edits("second\nfirst"))
-    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 4)
+    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 2 and "queue 2/10" in s.toolbar)
     screen.open_gate("a")
     screen.until("✓ done")
     quit(idle(screen))
@@ -233,7 +260,7 @@ def test_several_lines_taken_back_stay_several(screen: Screen) -> None:
 
 def test_what_came_back_goes_out_in_its_order_and_as_what_it_was(screen: Screen) -> None:
     busy(screen, "hang", "hang")
-    screen.type(f"use A{ALT_ENTER}")
+    send(screen, "!use A")
     send(screen, " stop", "todo: add x", "use B", "context: it is late", "why?").until("queue 6/10")
     screen.type(ESC)
     screen.until("Interrupted.").until(edits("!use A\n stop\ntodo: add x\nuse B\ncontext: it is late\nwhy?\n"))
@@ -283,11 +310,12 @@ def test_a_long_query_and_a_long_paste_are_shown_whole(start: Start) -> None:
     send(screen, query).until(lambda s: f"▶ {query}" in s.flat)
     busy(idle(screen), "gate a")
     screen.type(PASTE.format("\r".join(f"row {n} of the paste" for n in range(30))))
-    send(screen, "").until("row 29 of the paste ⏳ Will inject at next safe point")
-    for n in range(29):
-        assert f"  row {n} of the paste" in screen.rows or n == 0
+    send(screen, "").until("📤 Interrupting: row 0 of the paste").until("⏳ next safe point")
+    assert "row 29" not in screen.everything, "it is cut while it waits"
     screen.open_gate("a")
-    screen.until("✓ done")
+    screen.until(lambda s: "row 29 of the paste ✓ injected" in s.flat)
+    for n in range(1, 29):
+        assert f"  row {n} of the paste" in screen.rows
     quit(idle(screen))
 
 
@@ -431,7 +459,7 @@ def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start
     screen.type(CTRL_U)
     screen.resize(24, 100)
     send(idle(screen), "/quit")
-    assert screen.wait() == 0
+    assert screen.wait() == 0, screen.everything
 
 
 def test_what_was_typed_before_the_prompt_is_not_in_the_history_twice(start: Start, tmp_path: Path) -> None:

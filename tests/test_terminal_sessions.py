@@ -77,7 +77,7 @@ def test_each_new_conversation_is_a_session_of_its_own(screen: Screen) -> None:
     send(screen, "todo: add buy milk", "todo: add ask for more", "todo: fail 2 closed").until("closed")
     send(idle(screen), "hello").until("Done: hello")
     afresh(screen).until(lambda s: "plan 1/2" in s.toolbar)
-    assert f"{AFRESH}; the plan is kept (1/2)." in screen.everything
+    assert f"{AFRESH}; the plan is kept (1/2), which" in screen.everything
     send(screen, "hello again").until("Done: hello again")
     afresh(screen)
     send(screen, "todo: clear", "hello at last").until("Done: hello at last")
@@ -131,6 +131,15 @@ def test_the_model_that_was_chosen_stays(screen: Screen) -> None:
     afresh(screen)
     send(screen, "hello again").until("The other one says: hello again")
     send(idle(screen), "/model").until(lambda s: any(row.split()[:2] == ["*", "other"] for row in s.rows))
+
+    quit(idle(screen))
+
+
+def test_thoughts_stay_whole_in_the_next_session(screen: Screen) -> None:
+    send(idle(screen), "/thinking on").until("thoughts are shown whole")
+    afresh(screen)
+    send(screen, "think").until("Thought about it.")
+    assert "Considering it from all sides." in screen.everything
 
     quit(idle(screen))
 
@@ -356,6 +365,26 @@ def test_a_session_is_resumed_at_the_prompt(start: Start) -> None:
     quit(idle(screen))
     lines = {"L1": ("todo: add buy milk", "handled"), "L2": ("hello", "delivered")}
     assert told(screen)[0] == {**lines, "L3": ("hello again", "delivered")}
+
+
+def test_a_session_is_chosen_from_a_list_before_the_prompt_is_up(start: Start) -> None:
+    first = idle(start())
+    send(first, "hello").until("Done: hello")
+    quit(idle(first))
+    id = journal_files(first.home)[-1].stem
+    screen = start("-r").until("Which one goes on?")
+    assert next(row for row in screen.rows if id in row).startswith(" 1. ")
+    screen.type("9z\r")
+    screen.until("there is no session '9z'")
+    screen.until(lambda s: s.everything.count("Which one") == 2)
+    screen.type("1\r")
+    screen.until("Done: hello")
+    send(idle(screen), "hello again").until("Done: hello again")
+    quit(idle(screen))
+    assert [len(lines) for lines in told(screen)] == [2]
+    none = start("-r").until("Which one goes on?")
+    none.type("\r")
+    assert none.wait() == 0
 
 
 def test_the_session_that_is_open_is_known_by_the_beginning_of_its_id_too(screen: Screen) -> None:

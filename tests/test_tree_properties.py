@@ -186,7 +186,7 @@ class Example:
         trio.run(self.play, file, clock=MockClock(autojump_threshold=0))
 
 
-@sharded(1_000, trees, settings, at_events, at_times, answers, between, st.sampled_from([None, None, 0.0, 1.0]))
+@sharded(2_400, trees, settings, at_events, at_times, answers, between, st.sampled_from([None, None, 0.0, 1.0]))
 def test_the_invariants_hold_in_every_agent_of_a_tree(
     tree: Tree,
     setting: Setting,

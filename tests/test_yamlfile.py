@@ -1,6 +1,7 @@
 """YAML read safely: what is refused, and that every refusal names its place."""
 
 import datetime
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -205,6 +206,10 @@ def test_a_file_that_is_missing_or_not_text_is_told(tmp_path: Path) -> None:
     file.write_bytes(b"a: 1\nb: caf\xe9\n")
     with pytest.raises(ConfigError, match=r"latin\.yaml:2: is not UTF-8"):
         read(file)
+    opened = os.listdir("/dev/fd")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+    assert os.listdir("/dev/fd") == opened
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:

@@ -11,16 +11,15 @@ agent that works for an ``agent_ask`` itself does not wait, or two agents that a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import trio
 
-from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
-from chain.agent.spec import AgentSpec, Shared
+from chain.agent.spec import AgentContext, AgentSpec, Shared
 from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentNode, AgentTree, AgentView
 from chain.errors import ToolError, UserError
@@ -32,7 +31,6 @@ from chain.text.wording import counted
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
-
 
 MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
 """Makes a child's spec of its kind, its name, its parent's spec and the call it is for. Raises ``UserError``."""
@@ -51,8 +49,7 @@ class Bounds:
 class _KeptAgent:
     """An agent, at work or finished; ``latest`` is its last run as people are shown it.
 
-    The executor is kept with it, since it knows more than the conversation: what of the plan the model has read, which
-    lines a refusal would give back, which calls are still open.
+    Its executor knows more than the conversation: what of the plan was read, which lines a refusal would give back.
     """
 
     kind: str
@@ -72,8 +69,9 @@ class Children:
         self._tree = tree
         self._shared = shared
         self._make_spec = make_spec
-        self._bounds = bounds
-        self._numbers = Counter[str]()
+        self.bounds = bounds
+        self.numbers = Counter[str]()
+        """How many of each kind have begun; those of an earlier process as well."""
         self._kept: dict[str, _KeptAgent] = {}
         """Those that have finished, the one that was used last at the end."""
 
@@ -82,15 +80,6 @@ class Children:
         """Those that can be asked again, and are not at work."""
         at_work = {node.name for node in self._tree.main.all()}
         return tuple(a.latest for a in self._kept.values() if a.latest is not None and a.name not in at_work)
-
-    def count_from(self, numbers: Mapping[str, int]) -> None:
-        """Number the next agents of each kind after so many, which an earlier process started."""
-        self._numbers.update(numbers)
-
-    @property
-    def max_kept(self) -> int:
-        """How many of those that have finished are kept."""
-        return self._bounds.max_kept
 
     def problem_of(self, kind: str) -> str:
         """Why no agent of a kind can be started, as things are now; empty if one can."""
@@ -113,16 +102,11 @@ class Children:
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
         self._check_room(parent)
-        name = f"{kind}-{self._numbers[kind] + 1}"
+        name = f"{kind}-{self.numbers[kind] + 1}"
         spec = self._spec(kind, name, parent, call_id)
-        self._numbers[kind] += 1
-        # Without a wait, which would let another agent take the room.
-        agent = self._new_agent(spec, kind, Conversation())
-        agent.in_use.acquire_nowait()
-        try:
-            return await self._work(agent, spec, parent, task, is_asked=False)
-        finally:
-            agent.in_use.release()
+        self.numbers[kind] += 1
+        # Nobody else can use it before it has ended. So nothing is waited for, and no other agent takes the room.
+        return await self._work(self._new_agent(spec, kind, Conversation()), parent, task, is_asked=False)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
@@ -137,8 +121,8 @@ class Children:
         await self._wait_for(agent, parent)
         try:
             self._check_room(parent)
-            spec = self._spec(agent.kind, name, parent, call_id)
-            return await self._work(agent, spec, parent, question, is_asked=True)
+            agent.executor.context.spec = self._spec(agent.kind, name, parent, call_id)
+            return await self._work(agent, parent, question, is_asked=True)
         finally:
             agent.in_use.release()
 
@@ -166,7 +150,7 @@ class Children:
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
 
-    async def _work(self, agent: _KeptAgent, spec: AgentSpec, parent: AgentNode, task: str, *, is_asked: bool) -> str:
+    async def _work(self, agent: _KeptAgent, parent: AgentNode, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
         # A now line may have cut the call while it waited for the agent, which then does not begin.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -174,9 +158,9 @@ class Children:
         assert above is not None
         if above.is_ending:
             raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
-        agent.executor.context.spec = spec
-        node = AgentNode(agent.executor.context, agent.kind, task, parent, is_asked)
-        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
+        context = agent.executor.context
+        node = AgentNode(context, agent.kind, task, parent, is_asked)
+        node.run = run = Run(task=task, above=above, call_id=context.spec.parent_id, delegating=Delegation(self, node))
         self._begin(node, parent)
         status: Status = "error"
         try:
@@ -236,16 +220,16 @@ class Children:
         self._kept.pop(agent.name, None)
         self._kept[agent.name] = agent
         unused = [name for name, each in self._kept.items() if each is agent or not each.in_use.locked()]
-        for name in unused[: max(len(self._kept) - self._bounds.max_kept, 0)]:
+        for name in unused[: max(len(self._kept) - self.bounds.max_kept, 0)]:
             del self._kept[name]
 
     def _check_room(self, parent: AgentNode) -> None:
         """Raises ``ToolError`` if no agent may begin below this one."""
-        if parent.depth >= self._bounds.max_depth:
-            levels = counted(self._bounds.max_depth, "level")
+        if parent.depth >= self.bounds.max_depth:
+            levels = counted(self.bounds.max_depth, "level")
             raise ToolError(f"Agents may be nested {levels} deep (agents.max_depth), so do this yourself.")
         at_work = sum(1 for _ in self._tree.main.all()) - 1
-        if at_work >= self._bounds.max_running:
+        if at_work >= self.bounds.max_running:
             raise ToolError(
                 f"{counted(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
                 "do this yourself, or start it when one of them has finished."

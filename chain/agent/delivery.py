@@ -6,17 +6,17 @@ lines. What the lines want of the reply to them is left in ``run.expectation``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import trio
 
 from chain import events
-from chain.agent.context import AgentContext, DeliveryDetails
-from chain.agent.spec import AgentSpec
+from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
 from chain.events import Point
 from chain.interruption.prompt import Arrival, Situation, compose
+from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import user_text
 
@@ -31,21 +31,14 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
-        self._since_answer: list[Accepted] = []
+        self.since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
 
-    @property
-    def _spec(self) -> AgentSpec:
-        return self._context.spec
-
-    def restore(self, lines: Iterable[Accepted]) -> None:
-        """These were delivered by an earlier process, since the last reply without tool calls."""
-        self._since_answer += lines
-
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        self._context.append(user_text(query.line.message), lines=[query], details=DeliveryDetails("start"))
+        message, agent, parent_id = user_text(query.line.message), self._context.name, self._context.spec.parent_id
+        self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
         run.undelivered.remove(query)
         self._entered(run, [query], "start")
 
@@ -60,18 +53,29 @@ class Delivery:
         run.undelivered.extend(lines)
         prompt = self._context.current_prompt(run.iteration)
         self._context.look()
-        remaining = self._spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
+        remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        situation = Situation(run.iteration, point, remaining, skipped, self._spec.name, run.asked_for)
+        situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         is_after_nothing = point == "B" and self._context.conversation.state != "REPLIED"  # the reply was empty
         in_mid_task = point in ("C", "D", "N") or is_after_nothing or run.expectation.resume is not None
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             self._context.current_prompt(run.iteration)
-        waited_s = trio.current_time() - lines[0].accepted_at
-        details = DeliveryDetails(point, prompt.source, remaining, skipped, run.iteration, waited_s)
-        entered = self._context.append(user_text(composed.text), lines=lines, details=details)
+        record = records.Message(
+            user_text(composed.text),
+            self._context.name,
+            self._context.spec.parent_id,
+            is_interjection=True,
+            line_ids=tuple(accepted.on_record for accepted in lines),
+            point=point,
+            source=prompt.source,
+            remaining=remaining,
+            skipped=skipped,
+            iteration=run.iteration,
+            waited_s=trio.current_time() - lines[0].accepted_at,
+        )
+        entered = self._context.commit(record)
         run.undelivered.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
@@ -100,19 +104,15 @@ class Delivery:
             run.undelivered.remove(accepted)
         self._context.look()
 
-    def answered(self) -> None:
-        """Called for a reply without tool calls: no refusal withdraws what came before it."""
-        self._since_answer.clear()
-
     def give_back(self, run: Run) -> None:
         """Return the lines that a refusal withdrew from the conversation."""
-        for accepted in self._since_answer:
+        for accepted in self.since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
-        self._since_answer.clear()
+        self.since_answer.clear()
         self._context.look()
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
-        self._since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
+        self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
 
@@ -125,7 +125,7 @@ class Delivery:
         except PlanError as error:
             said = accepted.line.text.strip()
             why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
-            notice = events.Notice(agent=self._spec.name, iteration=run.iteration, message=why)
+            notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"
         accepted.is_carried_out = True

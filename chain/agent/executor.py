@@ -13,8 +13,7 @@
                                 D    deliver what waits
     N     wherever a now line finds it: cut the reply or the tools, deliver what waits, go on
 
-What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call then waits once for
-the journal.
+What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call awaits the journal.
 
 Where the user may find a run, which is any step that awaits or emits, and what each act does there::
 
@@ -51,11 +50,9 @@ from typing import Literal
 import trio
 
 from chain import events
-from chain.agent.context import AgentContext
 from chain.agent.delivery import Delivery
 from chain.agent.model_call import BudgetSpent, ModelCalls
-from chain.agent.plan_news import PlanNews
-from chain.agent.spec import Limits
+from chain.agent.spec import AgentContext, Limits
 from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
@@ -64,6 +61,7 @@ from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
+from chain.plan import PlanNews
 from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 
@@ -79,7 +77,6 @@ class Executor:
         self._model = ModelCalls(context)
         self._tools = ToolCalls(context)
         self._delivery = Delivery(context)
-        self._journal = shared.journal
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self._unfinished: Run | None = None
@@ -101,14 +98,13 @@ class Executor:
             self._unfinished = Run()
             self._unfinished.step.started |= started
             self._unfinished.step.answered |= answered
-        self._delivery.restore(lines)
+        self._delivery.since_answer += lines
         if has_plan_news:
             self._plan_news.forget()
 
     def end_here(self) -> None:
         """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
-        if self.conversation.open_calls:
-            self._answer_open(Run())
+        self._answer_open(Run())
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
             self.context.append(note)
@@ -151,9 +147,7 @@ class Executor:
         return outcome
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
-        """Make the history valid, whatever was cut short."""
-        # A disk that is full must not keep the run from ending. The history then stays as the journal has it, and the
-        # next run answers the calls that are open.
+        """Make the history valid, whatever was cut short; where the disk is full, the next run does."""
         with suppress(JournalError):
             self._complete(run, outcome)
         self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
@@ -162,17 +156,17 @@ class Executor:
 
     def _open(self, run: Run) -> None:
         """Answer what an earlier ending could not write, then append the query or the task."""
-        if self.conversation.open_calls:
-            self._answer_open(run)
+        self._answer_open(run)
         if run.query is not None:
             self._delivery.query(run, run.query)
         elif run.task:
             self.context.append(user_text(run.task))
 
     def _answer_open(self, run: Run) -> None:
-        """Answer the open calls with what the run that made them knows: it may be an earlier one."""
-        self._tools.answer_open(self._unfinished or run)
-        self._unfinished = None
+        """Answer the calls that are open with what the run that made them knows: it may be an earlier one."""
+        if self.conversation.open_calls:
+            self._tools.answer_open(self._unfinished or run)
+            self._unfinished = None
 
     async def _loop(self, run: Run) -> Outcome:
         self.context.look()
@@ -218,15 +212,12 @@ class Executor:
 
     async def _flush(self) -> None:
         """Wait until the disk has what the next request says."""
-        await self._journal.flush()
+        await self._shared.journal.flush()
         self.context.look()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
-        """What follows a reply that was cut: a stop ends the run. A now line is delivered, at point N.
-
-        What was shown of the reply is kept as the assistant's, and is no answer.
-        """
+        """Point N, after a reply that was cut: what was shown of it is kept as the assistant's, and is no answer."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._done(run)
@@ -239,7 +230,7 @@ class Executor:
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
         # A full disk must not keep anybody from cutting.
         with suppress(JournalError):
-            self._journal.record(records.Interrupted(self.agent, run.iteration, what, by))
+            self._shared.journal.record(records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage))
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
         """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""
@@ -275,10 +266,7 @@ class Executor:
         return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
     def _after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
-        """Point B, and the way back to the task after an aside.
-
-        ``no_answer`` is how a run ends whose last reply was cut off, or empty, if no line goes on from there.
-        """
+        """Point B, and the way back after an aside. ``no_answer``: how it ends if the reply was cut off, or empty."""
         if run.stop_asked:
             return self._done(run)
         spent = self._limits.spent(run.used)
@@ -322,9 +310,9 @@ class Executor:
         self._plan_news.read()
         text = message.text.strip()
         if not message.calls:
-            self._delivery.answered()
+            self._delivery.since_answer.clear()
         if is_whole and text:
-            run.replies.append(text)
+            run.last_reply = text
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
         told.emit()
@@ -343,10 +331,8 @@ class Executor:
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
         self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
-        last = run.replies[-1] if run.replies else ""
-        return Outcome(
-            "max_iterations", last or f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
-        )
+        unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
+        return Outcome("max_iterations", run.last_reply or unanswered)
 
     def _failed(self, run: Run, kind: str, message: str) -> Outcome:
         self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
@@ -372,13 +358,13 @@ class Executor:
 
     def _complete(self, run: Run, outcome: Outcome) -> None:
         """Make the history of a run that was cut short valid, and say in it what happened."""
-        if self.conversation.open_calls:
-            self._answer_open(run)
+        self._answer_open(run)
         shown = "".join(run.step.shown)
-        was_cut = outcome.status == "limit_reached" or outcome.termination_reason is not None
+        was_stopped, was_interrupted = outcome.status.startswith("cancelled"), outcome.status == "interrupted"
+        was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
         if was_cut and shown.strip() and not run.step.appended:
             self._append_reply(run, assistant([Text(shown)]))
-        if outcome.termination_reason == "user_cancelled":
+        if was_stopped:
             self.context.append(user_text(STOP_NOTE))
-        elif outcome.termination_reason == "user_interrupted":
+        elif was_interrupted:
             self.context.append(user_text(INTERRUPT_NOTE))

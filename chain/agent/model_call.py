@@ -7,6 +7,7 @@ These retries are the only ones; a model says whether and when another attempt m
 from __future__ import annotations
 
 import json
+import math
 import random
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -14,20 +15,24 @@ from dataclasses import asdict, replace
 import trio
 
 from chain import events
-from chain.agent.context import AgentContext
-from chain.agent.spec import AgentSpec
+from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec
+from chain.retries import Retries
+from chain.text.wording import fault
 from chain.tools import calling
+
+MAX_BROKEN = 4
+"""Replies of no use to one request, where ``max_attempts`` is not set. Each costs what a whole one does, and a service
+that sends four will send more."""
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 """Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
 half so that many chains do not come back in step."""
-
 
 _NOT_KEPT = frozenset({"refusal", "pause_turn", "model_context_window_exceeded"})
 """The stop reasons of replies that are not appended as they came."""
@@ -59,7 +64,8 @@ class ModelCalls:
         if self._spec is not self._context.spec:
             self._use(self._context.spec)
         reply: Reply | None = None
-        overrides, attempt, calls = run.expectation.overrides, 1, 0
+        overrides, calls = run.expectation.overrides, 0
+        attempts = _Attempts(self._spec.limits.retries, run)
         with run.cut_by("stop", "now") as scope:
             while reply is None and not run.stop_asked:
                 # The agents beside this one go on during a pause.
@@ -70,32 +76,24 @@ class ModelCalls:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
                 try:
-                    reply = await self._ask(run, request, calls)
+                    reply = await self._ask(run, request, calls, attempts)
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
                         break  # whatever is wrong with the reply, the user wants no other
                     overrides = self._without(run, overrides, error)
-                    await self._again(run, attempt, 0.0, str(error))
+                    await self._again(run, attempts.failed + 1, 0.0, str(error))
                 except ModelError as error:
                     if error.usage is not None and any(error.usage[:4]):
                         self._account(run, Usage(*error.usage))
                     if scope.cancel_called:
                         break
-                    delay = _delay(attempt, error.retry_after)
-                    if not error.retryable or attempt >= self._spec.limits.max_attempts:
+                    if not error.retryable:
                         raise
-                    if trio.current_time() + delay >= run.deadline:
-                        why = f"{error}; it asks to wait {delay:g} s, longer than the run has left"
-                        raise ModelError(why) from None
-                    await self._again(run, attempt, delay, str(error))
-                    attempt += 1
+                    await self._again(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
         return reply
 
-    async def _ask(self, run: Run, request: Request, call: int) -> Reply:
-        """Make one call, and record how it begins and ends.
-
-        Raises ``ModelError``, also for a reply that cannot be used, and ``_HandlerLimit``.
-        """
+    async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts) -> Reply:
+        """Make one call, on record. Raises ``ModelError``, also for a reply of no use, and ``_HandlerLimit``."""
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
@@ -107,6 +105,7 @@ class ModelCalls:
         try:
             reply = await self._reply(run, request)
         except ModelError as error:
+            attempts.count(error)
             # What the service says is what the user has to know, also when the disk is full.
             with suppress(JournalError):
                 journal.record(_failed(agent, run, error))
@@ -116,7 +115,11 @@ class ModelCalls:
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
-            reply = self._sound(reply)
+            try:
+                reply = self._sound(reply)
+            except ModelError as error:
+                attempts.count(error)
+                raise
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
             ended = records.RequestEnded(agent, n, reply.stop_reason, reply.usage, was_shown=bool(run.step.shown))
@@ -156,7 +159,7 @@ class ModelCalls:
         """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
-        ours = [p for p in error.parameters if getattr(overrides, p, None) is not None]
+        ours = [p for p in error.parameters if asdict(overrides).get(p) is not None]
         if not ours:
             raise error
         source = run.expectation.source.removeprefix("yaml:")
@@ -170,17 +173,19 @@ class ModelCalls:
         run.step.shown.clear()
         if spent := self._spec.limits.spent(run.used):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
-        self._shared.emit(
-            events.Retry(
-                agent=self._spec.name, iteration=run.iteration, attempt=attempt, delay_s=delay_s, reason=reason
-            )
-        )
+        agent, n = self._spec.name, run.iteration
+        self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
         self._context.look()
         run.step.is_asking = False
         await trio.sleep(delay_s)
         self._context.look()
 
     def _show(self, run: Run, delta: Delta) -> None:
+        if delta.kind == "usage":
+            # Told in the step that cancels, in which nobody looks for what others do.
+            run.step.cut_usage += delta.usage
+            self._count(run, delta.usage)
+            return
         if delta.kind == "thinking":
             self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
             return
@@ -190,19 +195,13 @@ class ModelCalls:
         self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
 
     def _account(self, run: Run, usage: Usage) -> None:
-        run.add_usage(usage)
-        self._shared.emit(
-            events.UsageReport(
-                agent=self._spec.name,
-                iteration=run.iteration,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_tokens,
-                cache_write_tokens=usage.cache_write_tokens,
-                cost_usd=usage.cost_usd,
-            )
-        )
+        self._count(run, usage)
         self._context.look()
+
+    def _count(self, run: Run, usage: Usage) -> None:
+        run.add_usage(usage)
+        known = asdict(Usage() + usage)  # a model's own class of usage may say more
+        self._shared.emit(events.UsageReport(agent=self._spec.name, iteration=run.iteration, **known))
 
 
 class BudgetSpent(Exception):
@@ -219,6 +218,7 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
         run.iteration,
         usage=Usage() if error.usage is None else Usage(*error.usage),
         error=str(error),
+        cause=error.cause,
         retryable=error.retryable,
         retry_after=error.retry_after,
         parameters=error.parameters if isinstance(error, ParameterRefused) else (),
@@ -226,8 +226,43 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
     )
 
 
-def _delay(attempt: int, retry_after: float | None) -> float:
-    if retry_after is not None:
-        return retry_after
-    longest = min(FIRST_DELAY_S * 2.0 ** (attempt - 1), LONGEST_DELAY_S)
-    return longest * random.uniform(0.5, 1.0)
+class _Attempts:
+    """The failures of one call, and when it is made again.
+
+    A fault that has a cause may pass in minutes, so it is for the clock to end that. Replies of no use are counted.
+    """
+
+    def __init__(self, retries: Retries, run: Run) -> None:
+        self.failed = 0
+        self.delay_s = 0.0
+        """Until the next attempt."""
+        self._retries = retries
+        self._run = run
+        self._broken = 0
+        self._until = math.inf
+
+    def count(self, error: ModelError) -> None:
+        """Count a failure. Where no attempt follows, the error is no longer ``retryable``, and says why if need be."""
+        if not error.retryable:
+            return
+        now, left_s, retries = trio.current_time(), math.inf, self._retries
+        self.failed += 1
+        if error.cause:
+            self._until = min(self._until, now + retries.retry_s)  # from the first of them on
+            left_s = self._until - now
+        else:
+            self._broken += 1
+        longest = min(FIRST_DELAY_S * 2.0 ** min(self.failed - 1, 16), LONGEST_DELAY_S)
+        own, asked = longest * random.uniform(0.5, 1.0), error.retry_after
+        self.delay_s = min(own, left_s) if asked is None else asked
+        if left_s <= 0 or self._broken >= (retries.max_attempts or MAX_BROKEN) or self.failed == retries.max_attempts:
+            error.retryable = False
+        elif now + self.delay_s >= self._run.deadline:
+            self._end(error, "the run has left")
+        elif self.delay_s > left_s:
+            self._end(error, f"is left of retry_s ({retries.retry_s:g} s)")
+
+    def _end(self, error: ModelError, longer_than: str) -> None:
+        error.retryable = False
+        who = "the next attempt would" if error.retry_after is None else "it asks to"
+        error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

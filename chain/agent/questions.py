@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import TypeAlias
 
 import trio
 
@@ -56,11 +57,10 @@ class Asker:
 
     questions: Questions
     agent: str
-    iteration: int
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
-    look: Callable[[], None] = lambda: None
+    look: Callable[[], None]
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raises ``JournalError``."""
@@ -105,55 +105,14 @@ class PendingQuestion:
     """Whether its event was emitted, so that one must tell what became of it."""
     done: trio.Event = field(default_factory=trio.Event)
 
-    def record(self, *, is_open: bool) -> records.Question:
-        """What is recorded of it; ``is_open``: there was somebody who could answer."""
-        call, preview = self.asker.call, self.preview
-        return records.Question(
-            self.id,
-            self.kind,
-            self.text,
-            self.asker.agent,
-            call.id,
-            call.name,
-            self.options,
-            preview.text,
-            preview.protections,
-            preview.subject,
-            preview.only_by_name,
-            preview.always,
-            is_open,
-        )
-
     @property
     def withdrawal(self) -> records.Answer:
         """What is recorded where it is asked no more."""
         return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
 
 
-class Answerer:
-    """Somebody who can answer, until closed. As long as there is one, a question waits for its answer.
-
-    ``agent`` is the one whose questions alone are answered.
-    """
-
-    def __init__(self, questions: Questions, agent: str = "") -> None:
-        self._questions = questions
-        self._is_open = True
-        self._whose = agent.casefold()
-        questions._answerers[self._whose] += 1
-
-    def close(self) -> None:
-        """Answer no more. What nobody is left to answer is decided at once."""
-        if self._is_open:
-            self._is_open = False
-            self._questions._answerers[self._whose] -= 1
-            self._questions._open_next()
-
-    def __enter__(self) -> Answerer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+Answerer: TypeAlias = ExitStack[None]
+"""Somebody who can answer, until it is closed. As long as there is one, a question waits for its answer."""
 
 
 class Questions:
@@ -161,41 +120,24 @@ class Questions:
 
     def __init__(self, journal: Journal, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None) -> None:
         self._journal = journal
-        self._allowed = list(allowed)
+        self._allowed = tuple(allowed)
+        self._always: list[Allowance] = []
+        """What the user has allowed since by the answer "always"."""
         self.subjects = subjects or {}
         self._answerers = Counter[str]()
         """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
         self._waiting: deque[PendingQuestion] = deque()
-        self._open: PendingQuestion | None = None
+        self.open: PendingQuestion | None = None
         self._untold: list[PendingQuestion] = []
         """Those whose answers are not known to be on the disk, so that nobody was told of them."""
-        self._asked = 0
-        self._latest: deque[events.Question] = deque(maxlen=KEPT)
+        self.asked = 0
+        """How many have a number; those that an earlier process asked as well."""
+        self.latest: deque[events.Question] = deque(maxlen=KEPT)
         journal.when_failed(self._fail_all)
-
-    @property
-    def latest(self) -> tuple[events.Question, ...]:
-        """The latest questions, the last one last."""
-        return tuple(self._latest)
-
-    @property
-    def open_id(self) -> str | None:
-        """The id of the question that is open."""
-        return None if self._open is None else self._open.id
-
-    @property
-    def open_asker(self) -> str | None:
-        """The agent whose question is open."""
-        return None if self._open is None else self._open.asker.agent
-
-    def count_from(self, asked: int) -> None:
-        """Number the next question after so many, which were asked by an earlier process."""
-        self._asked = asked
 
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Whether a call needs no asking."""
-        subject, only_by_name = preview.subject, preview.only_by_name
-        return any(allowance.covers(tool, subject, only_by_name) for allowance in self._allowed)
+        return any(_covers(allowed, tool, preview) for allowed in (self._allowed, self._always))
 
     # ------------------------------------------------------------------------------------------------ for agents
 
@@ -222,12 +164,23 @@ class Questions:
 
     # -------------------------------------------------------------------------------------------- for front ends
 
+    def answering(self, agent: str = "") -> Answerer:
+        """Somebody who can answer from now on, with ``agent`` the questions of this one alone."""
+        answerer, whose = Answerer(), agent.casefold()
+        self._answerers[whose] += 1
+        answerer.callback(self._stop_answering, whose)
+        return answerer
+
+    def _stop_answering(self, whose: str) -> None:
+        self._answerers[whose] -= 1
+        self._open_next()  # what nobody is left to answer is decided at once
+
     def answer(self, id: str, text: str) -> str:
         """Answer the open question. Why that was not possible; empty if it was."""
-        asked = self._open
+        asked = self.open
         if asked is None or asked.id != id:
             number = id.removeprefix("Q")
-            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self._asked
+            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked
             return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
         text = text.encode(errors="replace").decode().strip()
         if not text:
@@ -243,7 +196,7 @@ class Questions:
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
         """Withdraw what these agents ask, or else all: the user stops, or writes something else instead."""
-        for asked in (self._open, *self._waiting):
+        for asked in (self.open, *self._waiting):
             if asked is not None and not asked.done.is_set() and (agents is None or asked.asker.agent in agents):
                 self._withdraw(asked)
         self._open_next()
@@ -259,24 +212,25 @@ class Questions:
                 text = asked.options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
         elif text.casefold() in (*_YES, *_ALWAYS):
-            is_for_always = text.casefold() in _ALWAYS
+            is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
-            if is_for_always and not asked.preview.only_by_name:
-                self._allowed.append(allowances.for_always(asked.asker.call.name, asked.preview))
+            if is_for_always:
+                self._always.append(allowances.for_always(asked.asker.call.name, asked.preview))
         else:
             self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
 
     def _open_next(self) -> None:
         """Settle what needs nobody, or nobody can answer, and open the next question that is left."""
-        if self._open is not None and not self._has_answerer(self._open):
-            self._settle_without_user(self._open, "refused", "nobody")
+        if self.open is not None and not self._has_answerer(self.open):
+            self._settle_without_user(self.open, "refused", "nobody")
         # What is allowed waits for nobody's answer, be it allowed by the answer to another question.
         for asked in tuple(self._waiting):
             is_left = asked in self._waiting  # who hears of one may have answered another
             if is_left and asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview):
                 self._waiting.remove(asked)
-                self._settle_without_user(asked, "allowed", "config")
-        while self._open is None and self._waiting:
+                by_answer = not _covers(self._allowed, asked.asker.call.name, asked.preview)
+                self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
+        while self.open is None and self._waiting:
             asked = self._waiting.popleft()
             if not asked.asker.may_ask():
                 self._let_go(asked)
@@ -294,7 +248,7 @@ class Questions:
         except JournalError as error:
             self._fail(asked, error)
             return
-        self._open = asked
+        self.open = asked
 
         def emit() -> None:
             if asked.failure is None:
@@ -303,9 +257,11 @@ class Questions:
 
         self._journal.in_order(emit)
 
-    def _settle_without_user(self, asked: PendingQuestion, decision: Decision, by: AnsweredBy) -> None:
+    def _settle_without_user(
+        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
+    ) -> None:
         try:
-            self._settle(asked, decision, by)
+            self._settle(asked, decision, by, is_for_always=is_for_always)
         except JournalError as error:
             self._fail(asked, error)
 
@@ -318,7 +274,7 @@ class Questions:
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
-        waiting = [*([self._open] if self._open is not None else []), *self._waiting, *self._untold]
+        waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._untold]
         self._waiting.clear()
         self._untold.clear()
         for asked in waiting:
@@ -326,20 +282,32 @@ class Questions:
 
     def _let_go(self, asked: PendingQuestion) -> None:
         asked.done.set()
-        if asked is self._open:
-            self._open = None
+        if asked is self.open:
+            self.open = None
 
     def _record_question(self, asked: PendingQuestion, *, is_open: bool) -> Projected:
-        asked.id = f"Q{self._asked + 1}"
-        try:
-            told = self._journal.record(asked.record(is_open=is_open))
-        except JournalError:
-            asked.id = ""
-            raise
-        self._asked += 1
-        self._latest += (event for event in told.events if isinstance(event, events.Question))
-        while len(self._latest) > 1 and sum(len(each.preview) for each in self._latest) > KEPT_CHARS:
-            self._latest.popleft()
+        id, call, preview = f"Q{self.asked + 1}", asked.asker.call, asked.preview
+        record = records.Question(
+            id,
+            asked.kind,
+            asked.text,
+            asked.asker.agent,
+            call.id,
+            call.name,
+            asked.options,
+            preview.text,
+            preview.protections,
+            preview.subject,
+            preview.only_by_name,
+            preview.always,
+            is_open,
+        )
+        told = self._journal.record(record)
+        asked.id = id
+        self.asked += 1
+        self.latest += (event for event in told.events if isinstance(event, events.Question))
+        while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
+            self.latest.popleft()
         return told
 
     def _settle(
@@ -362,13 +330,17 @@ class Questions:
 
     def _withdraw(self, asked: PendingQuestion) -> None:
         """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
-        was_open = asked is self._open
+        was_open = asked is self.open
         if not was_open:
             self._waiting.remove(asked)
         # First of all: a listener may stop the run on hearing of it, which withdraws what is open.
         self._let_go(asked)
         if was_open:
             self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
+
+
+def _covers(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:
+    return any(allowance.covers(tool, preview.subject, preview.only_by_name) for allowance in allowed)
 
 
 def _shown(subject: str) -> str:

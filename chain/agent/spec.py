@@ -1,4 +1,8 @@
-"""What an agent is made of: what is its own, and what it shares with the other agents of its session."""
+"""What an agent is made of: what is its own, what it shares with the other agents of its session, and its conversation.
+
+``AgentContext`` is the one door into that: check, journal, append. The journal comes before the append, so that the
+conversation never holds what the record does not.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from chain.agent.conversation import CallIds
+from chain import events
+from chain.agent.conversation import CallIds, Conversation
 from chain.agent.questions import Questions
-from chain.interruption.file import PromptFile
-from chain.journal.journal import Emit, Journal
+from chain.interruption.prompt import InterruptionPrompt
+from chain.interruption.prompt_file import PromptFile
+from chain.journal import records
+from chain.journal.journal import Emit, Journal, Projected
+from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
-from chain.messages import Usage
+from chain.messages import Message, Usage
 from chain.model import Model
 from chain.plan import Plan
+from chain.retries import Retries
 from chain.tools.calling import Rules
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
@@ -21,11 +30,11 @@ from chain.tools.seen import Seen
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a run. ``None`` is no bound; ``max_attempts`` counts the first attempt of a model call too."""
+    """What bounds a run. ``None`` is no bound."""
 
-    max_iterations: int = 20
+    max_iterations: int = 50
     timeout_s: float = 1800.0
-    max_attempts: int = 4
+    retries: Retries = field(default_factory=Retries)
     max_tokens: int | None = None
     max_cost_usd: float | None = None
 
@@ -57,11 +66,9 @@ class TraceFile(Protocol):
     @property
     def path(self) -> str | None:
         """The file of the run that is active, or of the last one."""
-        ...
 
     def traced(self, agent: str, model: Model) -> Model:
         """The model, with its calls for this agent traced."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +90,55 @@ class Shared:
     def trace_path(self) -> str | None:
         """The file of the debug trace, if there is one."""
         return None if self.trace is None else self.trace.path
+
+
+@dataclass(eq=False)
+class AgentContext:
+    """One agent. Its ``spec`` may be replaced between two runs, by another model or for another call."""
+
+    spec: AgentSpec
+    shared: Shared
+    inbox: Inbox
+    conversation: Conversation = field(default_factory=Conversation)
+
+    @property
+    def name(self) -> str:
+        """The agent's name, as in ``explore-1``."""
+        return self.spec.name
+
+    def append(self, message: Message, *, is_cut: bool = False) -> Projected:
+        """Commits a message; ``is_cut``: it is what was shown of a reply that a now line cut."""
+        return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
+
+    def commit(self, record: records.Message) -> Projected:
+        """Validates, journals and appends the message of a record; returns its events.
+
+        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        """
+        after = self.conversation.check(record.message)
+        told = self.shared.journal.record(record)
+        self.conversation.append_checked(record.message, after)
+        return told
+
+    def look(self) -> None:
+        """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
+        self.shared.journal.look(self.name)
+
+    def withdraw(self) -> None:
+        """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""
+        self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))
+        self.conversation.withdraw()
+
+    def current_prompt(self, iteration: int) -> InterruptionPrompt:
+        """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""
+        prompt, error = self.spec.prompts.current()
+        if error is not None:
+            why = f"{error.sentence}; the built-in handler prompt is used"
+            notice = events.Notice(agent=self.name, iteration=iteration, message=why, file=error.file, line=error.line)
+            self.shared.emit(notice)
+        return prompt
+
+    def check_prompt(self, iteration: int) -> None:
+        """Report a fault of the handler prompt's file at once, not at the first interruption."""
+        if self.spec.prompts.is_configured:
+            self.current_prompt(iteration)

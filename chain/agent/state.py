@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import trio
 
@@ -36,17 +36,13 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
-from chain.text.wording import INTERRUPTED_TEXT, QUESTION
+from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION
 from chain.tools.tool import Delegating, NoAgents
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
 
-_NEXT: dict[RunState, frozenset[RunState]] = {
-    "running": frozenset({"stop asked", "cut off", "interrupted"}),
-    "stop asked": frozenset({"cut off", "interrupted"}),
-    "cut off": frozenset({"interrupted"}),
-    "interrupted": frozenset(),
-}
+_STATES: tuple[RunState, ...] = get_args(RunState)
+"""In the order in which they follow each other."""
 
 _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
 
@@ -73,10 +69,8 @@ class Outcome:
 
     status: Status
     result: str
-    partial: bool = False
     phase_reached: Phase | None = None
     partial_results: tuple[str, ...] = ()
-    termination_reason: str | None = None
 
 
 class Clock:
@@ -111,6 +105,8 @@ class Step:
     """Whether the model has been asked, and is not to be asked again."""
     was_cut: bool = False
     """Whether a now line cut tools of the step."""
+    cut_usage: Usage = field(default_factory=Usage)
+    """What a reply had used that was cut."""
     tools: Literal["not begun", "running", "over"] = "not begun"
     started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
@@ -134,8 +130,7 @@ class ReplyExpectation:
     """What the last delivery wants of the reply to it.
 
     ``asides_only``: the reply answers asides alone, so it is not the run's result. ``aside_task``: the work that the
-    reply goes on with, or comes back to, is itself for an aside, one that came after the task was done. ``source`` is
-    where the settings are from.
+    reply goes on with, or comes back to, is for an aside that came after the task was done. ``source``: whose settings.
     """
 
     post_prompt: str = ""
@@ -155,8 +150,7 @@ class Run:
     """One run of an agent.
 
     What starts it is the user's ``query``, or the ``task`` that the agent of the run ``above`` has for this one in its
-    call ``call_id``, or carried lines alone. ``delegating`` is how its tools start agents. ``usage`` counts that of all
-    runs below as well.
+    call ``call_id``, or carried lines alone. ``delegating`` is how its tools start agents. ``usage`` includes theirs.
     """
 
     query: Accepted | None = None
@@ -172,7 +166,7 @@ class Run:
     step: Step = field(default_factory=Step)
     iteration: int = 0
     usage: Usage = field(default_factory=Usage)
-    replies: list[str] = field(default_factory=list)
+    last_reply: str = ""
     answer: str = ""
     found: list[PartialResult] = field(default_factory=list)
     skipped: int = 0
@@ -215,7 +209,7 @@ class Run:
                 scope.cancel()
 
     def _enter(self, state: RunState) -> None:
-        if state in _NEXT[self.state]:
+        if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 
     @property
@@ -242,7 +236,7 @@ class Run:
         match self.state:
             case "interrupted":
                 results = tuple(each.text for each in self.found)
-                return Outcome("interrupted", INTERRUPTED_TEXT, True, self.phase_reached, results, "user_interrupted")
+                return Outcome("interrupted", INTERRUPTED_TEXT, self.phase_reached, results)
             case "stop asked":
                 return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown))
             case _:
@@ -259,7 +253,7 @@ class Run:
     @property
     def result(self) -> str:
         """The last reply that answered more than asides, or else the last reply."""
-        return self.answer or (self.replies[-1] if self.replies else "")
+        return self.answer or self.last_reply
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
@@ -298,7 +292,7 @@ def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed
     """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended."""
     said = streamed.strip() if phase == "answering" else ""
     rows = [f"• {each.tool}: {_short(each.text)}" for each in found]
-    listed = "\n".join(["Here's what I found before you cancelled:", *rows, f"[{len(found)} done, {skipped} skipped]"])
+    listed = "\n".join([FOUND, *rows, f"[{len(found)} done, {skipped} skipped]"])
     status: Status = "cancelled"
     if found and phase == "answering":
         note = "Results found but response generation was cancelled."
@@ -310,7 +304,7 @@ def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed
     else:
         parts = [said, QUESTION] if said else [f"Cancelled. {QUESTION}"]
     text = "\n\n".join(part for part in parts if part)
-    return Outcome(status, text, True, phase, tuple(each.text for each in found), "user_cancelled")
+    return Outcome(status, text, phase, tuple(each.text for each in found))
 
 
 def _short(text: str) -> str:

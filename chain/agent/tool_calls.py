@@ -21,14 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import trio
 
 from chain import events
-from chain.agent.context import AgentContext
 from chain.agent.questions import Asker
-from chain.agent.spec import AgentSpec
+from chain.agent.spec import AgentContext
 from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
 from chain.journal import records
@@ -56,18 +55,14 @@ def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple
             yield from ((call,) for call in group)
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A call and its tool; without one, the call cannot be run and ``fault`` says why."""
+_Planned: TypeAlias = tuple[ToolCall, Tool | str]
+"""A call, and its tool or why it cannot be run."""
 
-    call: ToolCall
-    tool: Tool | None
-    fault: str = ""
 
-    @property
-    def may_run_beside_others(self) -> bool:
-        """Whether its neighbours may run at the same time. A call that is not run is as harmless as one that reads."""
-        return self.tool is None or may_run_beside_others(self.tool)
+def _may_join(planned: _Planned) -> bool:
+    """Whether a call's neighbours may run at the same time. One that is not run is as harmless as one that reads."""
+    _, tool = planned
+    return isinstance(tool, str) or may_run_beside_others(tool)
 
 
 class ToolCalls:
@@ -78,14 +73,10 @@ class ToolCalls:
         self._shared = context.shared
         self._inbox = context.inbox
 
-    @property
-    def _spec(self) -> AgentSpec:
-        return self._context.spec
-
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
         """Run the calls of a reply and append the results. Returns the calls that were skipped."""
-        planned = [self._plan_call(call, is_cut=call.id in cut) for call in calls]
-        for batch in batches(planned, lambda p: p.may_run_beside_others):
+        planned = [(call, CUT_OFF if call.id in cut else self._find(call)) for call in calls]
+        for batch in batches(planned, _may_join):
             if self._is_held_up(run) or run.step.was_cut:
                 break
             try:
@@ -94,8 +85,8 @@ class ToolCalls:
                 run.step.was_cut = scope.cancelled_caught
             finally:
                 # What was found keeps the order of the calls, whichever ended first.
-                for each in batch:
-                    run.found += _found_by(run, each.call)
+                for call, _ in batch:
+                    run.found += _found_by(run, call)
         skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"
@@ -105,13 +96,11 @@ class ToolCalls:
         """Whether a line waits that keeps tools from starting."""
         return run.stop_asked or self._inbox.has_urgent
 
-    def _plan_call(self, call: ToolCall, *, is_cut: bool) -> _Planned:
-        if is_cut:
-            return _Planned(call, None, CUT_OFF)
+    def _find(self, call: ToolCall) -> Tool | str:
         try:
-            return _Planned(call, calling.find(self._spec.registry, call))
+            return calling.find(self._context.spec.registry, call)
         except ToolError as error:
-            return _Planned(call, None, self._shortened(str(error)))
+            return self._shortened(str(error))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
         if len(batch) == 1:
@@ -142,12 +131,12 @@ class ToolCalls:
         self._context.look()  # others may have acted since the last call of them ended
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
-        call, tool, fault = planned.call, planned.tool, planned.fault
+        call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
         limit = trio.CancelScope()
         run.step.clocks[call.id] = Clock(limit)
         context = self._tool_context(run, call)
-        if tool is not None and tool.needs_approval:
+        if not isinstance(tool, str) and tool.needs_approval:
             try:
                 context = replace(context, approved=await self._approved(tool, call, context))
             except _QuestionWithdrawn:
@@ -160,8 +149,8 @@ class ToolCalls:
             if self._is_held_up(run):
                 return
             await trio.lowlevel.checkpoint_if_cancelled()
-        started = records.ToolStarted(call.id, call.name, self._spec.name)
-        if tool is None:
+        started = records.ToolStarted(call.id, call.name, self._context.name)
+        if isinstance(tool, str):
             told = self._shared.journal.unrecorded(started)
         else:
             told = self._shared.journal.record(started)
@@ -170,8 +159,8 @@ class ToolCalls:
         told.emit()
         self._context.look()
         on_start()
-        if tool is None:
-            self._ended(run, call, calling.failed(call, fault), 0.0)
+        if isinstance(tool, str):
+            self._ended(run, call, calling.failed(call, tool), 0.0)
             return
         await self._shared.journal.written()
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
@@ -181,10 +170,7 @@ class ToolCalls:
         self._ended(run, call, result, trio.current_time() - begun)
 
     async def _approved(self, tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
-        """What the user approved of a call; ``None`` if there was nothing to approve.
-
-        Raises ``ToolError`` if it may not start, or would fail, and ``_QuestionWithdrawn``.
-        """
+        """What the user approved, if anything. Raises ``ToolError`` if it may not start, and ``_QuestionWithdrawn``."""
         shown = await calling.preview(tool, call, context, self._shared.tool_rules)
         if shown is None:
             return None
@@ -203,7 +189,7 @@ class ToolCalls:
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
-        finished = records.ToolFinished(call.id, self._spec.name, result.is_error, seconds, result.text)
+        finished = records.ToolFinished(call.id, self._context.name, result.is_error, seconds, result.text)
         told: Projected | None = None
         try:
             if call.id in run.step.started:
@@ -238,20 +224,18 @@ class ToolCalls:
         self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
+        shared, agent, iteration = self._shared, self._context.name, run.iteration
+
         def report(text: str) -> None:
-            self._shared.emit(
-                events.ToolProgress(
-                    agent=self._spec.name, iteration=run.iteration, id=call.id, name=call.name, text=text
-                )
-            )
+            event = events.ToolProgress(agent=agent, iteration=iteration, id=call.id, name=call.name, text=text)
+            shared.emit(event)
 
         def notice(text: str) -> None:
-            self._shared.emit(events.Notice(agent=self._spec.name, iteration=run.iteration, message=text))
+            shared.emit(events.Notice(agent=agent, iteration=iteration, message=text))
 
-        shared = self._shared
-        clocks = run.clocks_of(call.id)
-        name, iteration, look = self._spec.name, run.iteration, self._context.look
-        asker = Asker(shared.questions, name, iteration, call, clocks, lambda: not self._is_held_up(run), look)
+        def may_ask() -> bool:
+            return not self._is_held_up(run)
+
         return ToolContext(
             shared.workspace,
             shared.plan,
@@ -259,8 +243,8 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            asker,
-            agent=self._spec.name,
+            Asker(shared.questions, agent, call, run.clocks_of(call.id), may_ask, self._context.look),
+            agent=agent,
             delegating=run.delegating,
             notice=notice,
             result_limit=shared.tool_rules.result_limit,
@@ -282,23 +266,15 @@ class _QuestionWithdrawn(Exception):
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
 
-    A cancellation beside it is not lost: it strikes again at the next checkpoint. Errors of several calls stay a group,
-    unless all of them are of one full disk.
+    A cancellation beside it strikes again at the next checkpoint. Errors of several calls stay a group, unless all are
+    of one full disk.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
         return group
-    leaves = list(_leaves(errors))
+    leaves = list(calling.leaves_of(errors))
     is_one_fault = len(leaves) == 1 or all(isinstance(each, JournalError) for each in leaves)
     return leaves[0] if is_one_fault else errors
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each)
-        else:
-            yield each
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
-from chain.agent.context import AgentContext
+from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
 from chain.lines.inbox import Inbox, find_waiting_line
@@ -57,8 +57,7 @@ class AgentView:
 class AgentNode:
     """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
 
-    ``is_asked``: it was finished, and is asked one more question. ``below`` are the agents that work for it, in the
-    order in which they began.
+    ``is_asked``: it was finished, and is asked one more question. ``below`` are those that work for it, oldest first.
     """
 
     agent: AgentContext
@@ -166,8 +165,7 @@ class AgentTree:
         """The agent that a line without an address goes to."""
         node = self.main
         while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
-            first = min(_rank(each) for each in below)
-            node = [each for each in below if _rank(each) == first][-1]
+            node = min(reversed(below), key=_rank)
         return node
 
     # ------------------------------------------------------------------------------------------- waiting lines
@@ -187,11 +185,8 @@ class AgentTree:
     def drop(self, id: str, reason: str = "") -> Accepted:
         """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
         accepted = find_waiting_line(self.waiting, id)
-        node = self._node_of(accepted)
+        node = next(node for node in self.main.all() if node.name == accepted.agent)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
-
-    def _node_of(self, accepted: Accepted) -> AgentNode:
-        return next(node for node in self.main.all() if node.name == accepted.agent)
 
 
 def _rank(node: AgentNode) -> int:

@@ -17,21 +17,23 @@ from pathlib import Path
 
 from chain import yamlfile
 from chain.config import trust
-from chain.config.find import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, xdg_folder
-from chain.config.kind_settings import BOUNDS, kind_nodes, read_kind
-from chain.config.layers import merge
-from chain.config.override import Override, read_overrides
+from chain.config.layers import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, merge, xdg_folder
 from chain.config.settings import (
+    BOUNDS,
     AgentsSettings,
     ChainSettings,
     KindSettings,
+    Notify,
     ShellSettings,
     read_chain,
+    read_kind,
+    read_notify,
     read_shell,
 )
 from chain.config.system_prompt import AgentPrompt, read_agent_prompt
 from chain.config.trust import Sensitive, is_trusted
 from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
 from chain.values import MissingVariable, Values, variables, variables_within
 from chain.yamlfile import Node
@@ -39,6 +41,37 @@ from chain.yamlfile import Node
 _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
 end a line or steer a terminal."""
+
+
+_VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
+"""What a flag may set, with the environment variable that may set it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value from a flag or from the environment."""
+
+    value: object
+    source: str
+
+    def text(self) -> str:
+        """What was given, without outer space."""
+        return str(self.value).strip()
+
+    def integer(self) -> int:
+        """A whole number of at least 1. Raises ``ConfigError``."""
+        try:
+            number = int(self.text())
+        except ValueError:
+            number = 0
+        if number < 1:
+            raise ConfigError(f"{self.source}: must be a whole number of at least 1, found {self.text()!r:.60}")
+        return number
+
+    def names(self) -> tuple[str, ...]:
+        """The parts of a list with commas, or of several such lists."""
+        parts = self.value if isinstance(self.value, list | tuple) else [self.value]
+        return tuple(name.strip() for part in parts for name in listed(str(part)) if name.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +88,7 @@ class Settings:
     default_model: str
     default_chain: str
     inbox_size: int
+    notify: Notify
     tool_timeout_s: float
     tool_result_limit: int
     allow: tuple[str, ...]
@@ -94,7 +128,7 @@ class Settings:
 
     @property
     def _kinds(self) -> dict[str, Node]:
-        return kind_nodes(self._root.entries("agents"))
+        return {name: node for name, node in self._root.entries("agents").items() if name not in BOUNDS}
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -235,13 +269,14 @@ def load_settings(
     root = merge(user, shipped)
     top = root.mapping(TOP_KEYS)
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values, given = Values(environ), read_overrides(flags or {}, environ)
+    values, given = Values(environ), _overrides(flags or {}, environ)
     own = list(user.entries("chains"))
     settings = Settings(
         file=found.file,
         default_model=given["model"].text() if "model" in given else values.text(models["default"]),
         default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
+        notify=read_notify(values, top["notify"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
@@ -253,8 +288,7 @@ def load_settings(
         _values=values,
         _cwd=cwd,
     )
-    _check(settings, models["default"], models["definitions"], top["chains"])
-    _check_agents(settings, top["agents"])
+    _check(settings, models["default"], models["definitions"], top["chains"], top["agents"])
     if found.is_own:
         return settings
     sensitive = trust.sensitive(user, shipped, environ)
@@ -298,7 +332,19 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
     return replace(settings, asked=())
 
 
-def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -> None:
+def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Override]:
+    """What was given, by the names of the flags. A flag goes before its variable."""
+    found = {}
+    for name, variable in _VARIABLES.items():
+        flag = flags.get(name)
+        if flag not in (None, [], ()):
+            found[name] = Override(flag, f"flag --{name.replace('_', '-')}")
+        elif environ.get(variable, "").strip():
+            found[name] = Override(environ[variable], variable)
+    return found
+
+
+def _check(settings: Settings, default: Node, definitions: Node, chains: Node, agents: Node) -> None:
     """Read everything once, so that a mistake is reported now, though some of it may never be used."""
     for name, node in [*definitions.mapping().items(), *chains.mapping().items()]:
         if not _NAME.fullmatch(name):
@@ -319,18 +365,15 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node) -
             if settings.chain(name).model not in settings.model_names:
                 model = node.mapping()["model"]
                 raise model.error(_unknown("model", model.text(), settings.model_names))
-
-
-def _check_agents(settings: Settings, agents: Node) -> None:
-    values, nodes = settings._values, agents.mapping()
+    bounds = agents.mapping()
     for bound in BOUNDS:
         with suppress(MissingVariable):
-            values.integer(nodes[bound])
-    for name, node in kind_nodes(nodes).items():
+            settings._values.integer(bounds[bound])
+    for name, node in settings._kinds.items():
         with suppress(MissingVariable):
-            model = read_kind(values, name, node).model
-            if model is not None and model not in settings.model_names:
-                raise node.mapping()["model"].error(_unknown("model", model, settings.model_names))
+            named = read_kind(settings._values, name, node).model
+            if named is not None and named not in settings.model_names:
+                raise node.mapping()["model"].error(_unknown("model", named, settings.model_names))
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:

@@ -1,13 +1,16 @@
-"""Frozen settings for chains, agents and the shell, and how those of a chain and the shell are read."""
+"""Frozen settings for chains, kinds of agents and the shell, and how they are read."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
+from chain.errors import ConfigError, nearest
 from chain.values import Values
-from chain.yamlfile import Node
+from chain.yamlfile import Node, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class AgentsSettings:
 
 
 Sandbox = Literal["auto", "strict", "off"]
+Notify = Literal["bell", "off"]
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,20 @@ class ShellSettings:
     writable: tuple[Path, ...] = ()
 
 
+BUILT_IN = ("explore", "plan", "agent")
+"""The kinds that are there without being written. Their descriptions are built in, too."""
+
+BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
+KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
 CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 _SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
+_NOTIFY: tuple[Notify, ...] = get_args(Notify)
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
+"""A kind is a tool's name, which may have 64 of these characters, and an agent's name ends in a number besides."""
+
+_TAKEN = ("main", "root")
+"""The names of the agent that a session begins with, and of what stands above it."""
 
 
 def read_chain(values: Values, name: str, node: Node, default_model: str) -> ChainSettings:
@@ -97,16 +114,63 @@ def read_chain(values: Values, name: str, node: Node, default_model: str) -> Cha
 def read_shell(values: Values, node: Node) -> ShellSettings:
     """How the shell's commands are fenced in. Raises ``ConfigError``."""
     keys = node.mapping([f.name for f in fields(ShellSettings)])
-    # YAML reads a bare `off` as false, and `on` as true.
-    is_word = isinstance(keys["sandbox"].value, bool)
-    chosen = {True: "on", False: "off"}[keys["sandbox"].value] if is_word else values.text(keys["sandbox"])
-    sandbox = next((s for s in _SANDBOXES if s == chosen), None)
-    if sandbox is None:
-        raise keys["sandbox"].error(f"must be one of {', '.join(_SANDBOXES)}")
     writable = [values.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
     return ShellSettings(
-        sandbox=sandbox,
+        sandbox=_read_word(values, keys["sandbox"], _SANDBOXES),
         network=values.boolean(keys["network"]),
         env=values.names(keys["env"]),
         writable=tuple(path for path in writable if path is not None),
     )
+
+
+def read_notify(values: Values, node: Node) -> Notify:
+    """How a terminal tells that it waits for its user. Raises ``ConfigError``."""
+    return _read_word(values, node, _NOTIFY)
+
+
+def _read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
+    # YAML reads a bare `off` as false, and `on` as true.
+    chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
+    word = next((each for each in words if each == chosen), None)
+    if word is None:
+        raise node.error(f"must be one of {', '.join(words)}")
+    return word
+
+
+def read_kind(values: Values, name: str, node: Node) -> KindSettings:
+    """A kind of agent. Raises ``ConfigError``."""
+    _check_name(name, node)
+    keys = {key: child for key, child in node.mapping(KIND_KEYS).items() if child.value is not None}
+    description = values.text(keys.get("description"))
+    if not description and name not in BUILT_IN:
+        near = nearest(name, BUILT_IN)
+        hint = f", or did you mean {near}?" if near else ""
+        place = keys.get("description", node)
+        raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
+    return KindSettings(
+        name=name,
+        description=description,
+        prompt=values.path(keys.get("prompt")),
+        tools=values.names(keys["tools"]) if "tools" in keys else None,
+        model=values.text(keys.get("model")) or None,
+        max_iterations=values.integer(keys["max_iterations"]) if "max_iterations" in keys else None,
+    )
+
+
+def is_kind(node: Node) -> bool:
+    """Whether a value looks as if it was meant as a kind."""
+    keys = node.entries()
+    return bool(keys) and set(keys) <= set(KIND_KEYS)
+
+
+def _check_name(name: str, node: Node) -> None:
+    if not isinstance(node.value, dict | None) and (near := nearest(name, BOUNDS)):
+        raise ConfigError(f"unknown key {printable(node.key)}: did you mean {near}?", file=node.file, line=node.line)
+    if name.casefold() in _TAKEN:
+        taken = f"{name} cannot be a kind of agent, since {' and '.join(_TAKEN)} are names of the program's own"
+        raise ConfigError(f"{taken}: take another name", file=node.file, line=node.line)
+    if not _NAME.fullmatch(name):
+        allowed = "1 to 56 letters of a-z and A-Z, digits, _ and -"
+        raise ConfigError(
+            f"{name!r:.60} cannot be a kind of agent: its name is {allowed}", file=node.file, line=node.line
+        )

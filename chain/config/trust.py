@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,8 +92,8 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
         return
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
-    leads_to = _end_of(node, environ) if is_path and not _is_inside(node, node.file, environ) else ""
-    yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to)
+    leads_to = _way_out(node, node.file, environ) if is_path else None
+    yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
 
 
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
@@ -110,16 +111,12 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
             handler = yamlfile.parse(text, str(path)).entries().get(HANDLER) if left >= 0 else None
         except ConfigError:
             continue
-        if handler is not None and isinstance(handler.value, str):
-            yield from _judged_handler(handler, prompt, environ)
-
-
-def _judged_handler(handler: Node, prompt: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    has_variable = "${" in handler.value
-    if has_variable or not _is_inside(handler, prompt.file, environ):
-        value, place = as_written(handler), f"{handler.file}:{handler.line}"
-        leads_to = "" if has_variable else _end_of(handler, environ)
-        yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
+        if handler is None or not isinstance(handler.value, str):
+            continue
+        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
+        if leads_to is not None:
+            value, place = as_written(handler), f"{handler.file}:{handler.line}"
+            yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
 def as_written(node: Node) -> str:
@@ -156,11 +153,9 @@ def remember(digest: str, state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
+        with open(descriptor, "ab", buffering=0) as trusted:
             os.fchmod(descriptor, 0o600)
-            os.write(descriptor, f"{digest}\n".encode())
-        finally:
-            os.close(descriptor)
+            trusted.write(f"{digest}\n".encode())
     except OSError as error:
         raise UserError(f"the trust cannot be noted: {error.strerror}", file=file) from None
 
@@ -201,7 +196,7 @@ def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, 
     for key, child in node.entries().items():
         if isinstance(child.value, str):
             has_variable = "${" in child.value and (key, child.value) not in usual
-            if has_variable or (key in paths and not _is_inside(child, child.file, environ)):
+            if has_variable or (key in paths and _way_out(child, child.file, environ) is not None):
                 yield child
         elif isinstance(child.value, list) or id(child) in handed_on:
             # As a whole: the keys within are free, and the key is what trust is asked for.
@@ -211,24 +206,20 @@ def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, 
             yield from _leading_out_beneath(child, handed_on, environ)
 
 
-def _end_of(node: Node, environ: Mapping[str, str]) -> str:
-    """Where a path ends, links followed; empty if that cannot be known."""
-    path = located_path(node.value, node.file, environ)
-    try:
-        return "" if path is None else os.path.realpath(path)
-    except (OSError, ValueError):  # a NUL
-        return ""
+def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
+    """Where a path ends, links followed, that leaves the folder of the configuration file; ``None`` for one in it.
 
-
-def _is_inside(node: Node, config: str, environ: Mapping[str, str]) -> bool:
-    """Whether a path ends in the folder of the configuration file, links followed."""
+    Empty where the end cannot be known.
+    """
     path = located_path(node.value, node.file, environ)
-    try:
-        if path is None:
-            return True
+    if path is None:
+        return None
+    with suppress(OSError, RuntimeError, ValueError):  # a circle of links, a NUL
         real = path.resolve()
         # Up to Python 3.12 a circle of links is an error; later ones leave its links in what is otherwise without any.
         is_circle = any(os.path.islink(each) for each in (real, *real.parents))
-        return not is_circle and real.is_relative_to(Path(config).parent.resolve())
-    except (OSError, RuntimeError, ValueError):  # a circle of links, a NUL
-        return False
+        if not is_circle and real.is_relative_to(Path(config).parent.resolve()):
+            return None
+    with suppress(OSError, ValueError):  # a NUL
+        return os.path.realpath(path)
+    return ""

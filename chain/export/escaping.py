@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,7 @@ def prose(text: str) -> str:
     text = sanitize(text)
     if len(text) > MAX_MARKDOWN:
         return f'<pre class="text">{shown(text)}</pre>'
-    rendered: str = _parser().render(text)
-    return rendered
+    return str(_parser().render(text))
 
 
 def is_only_text(text: str) -> bool:
@@ -75,15 +74,12 @@ def is_diff(text: str) -> bool:
 
 def painted(text: str) -> str:
     """A text with a unified difference in it, its rows in colours; the signs stay, for those who see none."""
-    return "\n".join(_painted_rows(shown(text).split("\n")))
-
-
-def _painted_rows(rows: Sequence[str]) -> Iterator[str]:
-    is_inside = False
-    for row in rows:
+    rows, is_inside = shown(text).split("\n"), False
+    for n, row in enumerate(rows):
         is_inside = is_inside or _PLACE.match(row) is not None
-        kind = {"+": "added", "-": "removed", "@": "place"}.get(row[:1]) if is_inside else None
-        yield f'<span class="{kind}">{row}</span>' if kind else row
+        if is_inside and (kind := {"+": "added", "-": "removed", "@": "place"}.get(row[:1])):
+            rows[n] = f'<span class="{kind}">{row}</span>'
+    return "\n".join(rows)
 
 
 @cache

@@ -15,21 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import assert_never
 
+from chain.export import outline
 from chain.export.escaping import escaped, is_diff, painted, prose, shown
-from chain.export.outline import (
-    AgentRun,
-    CallItem,
-    Delivered,
-    Item,
-    Iteration,
-    Outline,
-    PlanItem,
-    QuestionItem,
-    Remark,
-    ReplyItem,
-    SessionRun,
-    ThoughtItem,
-)
 from chain.export.timeline import Bar, Lane, Pin, Timeline, draw
 from chain.text import phrases
 from chain.text.wording import counted
@@ -63,7 +50,7 @@ _KEY = (
 )
 
 
-def html(outline: Outline) -> Iterator[str]:
+def html(session: outline.Outline) -> Iterator[str]:
     """The page, in pieces."""
     style, script = _file("page.css"), _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -71,7 +58,7 @@ def html(outline: Outline) -> Iterator[str]:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    title = _cut(outline.title, MAX_TITLE)
+    title = _cut(session.title, MAX_TITLE)
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -80,54 +67,49 @@ def html(outline: Outline) -> Iterator[str]:
         f'<title>{escaped(title)} · chain</title>\n<link rel="icon" href="{_ICON}">\n'
         f'<style>\n{style}</style>\n</head>\n<body>\n<a class="skip" href="#story">Skip the timeline</a>\n'
     )
-    named = f' <span class="mono">{escaped(outline.init.session)}</span>' if outline.init is not None else ""
+    named = f' <span class="mono">{escaped(session.init.session)}</span>' if session.init is not None else ""
     yield f'<header>\n<p class="kind">chain session{named}</p>\n'
     yield f'<h1>{escaped(title)}</h1>\n<dl class="facts">\n'
-    for name, value in _facts(outline):
+    for name, value in _facts(session):
         yield f"<div><dt>{escaped(name)}</dt><dd>{value}</dd></div>\n"
     yield "</dl>\n</header>\n"
-    yield from _timeline(outline)
+    yield from _timeline(session)
     yield '<main id="story">\n<div class="tools" hidden></div>\n'
-    few = sum(agent.iterations for agent in outline.agents()) <= FEW_ITERATIONS
-    plans = (item for agent in outline.agents() for item in agent.items() if isinstance(item, PlanItem))
+    few = sum(agent.iterations for agent in session.agents()) <= FEW_ITERATIONS
+    plans = (item for agent in session.agents() for item in agent.items() if isinstance(item, outline.PlanItem))
     record = _Record(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
-    if outline.before is not None:
-        yield from record.items(outline.before.items, depth=0)
-    for run in outline.runs:
+    if session.before is not None:
+        yield from record.items(session.before.items, depth=0)
+    for run in session.runs:
         yield from record.run(run)
     yield "</main>\n"
     yield f"<footer><p>Made by chain {VERSION}. Times are those of the machine that made it.</p></footer>\n"
     yield f"<script>{script}</script>\n</body>\n</html>\n"
 
 
-def _facts(outline: Outline) -> Iterator[tuple[str, str]]:
+def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
-    init = outline.init
-    if began := outline.times[0] if outline.times else init.time if init else None:
-        lasted = sum((run.main.ended - run.main.time for run in outline.runs), 0.0)
+    init = session.init
+    if began := session.times[0] if session.times else init.time if init else None:
+        lasted = sum((run.main.ended - run.main.time for run in session.runs), 0.0)
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
         yield "At work for", phrases.duration(lasted)
     if init is not None:
         yield "Workspace", f"<span class=mono>{escaped(init.workspace)}</span>"
         yield "Model", escaped(init.model)
-    agents = list(outline.agents())
+    agents = list(session.agents())
     children = {agent.agent for agent in agents if agent.depth}
-    yield "Runs", f"{len(outline.runs):,}{_endings(outline)}"
+    bad = sum(run.status != "done" for run in session.runs)
+    how = phrases.outcome(session.runs[0].status) if len(session.runs) == 1 else f"{counted(bad, 'run')} not done"
+    aside = f' <span class="aside">({escaped(how)})</span>' if bad else ""
+    yield "Runs", f"{len(session.runs):,}{aside}"
     yield "Iterations", f"{sum(agent.iterations for agent in agents):,}"
-    yield "Interruptions", f"{sum(isinstance(item, Delivered) for agent in agents for item in agent.items()):,}"
+    yield "Interruptions", f"{sum(isinstance(item, outline.Delivered) for agent in agents for item in agent.items()):,}"
     if children:
         yield "Other agents", f"{len(children):,}"
-    yield "Tokens", f"{outline.tokens:,}"
-    if outline.cost_usd is not None:
-        yield "Cost", phrases.cost(outline.cost_usd)
-
-
-def _endings(outline: Outline) -> str:
-    """How many runs did not end well, if any."""
-    bad = sum(run.status != "done" for run in outline.runs)
-    only = len(outline.runs) == 1
-    how = escaped(phrases.outcome(outline.runs[0].status)) if only else f"{counted(bad, 'run')} not done"
-    return f' <span class="aside">({how})</span>' if bad else ""
+    yield "Tokens", f"{session.tokens:,}"
+    if session.cost_usd is not None:
+        yield "Cost", phrases.cost(session.cost_usd)
 
 
 def _cut(text: str, most: int) -> str:
@@ -142,9 +124,9 @@ def _file(name: str) -> str:
 # ------------------------------------------------------------------------------------------------------- the timeline
 
 
-def _timeline(outline: Outline) -> Iterator[str]:
+def _timeline(session: outline.Outline) -> Iterator[str]:
     """Lanes of bars, marks and pins, each of which leads to its place; nothing if there is nothing to draw."""
-    drawn = draw(outline)
+    drawn = draw(session)
     if not any(lane.bars for lane in drawn.lanes):
         return
     yield '<section class="timeline" aria-labelledby="timeline">\n<div>\n<h2 id="timeline">Timeline</h2>\n'
@@ -152,7 +134,7 @@ def _timeline(outline: Outline) -> Iterator[str]:
     for number, lane in enumerate(drawn.lanes):
         yield from _lane(lane, drawn, is_first=number == 0)
     if drawn.is_timed:
-        first, last = (phrases.when(moment, "%H:%M:%S") for moment in (outline.times[0], outline.times[-1]))
+        first, last = (phrases.when(moment, "%H:%M:%S") for moment in (session.times[0], session.times[-1]))
         yield f'<div class="axis"><div><span>{first}</span><span>{last}</span></div></div>\n'
         if drawn.silences:
             yield '<p class="note">Long silences are drawn shorter than they were (dotted).</p>\n'
@@ -162,9 +144,9 @@ def _timeline(outline: Outline) -> Iterator[str]:
 
 
 def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
-    name = escaped(lane.agent)
+    name = escaped(lane.first.agent)
     yield (
-        f'<div class="lane" style="--depth:{lane.depth};--levels:{lane.levels}">\n'
+        f'<div class="lane" style="--depth:{lane.first.depth};--levels:{lane.levels}">\n'
         f'<div class="agent"><a href="#{lane.first.anchor}" title="{name}">{name}</a></div>\n<div class="track">\n'
     )
     for left, run in drawn.starts if len(drawn.starts) > 1 else ():
@@ -176,11 +158,9 @@ def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
             f'title="{phrases.duration(silence.seconds)} without a word"></span>\n'
         )
     for bar in lane.bars:
-        yield _link("bar", bar, _iterations(bar, lane.agent))
-    for mark in lane.marks:
-        yield _mark(mark)
-    for pin in lane.pins:
-        yield _pin(pin)
+        yield _link("bar", bar, _iterations(bar, lane.first.agent))
+    yield from map(_mark, lane.marks)
+    yield from map(_pin, lane.pins)
     yield "</div>\n</div>\n"
     if lane.left_out:
         yield f'<p class="note">{counted(lane.left_out, "more sign")} of {name} in the story below.</p>\n'
@@ -194,7 +174,7 @@ def _link(kind: str, bar: Bar, about: str) -> str:
 
 
 def _iterations(bar: Bar, agent: str) -> str:
-    steps = [part for part in bar.parts if isinstance(part, Iteration)]
+    steps = [part for part in bar.parts if isinstance(part, outline.Iteration)]
     took = phrases.duration(sum(step.ended - step.time for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
@@ -202,30 +182,26 @@ def _iterations(bar: Bar, agent: str) -> str:
 
 
 def _mark(mark: Bar) -> str:
-    calls = [part for part in mark.parts if isinstance(part, CallItem)]
+    calls = [part for part in mark.parts if isinstance(part, outline.CallItem)]
     names = list(dict.fromkeys(call.name for call in calls))
     about = f"{len(calls)} calls: {', '.join(names[:MOST_NAMES])}{', …' if len(names) > MOST_NAMES else ''}"
     if len(calls) == 1:
-        about = f"{names[0]}: {_state(calls[0])}"
+        about = f"{names[0]}: {calls[0].state}"
     failed = " failed" if any(call.result is not None and call.result.is_error for call in calls) else ""
     return _link(f"call{' unstarted' if all(call.input is None for call in calls) else failed}", mark, about)
-
-
-def _state(call: CallItem) -> str:
-    return phrases.call_state(call.result, was_started=call.input is not None)
 
 
 def _pin(pin: Pin) -> str:
     what, words = pin.what, ""
     anchor, kind, sign = what.anchor, "", ""
     match what:
-        case Delivered(event=event):
+        case outline.Delivered(event=event):
             sign, words = "•" if event.point == "start" else event.point, event.message
             title = phrases.delivered(event, what.urgency, what.waited_s)
-        case QuestionItem(event=event):
+        case outline.QuestionItem(event=event):
             kind, sign, words = "asks", "?", event.text
             title = f"Question {event.id}: {phrases.answer_line(what.answer)}"
-        case AgentRun():
+        case outline.AgentRun():
             kind, sign, anchor = "ends", "■" if phrases.was_stopped(what.status) else "!", f"{anchor}-end"
             title = f"{what.agent}: {phrases.outcome(what.status)}"
         case _:
@@ -247,9 +223,9 @@ class _Record:
     """With the work of children folded or not, and the plan as it became last shown whole."""
 
     is_unfolded: bool
-    last_plan: PlanItem | None
+    last_plan: outline.PlanItem | None
 
-    def run(self, run: SessionRun) -> Iterator[str]:
+    def run(self, run: outline.SessionRun) -> Iterator[str]:
         """A run from its query to its result."""
         main, answer = run.main, run.main.answer
         facts = [counted(main.iterations, "iteration"), phrases.duration(main.ended - main.time)]
@@ -268,12 +244,12 @@ class _Record:
         yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
         text = "" if run.result is None else phrases.beyond_replies(run.result)
         # The result of most runs is what the main agent said last.
-        said = [item.text.strip() for item in main.items() if isinstance(item, ReplyItem)]
+        said = [item.text.strip() for item in main.items() if isinstance(item, outline.ReplyItem)]
         if text and not (said and text in said[-1]):
             yield f'<p class="words">{shown(text)}</p>'
         yield "</div>\n</section>\n"
 
-    def _step(self, step: Iteration, depth: int, answer: ReplyItem | None) -> Iterator[str]:
+    def _step(self, step: outline.Iteration, depth: int, answer: outline.ReplyItem | None) -> Iterator[str]:
         if not step.number:
             yield from self.items(step.items, depth)
             return
@@ -287,43 +263,45 @@ class _Record:
         yield from self.items(step.items, depth, answer)
         yield "</section>\n"
 
-    def items(self, items: Iterable[Item], depth: int, answer: ReplyItem | None = None) -> Iterator[str]:
+    def items(
+        self, items: Iterable[outline.Item], depth: int, answer: outline.ReplyItem | None = None
+    ) -> Iterator[str]:
         """What is in an iteration."""
         for item in items:
             match item:
-                case ReplyItem():
+                case outline.ReplyItem():
                     final = " final" if item is answer else ""
                     yield f'<div class="said{final}" id="{item.anchor}">{prose(item.text)}</div>\n'
-                case ThoughtItem():
-                    if item.text:
+                case outline.ThoughtItem():
+                    if text := item.text.strip():
                         yield (
                             f'<details class="thought" id="{item.anchor}"><summary>Thought</summary>'
-                            f'<p class="words">{shown(item.text)}</p></details>\n'
+                            f'<p class="words">{shown(text)}</p></details>\n'
                         )
-                case Delivered():
+                case outline.Delivered():
                     yield _delivered(item)
-                case QuestionItem():
+                case outline.QuestionItem():
                     yield from _asked(item)
-                case PlanItem():
+                case outline.PlanItem():
                     yield from _planned(item, is_whole=item is self.last_plan)
-                case Remark():
+                case outline.Remark():
                     kind, text = phrases.remark(item.event)
                     yield f'<p class="told {kind}" id="{item.anchor}"><span class="words">{shown(text)}</span></p>\n'
-                case CallItem():
+                case outline.CallItem():
                     yield from self._call(item, depth)
-                case AgentRun():
+                case outline.AgentRun():
                     yield from self._agent(item, depth)
                 case _:
                     assert_never(item)
 
-    def _call(self, call: CallItem, depth: int) -> Iterator[str]:
+    def _call(self, call: outline.CallItem, depth: int) -> Iterator[str]:
         is_bad = call.input is not None and (call.result is None or call.result.is_error)
         kind = " unstarted" if call.input is None else " failed" if is_bad else ""
         short = phrases.short_input(call.input or {})
         yield (
             f'<div class="tool{kind}" id="{call.anchor}">\n<p class="mono">'
             f'<span class="name">{escaped(call.name)}</span> <span class="input">{escaped(short)}</span> '
-            f'<span class="state">{_state(call)}</span></p>\n'
+            f'<span class="state">{call.state}</span></p>\n'
         )
         if short.endswith("…") and call.input is not None:
             body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.input))}</pre>'
@@ -334,7 +312,7 @@ class _Record:
             yield _folded(call.result.text)
         yield "</div>\n"
 
-    def _agent(self, agent: AgentRun, depth: int) -> Iterator[str]:
+    def _agent(self, agent: outline.AgentRun, depth: int) -> Iterator[str]:
         facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.ended - agent.time)}"
         good, answer = "good" if agent.status == "done" else "bad", agent.answer
         yield (
@@ -348,7 +326,7 @@ class _Record:
         yield "</details>\n"
 
 
-def _delivered(item: Delivered) -> str:
+def _delivered(item: outline.Delivered) -> str:
     event = item.event
     skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
     where = phrases.delivered(event, item.urgency, item.waited_s)
@@ -358,7 +336,7 @@ def _delivered(item: Delivered) -> str:
     )
 
 
-def _asked(item: QuestionItem) -> Iterator[str]:
+def _asked(item: outline.QuestionItem) -> Iterator[str]:
     event = item.event
     yield f'<div class="asked" id="{item.anchor}"><p class="by">Question {escaped(event.id)}</p>'
     yield f'<p class="words">{shown(event.text)}</p>'
@@ -373,7 +351,7 @@ def _asked(item: QuestionItem) -> Iterator[str]:
     yield f'<p class="answer words"><strong class="{good}">{answer}</strong></p></div>\n'
 
 
-def _planned(item: PlanItem, *, is_whole: bool) -> Iterator[str]:
+def _planned(item: outline.PlanItem, *, is_whole: bool) -> Iterator[str]:
     """The plan after a change; of a long one only what changed, or a page would grow with changes times tasks."""
     event = item.event
     done = sum(task.state == "DONE" for task in event.tasks)

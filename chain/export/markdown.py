@@ -11,21 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from chain import events
+from chain.export import outline
 from chain.export.escaping import MAX_MARKDOWN, is_only_text
-from chain.export.outline import (
-    AgentRun,
-    CallItem,
-    Delivered,
-    Item,
-    Iteration,
-    Outline,
-    PlanItem,
-    QuestionItem,
-    Remark,
-    ReplyItem,
-    SessionRun,
-    ThoughtItem,
-)
 from chain.text import phrases
 from chain.text.plain import sanitize
 from chain.text.wording import counted
@@ -46,105 +33,98 @@ _LIVE = re.compile(r"(?P<before>\\*)<|!\[")
 _SPECIAL = re.compile(r"([\\`*\[\]<>#&~]|(?<!\w)_|_(?!\w))")
 
 
-def markdown(outline: Outline) -> Iterator[str]:
+def markdown(session: outline.Outline) -> Iterator[str]:
     """The document, in pieces."""
-    for row in _rows(outline):
-        yield f"{row}\n"
+    return (f"{row}\n" for row in _rows(session))
 
 
-def _rows(outline: Outline) -> Iterator[str]:
-    title, init = outline.title, outline.init
-    yield f"# {inline(title if len(title) <= MAX_TITLE else f'{title[:MAX_TITLE]}…')}"
-    yield ""
+def _rows(session: outline.Outline) -> Iterator[str]:
+    title, init = session.title, session.init
+    yield from _paragraph(f"# {inline(title if len(title) <= MAX_TITLE else f'{title[:MAX_TITLE]}…')}")
     if init is not None:
         yield f"- Session: {inline(init.session)}"
         yield f"- Workspace: {inline(init.workspace)}"
         yield f"- Model: {inline(init.model)}"
-    if outline.times:
-        yield f"- Began: {phrases.when(outline.times[0])}"
-    yield f"- Runs: {len(outline.runs):,}"
-    yield f"- Tokens: {outline.tokens:,}"
-    if outline.cost_usd is not None:
-        yield f"- Cost: {phrases.cost(outline.cost_usd)}"
+    if session.times:
+        yield f"- Began: {phrases.when(session.times[0])}"
+    yield f"- Runs: {len(session.runs):,}"
+    yield f"- Tokens: {session.tokens:,}"
+    if session.cost_usd is not None:
+        yield f"- Cost: {phrases.cost(session.cost_usd)}"
     yield ""
-    if outline.before is not None:
-        yield from _items(outline.before.items)
-    for run in outline.runs:
+    if session.before is not None:
+        yield from _items(session.before.items)
+    for run in session.runs:
         yield from _run(run)
 
 
-def _run(run: SessionRun) -> Iterator[str]:
+def _run(run: outline.SessionRun) -> Iterator[str]:
     main = run.main
     facts = [phrases.outcome(run.status), counted(main.iterations, "iteration")]
-    yield f"## Run {run.number} ({', '.join([*facts, phrases.duration(main.ended - main.time)])})"
-    yield ""
+    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, phrases.duration(main.ended - main.time)])})")
     if main.task.strip():
         yield from quoted("The user", main.task)
     yield from _steps(main.steps, "###")
     text = "" if run.result is None else phrases.beyond_replies(run.result)
-    words = [item.text.strip() for item in main.items() if isinstance(item, ReplyItem)]
+    words = [item.text.strip() for item in main.items() if isinstance(item, outline.ReplyItem)]
     if text and text not in words[-1:]:
         yield from quoted(f"Result ({phrases.outcome(run.status)})", text)
 
 
-def _steps(steps: Iterable[Iteration], heading: str) -> Iterator[str]:
+def _steps(steps: Iterable[outline.Iteration], heading: str) -> Iterator[str]:
     for step in steps:
         if step.number:
-            yield f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})"
-            yield ""
+            yield from _paragraph(f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})")
         yield from _items(step.items)
 
 
-def _items(items: Iterable[Item]) -> Iterator[str]:
+def _items(items: Iterable[outline.Item]) -> Iterator[str]:
     for item in items:
         match item:
-            case ReplyItem():
+            case outline.ReplyItem():
                 yield from quoted("Reply", item.text)
-            case ThoughtItem():
-                yield from quoted("Thought", item.text)
-            case Delivered(event=event):
+            case outline.ThoughtItem():
+                yield from quoted("Thought", item.text.strip())
+            case outline.Delivered(event=event):
                 skipped = f"; skipped: {', '.join(event.tools_skipped)}" if event.tools_skipped else ""
                 where = phrases.delivered(event, item.urgency, item.waited_s)
                 yield from quoted(f"🔔 {where}{skipped}", event.message)
-            case QuestionItem():
+            case outline.QuestionItem():
                 yield from _asked(item)
-            case PlanItem():
+            case outline.PlanItem():
                 yield from _plan(item.event)
-            case Remark():
+            case outline.Remark():
                 kind, text = phrases.remark(item.event)
                 yield from _sentence(f"{_SIGNS[kind]} ", text)
-            case CallItem():
+            case outline.CallItem():
                 yield from _call(item)
-            case AgentRun():
+            case outline.AgentRun():
                 yield from _agent(item)
             case _:
                 assert_never(item)
 
 
-def _call(call: CallItem) -> Iterator[str]:
-    yield f"**Tool {inline(call.name)}** ({phrases.call_state(call.result, was_started=call.input is not None)})"
-    yield ""
+def _call(call: outline.CallItem) -> Iterator[str]:
+    yield from _paragraph(f"**Tool {inline(call.name)}** ({call.state})")
     if call.input:
         yield from fenced(phrases.whole_input(call.input), "json")
     for agent in call.agents:
         yield from _agent(agent)
     if call.result is not None and call.result.text.strip() and not call.repeats:
-        yield "Its result:"
-        yield ""
+        yield from _paragraph("Its result:")
         yield from fenced(call.result.text, "text")
 
 
-def _agent(agent: AgentRun) -> Iterator[str]:
+def _agent(agent: outline.AgentRun) -> Iterator[str]:
     """What a child did, in a quote of its own."""
     facts = f"{phrases.outcome(agent.status)}, {counted(agent.iterations, 'iteration')}"
-    yield f"**Agent {inline(agent.agent)}** ({facts})"
-    yield ""
+    yield from _paragraph(f"**Agent {inline(agent.agent)}** ({facts})")
     yield from _nested(quoted("Its task", agent.task))
     yield from _nested(_steps(agent.steps, "####"))
     yield ""
 
 
-def _asked(item: QuestionItem) -> Iterator[str]:
+def _asked(item: outline.QuestionItem) -> Iterator[str]:
     event = item.event
     yield from quoted(f"❓ Question {event.id}", event.text)
     if event.preview.strip() and event.preview not in event.text:
@@ -157,27 +137,28 @@ def _asked(item: QuestionItem) -> Iterator[str]:
 
 
 def _plan(event: events.PlanChanged) -> Iterator[str]:
-    yield f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}"
-    yield ""
+    yield from _paragraph(f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}")
     for task in event.tasks:
         why = f" ({task.reason})" if task.reason else ""
         yield f"- {_BOXES.get(task.state, '[ ]')} {inline(f'{task.text}{why}')}"
     yield ""
 
 
+def _paragraph(row: str) -> tuple[str, str]:
+    return row, ""
+
+
 def _sentence(sign: str, text: str) -> Iterator[str]:
     """A sentence of ours with words of others in it; in a quote if these are on several rows."""
     first, *others = text.strip("\n").split("\n")
-    yield f"{sign}{inline(first)}"
-    yield ""
+    yield from _paragraph(f"{sign}{inline(first)}")
     if others:
         yield from quoted("The rest", "\n".join(others))
 
 
 def quoted(who: str, text: str) -> Iterator[str]:
     """What somebody wrote, in a quote that no text in it can leave."""
-    yield f"**{inline(who)}:**"
-    yield ""
+    yield from _paragraph(f"**{inline(who)}:**")
     yield from _nested(_only_text("\n".join(sanitize(text).strip("\n").splitlines())).split("\n"))
     yield ""
 

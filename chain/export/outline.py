@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
+from chain.text.phrases import duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
@@ -59,12 +60,7 @@ class ReplyItem(_Part):
 class ThoughtItem(_Part):
     """The model's reasoning before a reply."""
 
-    pieces: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(self.pieces).strip()
+    text: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +103,14 @@ class CallItem(_Stretch):
     input: dict[str, object] | None
     result: events.ToolResult | None = None
     agents: list[AgentRun] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """How it went."""
+        if self.result is None:
+            return "did not end"
+        went = f"{'failed, ' if self.result.is_error else ''}{duration(self.result.seconds)}"
+        return "not started" if self.input is None else went
 
     @property
     def repeats(self) -> bool:
@@ -226,8 +230,6 @@ def outline_of(happened: Iterable[Event]) -> Outline:
 
 
 class _OutlineBuilder:
-    """Puts each event in its place."""
-
     def __init__(self) -> None:
         self.outline = Outline()
         self._working: dict[str, AgentRun] = {}
@@ -242,8 +244,8 @@ class _OutlineBuilder:
         match event:
             case events.TextDelta() | events.ToolProgress():
                 return  # the reply and the result have it all
-            case events.ThinkingDelta():
-                self._think(event)
+            case events.ThinkingDelta() if event.agent in self._thoughts:
+                self._thoughts[event.agent].text += event.text
                 return
             case events.LineQueued():
                 self._urgency[event.id] = event.urgency if event.urgency in _URGENCIES else _URGENCIES[0]
@@ -254,8 +256,7 @@ class _OutlineBuilder:
             case events.Init():
                 self.outline.init = self.outline.init or event
                 return
-            case events.Receipt(state="queued" | "delivered" | "refused"):
-                # Their own events tell of them.
+            case events.Receipt(state="queued" | "delivered" | "refused"):  # their own events tell of them
                 if (delivered := self._delivered.pop(event.id, None)) is not None:
                     delivered.waited_s = max(delivered.waited_s, event.waited_s or 0.0)
                 return
@@ -279,6 +280,9 @@ class _OutlineBuilder:
                 self._start_run(event.query, at, time)
             case events.IterationStarted():
                 self._agent(event).steps.append(Iteration(at=at, time=time, number=event.iteration))
+            case events.ThinkingDelta():
+                self._thoughts[event.agent] = thought = ThoughtItem(at=at, time=time, text=event.text)
+                self._put(event, thought)
             case events.Reply(text=text):
                 if text.strip():
                     self._put(event, ReplyItem(at=at, time=time, text=text))
@@ -343,14 +347,6 @@ class _OutlineBuilder:
         call = CallItem(at=at, time=event.time, name=event.name, input=input)
         self._put(event, call)
         return call
-
-    def _think(self, event: events.ThinkingDelta) -> None:
-        thought = self._thoughts.get(event.agent)
-        if thought is None:
-            thought = self._thoughts[event.agent] = ThoughtItem(at=len(self.outline.times), time=event.time)
-            self.outline.times.append(event.time)
-            self._put(event, thought)
-        thought.pieces.append(event.text)
 
     def _count(self, event: events.UsageReport) -> None:
         tokens = event.input_tokens + event.output_tokens + event.cache_read_tokens + event.cache_write_tokens

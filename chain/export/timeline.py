@@ -58,8 +58,6 @@ class Pin:
 class Lane:
     """An agent, with everything that it did."""
 
-    agent: str
-    depth: int
     first: AgentRun
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
@@ -104,10 +102,10 @@ def draw(outline: Outline) -> Timeline:
         if sum(len(lane.bars) + len(lane.marks) for lane in lanes) <= MOST_DRAWN:
             break
         closest *= 2
-    starts = [(axis.percent(run.main.at), run) for run in outline.runs]
+    runs = outline.runs if len(outline.runs) <= MOST_RUN_STARTS else ()
     return Timeline(
         lanes=tuple(lanes),
-        starts=tuple(starts if len(starts) <= MOST_RUN_STARTS else ()),
+        starts=tuple((axis.percent(run.main.at), run) for run in runs),
         silences=tuple(axis.silences()),
         left_out=len(agents) - len(drawn),
         is_timed=axis.is_timed,
@@ -137,9 +135,8 @@ class Axis:
     def silences(self) -> Iterator[Silence]:
         """Those that are drawn shorter than they were, and that a person would call one."""
         for n, gap in self._cut:
-            if gap < NOTICED_S:
-                continue
-            yield Silence(self.percent(n), self.percent(n + 1) - self.percent(n), gap)
+            if gap >= NOTICED_S:
+                yield Silence(self.percent(n), self.percent(n + 1) - self.percent(n), gap)
 
 
 def longest_drawn(gaps: Sequence[float]) -> float:
@@ -189,8 +186,6 @@ def _lane(works: Sequence[AgentRun], axis: Axis, closest: float) -> Lane:
     pinned += [(axis.percent(work.until), work) for work in works if work.status not in (None, "done")]
     pinned.sort(key=lambda pin: pin[0])
     return Lane(
-        agent=works[0].agent,
-        depth=works[0].depth,
         first=works[0],
         bars=tuple(_bars(steps, axis, closest)),
         marks=tuple(_bars([item for item in items if isinstance(item, CallItem)], axis, closest)),
@@ -200,30 +195,20 @@ def _lane(works: Sequence[AgentRun], axis: Axis, closest: float) -> Lane:
 
 
 def _bars(parts: Iterable[Iteration | CallItem], axis: Axis, closest: float) -> Iterator[Bar]:
-    group: list[Iteration | CallItem] = []
-    start = end = 0.0
+    groups: list[list[Iteration | CallItem]] = []
     for part in sorted(parts, key=lambda part: part.at):
-        left, right = axis.percent(part.at), axis.percent(part.until)
-        if group and left - start < closest:
-            group.append(part)
-            end = max(end, right)
-            continue
-        if group:
-            yield Bar(start, end - start, tuple(group))
-        group, start, end = [part], left, right
-    if group:
+        if not groups or axis.percent(part.at) - axis.percent(groups[-1][0].at) >= closest:
+            groups.append([])
+        groups[-1].append(part)
+    for group in groups:
+        start, end = axis.percent(group[0].at), axis.percent(max(part.until for part in group))
         yield Bar(start, end - start, tuple(group))
 
 
 def _on_levels(pinned: Iterable[tuple[float, Pinned]]) -> Iterator[Pin]:
     """Pins, each on the lowest level that has room; where none has, they stand over each other."""
-    ends: list[float] = []
+    ends = [0.0] * LEVELS
     for left, what in pinned:
-        level = next((n for n, end in enumerate(ends) if left >= end), None)
-        if level is None and len(ends) < LEVELS:
-            level = len(ends)
-            ends.append(0.0)
-        if level is None:
-            level = min(range(LEVELS), key=ends.__getitem__)
+        level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))
         ends[level] = left + PIN_ROOM
         yield Pin(left, level, what)

@@ -1,13 +1,13 @@
 """A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out.
 
-``prompt_reader`` makes one of a file, ``file`` reads that file again when it changed. Every text is a
-``string.Template`` that was checked when it was read, so ``compose`` cannot fail while a chain runs.
+``prompt_file`` reads one, and again when it changed. Every text is a ``string.Template`` that was checked when it was
+read, so ``compose`` cannot fail while a chain runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -46,7 +46,6 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 - Anything else changes what you are to do: follow it from here on, and say in one sentence how.
 
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
-
 
 MAX_FOUND = 32
 """Lines whose rules are remembered: more than wait in a channel."""
@@ -160,10 +159,7 @@ def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
 
 
 def compose(
-    prompt: InterruptionPrompt,
-    arrivals: Sequence[Arrival],
-    situation: Situation,
-    unanswered: Sequence[Arrival] = (),
+    prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation, unanswered: Sequence[Arrival] = ()
 ) -> Composed:
     """Put all lines of one safe point into one message, each by its own rule; the call also answers the ``unanswered``.
 
@@ -173,23 +169,22 @@ def compose(
     if not arrivals:
         raise ValueError("a message needs at least one line")
     handled = [(arrival, _prompt_for(prompt, arrival.line)) for arrival in arrivals]
-    count = len(arrivals)
     answered = [*((arrival, _prompt_for(prompt, arrival.line)) for arrival in unanswered), *handled]
+    facts = {**asdict(situation), "skipped": ", ".join(situation.skipped), "count": len(arrivals)}
+    comes_back = all(chosen.resume is not None and arrival.line.is_aside for arrival, chosen in answered)
     posts: dict[str, list[Arrival]] = {}
     resumes: dict[str, list[Arrival]] = {}
-    comes_back = True
     for arrival, chosen in answered:
         posts.setdefault(chosen.post_prompt, []).append(arrival)
-        if chosen.resume is None or not arrival.line.is_aside:
-            comes_back = False
-        else:
+        if chosen.resume is not None:
             resumes.setdefault(chosen.resume, []).append(arrival)
     own = [text for text in resumes if text != prompt.resume] or list(resumes)
+    post_prompts = [_render(template, sharing, facts) for template, sharing in posts.items()]
     return Composed(
-        text="\n\n".join(_user_text(chosen.user_template, arrival, situation, count) for arrival, chosen in handled),
-        post_prompt=_shared(posts, situation, count),
+        text="\n\n".join(_user_text(chosen.user_template, arrival, facts) for arrival, chosen in handled),
+        post_prompt="\n\n".join(dict.fromkeys(text for text in post_prompts if text)),
         overrides=_combined([chosen.overrides for _, chosen in answered]),
-        resume=(_render(own[0], resumes[own[0]], situation, count) or RESUME) if comes_back else None,
+        resume=(_render(own[0], resumes[own[0]], facts) or RESUME) if comes_back else None,
     )
 
 
@@ -198,39 +193,25 @@ def _prompt_for(prompt: InterruptionPrompt, line: Line) -> InterruptionPrompt:
     return prompt if rule is None else rule.prompt
 
 
-def _user_text(template: str, arrival: Arrival, situation: Situation, count: int) -> str:
-    text = _render(template, [arrival], situation, count) or _render(DEFAULT_USER, [arrival], situation, count)
+def _user_text(template: str, arrival: Arrival, facts: dict[str, object]) -> str:
+    text = _render(template, [arrival], facts) or _render(DEFAULT_USER, [arrival], facts)
     outcome = arrival.outcome.strip()
     if not outcome or "outcome" in Template(template).get_identifiers():
         return text
     return f"{text}\n{outcome}" if "\n" in text + outcome else f"{text} {outcome}"
 
 
-def _shared(texts: dict[str, list[Arrival]], situation: Situation, count: int) -> str:
-    rendered = [_render(template, arrivals, situation, count) for template, arrivals in texts.items()]
-    return "\n\n".join(dict.fromkeys(text for text in rendered if text))
-
-
-def _render(template: str, arrivals: Sequence[Arrival], situation: Situation, count: int) -> str:
+def _render(template: str, arrivals: Sequence[Arrival], facts: dict[str, object]) -> str:
     """Fill a template in. What is filled in is never read as a template itself."""
-    values = {
-        "message": "\n\n".join(a.line.message for a in arrivals),
-        "outcome": "\n".join(a.outcome.strip() for a in arrivals if a.outcome.strip()),
-        "count": str(count),
-        "iteration": str(situation.iteration),
-        "point": situation.point,
-        "remaining": str(situation.remaining),
-        "skipped": ", ".join(situation.skipped),
-        "agent": situation.agent,
-        "query": situation.query,
-    }
-    return Template(template).substitute(values).strip()
+    message = "\n\n".join(a.line.message for a in arrivals)
+    outcome = "\n".join(a.outcome.strip() for a in arrivals if a.outcome.strip())
+    return Template(template).substitute(facts, message=message, outcome=outcome).strip()
 
 
 def _combined(overrides: Sequence[Overrides]) -> Overrides:
-    temperature, effort = None, None
-    for each in overrides:
-        temperature = temperature if each.temperature is None else each.temperature
-        effort = effort if each.effort is None else each.effort
+    temperatures = [each.temperature for each in overrides if each.temperature is not None]
+    efforts = [each.effort for each in overrides if each.effort is not None]
     limits = [each.max_tokens for each in overrides if each.max_tokens is not None]
-    return Overrides(max_tokens=max(limits, default=None), temperature=temperature, effort=effort)
+    return Overrides(
+        max(limits, default=None), temperatures[-1] if temperatures else None, efforts[-1] if efforts else None
+    )

@@ -14,20 +14,7 @@ from typing import Any, get_args
 
 from chain import messages
 from chain.fields import read_fields
-from chain.journal.records import (
-    BRIEF,
-    Entry,
-    PlanChange,
-    PlanReplaced,
-    PlanRestored,
-    Record,
-    Request,
-    RequestEnded,
-    RequestSent,
-    TaskAdded,
-    TaskClosed,
-    Unknown,
-)
+from chain.journal.records import BRIEF, Entry, Record, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
@@ -36,15 +23,9 @@ MAX_TIME = 1e12
 
 def to_json(record: Record | Unknown) -> JsonObject:
     """The fields of a record as JSON, ``type`` apart."""
-    match record:
-        case Unknown(raw=raw):
-            return dict(raw)
-        case TaskAdded() | TaskClosed() | PlanReplaced() | PlanRestored():
-            return {"change": record.change, **_fields(record)}
-        case RequestSent() | RequestEnded():
-            return {"phase": record.phase, **_fields(record)}
-        case _:
-            return _fields(record)
+    if isinstance(record, Unknown):
+        return dict(record.raw)
+    return {_FORM_KEYS[record.type]: record.form, **_fields(record)} if record.form else _fields(record)
 
 
 def from_json(raw: Mapping[str, Any]) -> Entry:
@@ -55,7 +36,8 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
         raise ValueError("a record needs a type, a seq and a time")
     if not 0 <= time < MAX_TIME:
         raise ValueError("the time of a record is in seconds since the epoch")
-    kind = _kind_of(type, raw)
+    form = raw.get(_FORM_KEYS[type]) if type in _FORM_KEYS else ""
+    kind = _KINDS.get((type, form)) if isinstance(form, str) else None
     if kind is None:
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
         return Entry(seq, float(time), Unknown(type, rest))
@@ -73,22 +55,10 @@ def _looks(found: object) -> Mapping[str, int]:
 
 # ----------------------------------------------------------------------------------------------------------- the fields
 
-_VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "plan": ("change", {kind.change: kind for kind in get_args(PlanChange)}),
-    "request": ("phase", {kind.phase: kind for kind in get_args(Request)}),
-}
-"""The types that have several forms: the key that names the form, and the forms."""
+_FORM_KEYS = {"plan": "change", "request": "phase"}
+"""Of the types that have several forms, the key that names the form."""
 
-_KINDS: dict[str, Any] = {kind.type: kind for kind in get_args(Record) if kind.type not in _VARIANTS}
-
-
-def _kind_of(type: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
-    """The dataclass of a record; ``None`` for what this version does not know."""
-    if type not in _VARIANTS:
-        return _KINDS.get(type)
-    key, forms = _VARIANTS[type]
-    form = raw.get(key)
-    return forms.get(form) if isinstance(form, str) else None
+_KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
 
 @cache

@@ -36,7 +36,8 @@ class Reading:
         self.is_torn = False
         """Whether the last row has no end."""
         self._rows = rows
-        self._number = 0
+        self.number = 0
+        """How many rows were read."""
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ class Reading:
 
     def __iter__(self) -> Iterator[Entry]:
         for row in self._rows:
-            self._number += 1
+            self.number += 1
             if not row.endswith(b"\n"):
                 self.is_torn = True
             elif not row.endswith(_TORN_ON_PURPOSE):
@@ -61,7 +62,7 @@ class Reading:
             entry = record_json.from_json(raw)
         except (ValueError, RecursionError) as error:
             why = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else error
-            self._fault(f"row {self._number} of the journal cannot be read and was left out: {why}")
+            self._fault(f"row {self.number} of the journal cannot be read and was left out: {why}")
             return None
         if entry.seq <= self.seq:
             self._fault(f"record {entry.seq} of the journal is there twice; the second was left out")

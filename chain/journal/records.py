@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain import messages
 from chain.events import AnsweredBy, Author, Decision, Phase, Point, QuestionKind, State, Status, TaskView
@@ -17,12 +17,29 @@ Effect: TypeAlias = Literal["waits", "starts", "acts"]
 BRIEF = {"brief": True}
 """Marks a field that the JSON leaves out while it has its default."""
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class _Typed:
+    type: ClassVar[str]
+    form: ClassVar[str]
+    """Which of the records of this type it is, where there are several."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def _record(type: str, form: str = "") -> Callable[[type[_T]], type[_T]]:
+    def make(kind: Any) -> Any:  # noqa: ANN401 - a class
+        kind.type, kind.form = type, form
+        return dataclass(frozen=True, slots=True)(kind)
+
+    return make
+
+
+@_record("session")
+class Session(_Typed):
     """The first record: which program opened the session, where, with which model and tools. More: it was resumed."""
 
-    type: ClassVar[str] = "session"
     id: str
     version: str
     model: str
@@ -32,17 +49,18 @@ class Session:
     """Whether a person types the lines, who can start a run with those that wait."""
     repaired: int = field(default=0, metadata=BRIEF)
     """How many records before this one the same process wrote, to make up for what a crash had left out."""
+    whereabouts: str = field(default="", metadata=BRIEF)
+    """What its agents are told of where they are: the same however often it is resumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+@_record("line")
+class Line(_Typed):
     """A line was accepted. A second record of the same id: the line now waits for another agent.
 
     ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made it urgent, a
     now line or a stop. ``waiting`` counts it and those that wait before it.
     """
 
-    type: ClassVar[str] = "line"
     id: str
     text: str
     kind: str
@@ -55,19 +73,17 @@ class Line:
     waiting: int = field(default=0, metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class RunBegun:
+@_record("run")
+class RunBegun(_Typed):
     """A run began; ``id`` is the line that is its query. Without one, the lines that waited began it."""
 
-    type: ClassVar[str] = "run"
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+@_record("receipt")
+class Receipt(_Typed):
     """What became of an accepted line; ``point`` and ``waited_s`` of one that was delivered."""
 
-    type: ClassVar[str] = "receipt"
     id: str
     state: State
     agent: str
@@ -77,8 +93,8 @@ class Receipt:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+@_record("message")
+class Message(_Typed):
     """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
@@ -87,7 +103,6 @@ class Message:
     shown of a reply that a now line cut.
     """
 
-    type: ClassVar[str] = "message"
     message: messages.Message
     agent: str
     parent_id: str
@@ -102,34 +117,31 @@ class Message:
     is_cut: bool = field(default=False, metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+@_record("withdrawn")
+class Withdrawn(_Typed):
     """The last ``messages`` messages left the conversation, which the service had refused."""
 
-    type: ClassVar[str] = "withdrawn"
     messages: int
     agent: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
+@_record("tool_started")
+class ToolStarted(_Typed):
     """A tool is about to run: from here on it may have had effects."""
 
-    type: ClassVar[str] = "tool_started"
     id: str
     name: str
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+@_record("tool_finished")
+class ToolFinished(_Typed):
     """A tool that had started has a result: ``text``, where other calls of the reply have none yet.
 
     All results of a reply are in the message that comes when the last one is there.
     """
 
-    type: ClassVar[str] = "tool_finished"
     id: str
     agent: str
     is_error: bool
@@ -137,11 +149,10 @@ class ToolFinished:
     text: str = field(default="", metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+@_record("question")
+class Question(_Typed):
     """The user is asked something."""
 
-    type: ClassVar[str] = "question"
     id: str
     kind: QuestionKind
     text: str
@@ -161,11 +172,10 @@ class Question:
     """Whether there was somebody who could answer; else it was settled in the same step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a question. ``is_for_always``: it allowed what is like the call as well."""
+@_record("answer")
+class Answer(_Typed):
+    """What became of a question. ``is_for_always``: it, or an answer before it, allowed all such calls."""
 
-    type: ClassVar[str] = "answer"
     id: str
     text: str
     decision: Decision
@@ -174,23 +184,19 @@ class Answer:
     is_for_always: bool = field(default=False, metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAdded:
+@_record("plan", "added")
+class TaskAdded(_Typed):
     """A task came to the end of the plan; ``line_id``, here and below, is the line that asked for the change."""
 
-    type: ClassVar[str] = "plan"
-    change: ClassVar[str] = "added"
     text: str
     by: Author
     line_id: str = field(default="", metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskClosed:
+@_record("plan", "closed")
+class TaskClosed(_Typed):
     """Task ``n`` of the plan, counted from 1, is done or failed."""
 
-    type: ClassVar[str] = "plan"
-    change: ClassVar[str] = "closed"
     n: int
     state: Literal["DONE", "FAILED"]
     reason: str
@@ -198,23 +204,19 @@ class TaskClosed:
     line_id: str = field(default="", metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReplaced:
+@_record("plan", "replaced")
+class PlanReplaced(_Typed):
     """The plan is these tasks now, all of them pending; none: it was cleared."""
 
-    type: ClassVar[str] = "plan"
-    change: ClassVar[str] = "replaced"
     texts: tuple[str, ...]
     by: Author
     line_id: str = field(default="", metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRestored:
+@_record("plan", "restored")
+class PlanRestored(_Typed):
     """The plan is these tasks now, each in its state: one that was copied, and how every change was recorded once."""
 
-    type: ClassVar[str] = "plan"
-    change: ClassVar[str] = "restored"
     tasks: tuple[TaskView, ...]
     by: Author
     line_id: str = field(default="", metadata=BRIEF)
@@ -224,11 +226,10 @@ PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
 """What happened to a plan, from which with the plan before follows the plan after."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStarted:
+@_record("agent_started")
+class AgentStarted(_Typed):
     """An agent begins to work for ``agent``, or is asked again; ``parent_id`` is the tool call that it works for."""
 
-    type: ClassVar[str] = "agent_started"
     name: str
     kind: str
     parent_id: str
@@ -236,11 +237,10 @@ class AgentStarted:
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentEnded:
+@_record("agent_ended")
+class AgentEnded(_Typed):
     """An agent has ended what it was started for; ``usage`` is with that of the agents that it started itself."""
 
-    type: ClassVar[str] = "agent_ended"
     name: str
     parent_id: str
     status: Status
@@ -249,23 +249,20 @@ class AgentEnded:
     usage: Usage = field(default_factory=Usage)
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+@_record("model")
+class Model(_Typed):
     """Another model is asked from the next run on."""
 
-    type: ClassVar[str] = "model"
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSent:
+@_record("request", "sent")
+class RequestSent(_Typed):
     """A model call begins: what it carries beside the conversation.
 
     ``system`` and ``tools`` are each the ``text_digest`` of the system prompt and the tools; ``attempt`` counts from 1.
     """
 
-    type: ClassVar[str] = "request"
-    phase: ClassVar[str] = "sent"
     agent: str
     iteration: int
     system: str
@@ -276,17 +273,16 @@ class RequestSent:
     overrides: Overrides = field(default_factory=Overrides, metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestEnded:
+@_record("request", "ended")
+class RequestEnded(_Typed):
     """A model call came to its end; one that was cut has no such record.
 
     ``message`` is the reply if it was not appended, and ``cut_calls`` are those of its calls whose input was cut off. A
-    call that failed has an ``error`` (with what the service said of asking again, and the ``parameters`` that it
-    refused) instead of a ``stop_reason``; ``was_shown``: some of its reply had been shown.
+    call that failed has an ``error`` instead of a ``stop_reason``, with its short ``cause``, what the service said of
+    asking again, and the ``parameters`` that it refused; it is ``retryable`` while there is time for another attempt.
+    ``was_shown``: some of its reply had been shown.
     """
 
-    type: ClassVar[str] = "request"
-    phase: ClassVar[str] = "ended"
     agent: str
     iteration: int
     stop_reason: StopReason | None = None
@@ -298,32 +294,32 @@ class RequestEnded:
     retry_after: float | None = field(default=None, metadata=BRIEF)
     parameters: tuple[str, ...] = field(default=(), metadata=BRIEF)
     was_shown: bool = field(default=False, metadata=BRIEF)
+    cause: str = field(default="", metadata=BRIEF)
 
 
 Request: TypeAlias = RequestSent | RequestEnded
 """The two records of a model call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+@_record("interrupted")
+class Interrupted(_Typed):
     """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
 
     ``user``: by an interrupt, which is for all agents below it too. ``line``: by a now line or a stop. ``time``: by the
-    time limit.
+    time limit. ``usage`` is what a reply had used that was cut; after an interrupt it is in the result alone.
     """
 
-    type: ClassVar[str] = "interrupted"
     agent: str
     iteration: int
     what: Phase
     by: Literal["user", "line", "time"]
+    usage: Usage = field(default_factory=Usage, metadata=BRIEF)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+@_record("result")
+class Result(_Typed):
     """A run ended; ``phase_reached`` is how far one had come that the user ended."""
 
-    type: ClassVar[str] = "result"
     status: Status
     result: str
     iterations: int
@@ -339,25 +335,10 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-Record: TypeAlias = (
-    Session
-    | Line
-    | RunBegun
-    | Receipt
-    | Message
-    | Withdrawn
-    | ToolStarted
-    | ToolFinished
-    | Question
-    | Answer
-    | PlanChange
-    | AgentStarted
-    | AgentEnded
-    | Model
-    | Request
-    | Interrupted
-    | Result
-)
+_OfCalls: TypeAlias = Message | Withdrawn | Request | ToolStarted | ToolFinished | Interrupted
+_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model
+
+Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
 """What this version writes."""
 
 

@@ -4,8 +4,7 @@
 queue, and what an agent leaves to the one above it need no room. Where the channel has none for them they wait beside
 it, and new lines are refused until all of these have room again. So what is beside is younger than what is inside.
 
-Accepting a line is one synchronous step (SPEC section 3): a place in the channel, an id, a record. Nothing can come in
-between, so a line is never half accepted.
+Accepting a line is one synchronous step (SPEC section 3), so it is never half done: a place, an id, a record.
 
 A trio channel cannot be looked into, so a view of what waits is kept beside it, in the same steps.
 """
@@ -22,7 +21,7 @@ import trio
 from chain.errors import JournalError, UserError
 from chain.events import Origin
 from chain.lines.parse import Adjustment, Line
-from chain.lines.receipts import Accepted, Ledger, RefusedLine
+from chain.lines.receipts import Accepted, Ledger
 from chain.signal import Signal
 from chain.text.wording import FULL
 
@@ -30,8 +29,7 @@ from chain.text.wording import FULL
 class Inbox:
     """The bounded channel of one agent.
 
-    ``room`` is set when lines have left any of a session's inboxes, and when something else that keeps lines back is
-    over.
+    ``room`` is set when lines have left any of a session's inboxes, or what else kept lines back is over.
     """
 
     def __init__(self, ledger: Ledger, *, agent: str, size: int = 10, room: Signal | None = None) -> None:
@@ -64,8 +62,8 @@ class Inbox:
 
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
-    ) -> Accepted | RefusedLine:
-        """Accept a line for this agent, or refuse it; one step, without an await."""
+    ) -> Accepted | str:
+        """Accept a line for this agent, or refuse it and return why; one step, without an await."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
             return refuse(problem)

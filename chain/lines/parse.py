@@ -134,6 +134,13 @@ _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
 _GUIDANCE = re.compile(r"(focus on|skip|also check|ignore|prefer)\s+(\S.*)", re.I | re.S)
 _NUMBER = re.compile(r"#?(\d{1,9})(?:\s+(.*))?", re.S)
+_HEAD = re.compile(r"([a-z]{3,5}):\s*(.*)", re.I | re.S)
+
+DID_YOU_MEAN = "did you mean "
+"""How the problem of a line begins that is mistyped."""
+_VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
+_LONG = 5
+"""Letters of a word in which one letter in place of another is a slip. Of a short word it makes another one."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",
@@ -147,8 +154,8 @@ _ADJUSTMENTS: dict[str, AdjustmentType] = {
 def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> Line:
     """Read one line.
 
-    ``urgency`` is for a line that was marked by its key (Alt-Enter) or by its JSON. ``local=False`` makes a leading
-    ``/`` plain text, as it is in a pipe or a script, where nobody can type a slash command.
+    ``urgency`` is for a line that was marked by its JSON. ``local=False`` makes a leading
+    ``/`` plain text, and a mistyped plan command too, as in a pipe or a script, where nobody is there to mend it.
     """
     if not text.strip():
         return Line(text, "blank", "")
@@ -164,7 +171,10 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
         mark = "!!" if marker == "now" else "!"
         problem = f"write the message after the {mark}, for example: {mark}use the other file"
         return Line(text, "redirect", "", marker, problem=problem)
-    line = replace(_parse_marked(inner), text=text)
+    line = _parse_marked(inner)
+    if local and line.kind == "redirect" and (meant := _meant_command(inner.strip())):
+        line = replace(line, kind="todo", problem=f"{DID_YOU_MEAN}{meant}? With a space before it, it is text")
+    line = replace(line, text=text)
     if line.kind == "follow-up":
         return line
     return replace(line, urgency=max(marker, urgency, key=_URGENCIES.index))
@@ -177,18 +187,6 @@ def problem_of(line: Line) -> str:
     if len(line.text) > MAX_LINE:
         return f"the line has {len(line.text):,} characters, and the limit is {MAX_LINE:,}; put it in a file"
     return ""
-
-
-def marked_urgent(text: str) -> str:
-    """A line that a key made urgent, as one types it, so that it comes back as it was sent.
-
-    Where no marker can say so, as for a line that begins with a space, it is the text as it is.
-    """
-    if text.startswith("!"):
-        return text
-    by_key, typed = parse_line(text, urgency="urgent"), parse_line(f"!{text}")
-    is_same = (by_key.kind, by_key.message, by_key.urgency) == (typed.kind, typed.message, typed.urgency)
-    return f"!{text}" if is_same and by_key.kind not in ("stop", "local", "blank") else text
 
 
 def is_stop(text: str) -> bool:
@@ -242,3 +240,30 @@ def _parse_todo(text: str, stripped: str, rest: str) -> Line:
         case _:
             return Line(text, "redirect", stripped)
     return Line(text, "todo", stripped, command=command, problem="" if command else f"write it as {usage}")
+
+
+def _meant_command(stripped: str) -> str:
+    """The plan command that a mistyped one is but for one slip; empty for any other text."""
+    head = _HEAD.fullmatch(stripped)
+    if head is None:
+        return ""
+    mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
+    if mark in ("todo", "plan"):
+        verb = next((known for known in _VERBS if _is_slip(verb.casefold(), known)), "")
+    elif not _is_slip(mark, "todo"):
+        return ""
+    meant = f"todo: {verb} {argument}".rstrip()
+    parsed = _parse_marked(meant)
+    return meant if parsed.command is not None else ""
+
+
+def _is_slip(typed: str, word: str) -> bool:
+    """Whether a word is mistyped: a letter too few, too many or, in a long one, wrong; or two neighbours swapped."""
+    if typed == word or typed[:1] != word[:1]:
+        return False
+    if len(typed) != len(word):
+        longer, shorter = sorted((typed, word), key=len, reverse=True)
+        return shorter in (longer[:n] + longer[n + 1 :] for n in range(len(longer)))
+    swapped = (word[:n] + word[n + 1] + word[n] + word[n + 2 :] for n in range(len(word) - 1))
+    wrong = sum(one != other for one, other in zip(typed, word, strict=True))
+    return typed in swapped or (wrong == 1 and len(word) >= _LONG)

@@ -25,7 +25,6 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.text.wording import FULL
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
 """Where lines come from that are not of the process's own input: their senders have the receipts."""
@@ -67,19 +66,10 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedLine:
-    """A line that was not accepted, and why."""
-
-    reason: str
-    is_full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Settled:
     """What became of lines in a part of a session, each line once.
 
-    ``receipts`` are final ones and those of refused lines; ``unsent`` are the lines that a script or a pipe never sent,
-    as they were written.
+    ``receipts`` are final ones and those of refused lines; ``unsent`` are those that a script or pipe never sent.
     """
 
     receipts: tuple[Receipt, ...] = ()
@@ -146,16 +136,14 @@ class Ledger:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
 
         ``enter`` gives it its place before it is recorded; whatever it raises, nothing has changed. ``iteration`` is
-        that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` counts it and those that
-        wait before it.
+        that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` is its place in the queue.
         """
         number, on_record = self._number, id
         while not on_record or on_record in self.ids or on_record in self._receipts:
             number += 1
             on_record = f"L{number}"
-        accepted = Accepted(
-            id or on_record, line, agent, len(self._receipts) + 1, trio.current_time(), origin, on_record
-        )
+        place, now = len(self._receipts) + 1, trio.current_time()
+        accepted = Accepted(id or on_record, line, agent, place, now, origin, on_record)
         enter(accepted)
         id = accepted.id
         if on_record != id:
@@ -183,18 +171,18 @@ class Ledger:
         """
         origin = origin_of(record)
         id = record.id if _OWN.fullmatch(record.id) else f"{record.id}{BEFORE}"
-        receipt = Receipt(agent=record.agent, id=id, text=record.text, state="queued", origin=origin)
-        if last is not None:
-            receipt = replace(
-                receipt,
-                agent=last.agent,
-                iteration=last.iteration,
-                state=last.state,
-                point=last.point,
-                waited_s=last.waited_s,
-                reason=last.reason,
-            )
-        self._receipts[id] = receipt
+        last = last or records.Receipt(record.id, "queued", record.agent, 0)
+        self._receipts[id] = Receipt(
+            agent=last.agent,
+            iteration=last.iteration,
+            id=id,
+            text=record.text,
+            state=last.state,
+            point=last.point,
+            waited_s=last.waited_s,
+            reason=last.reason,
+            origin=origin,
+        )
         at = trio.current_time() - waited_s
         accepted = Accepted(id, line_of(record), record.agent, number, at, origin, record.id)
         if record.id == id:
@@ -282,8 +270,8 @@ class Ledger:
         id: str = "",
         origin: Origin = "prompt",
         iteration: int = 0,
-    ) -> RefusedLine:
-        """Emits that a line was not accepted. It is kept to be listed, unless it is of others, whose senders know."""
+    ) -> str:
+        """Emits that a line was not accepted; returns why. It is listed, unless it is of others, whose senders know."""
         text = line.text[:MAX_REFUSED]
         self._emit(
             events.LineRefused(
@@ -308,7 +296,7 @@ class Ledger:
             self._refused.append(receipt)
             self._settled[self.refused] = receipt
         self._emit(receipt)
-        return RefusedLine(reason, is_full=reason == FULL)
+        return reason
 
     def never_sent(self, written: str, reason: str, agent: str, *, id: str = "", iteration: int = 0) -> None:
         """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
@@ -327,8 +315,8 @@ def line_of(record: records.Line) -> Line:
 
 def origin_of(record: records.Line) -> Origin:
     """Where a line on record came from; the prompt, if this version does not know that."""
-    origins: tuple[Origin, ...] = get_args(Origin)
-    return next((known for known in origins if known == record.origin), "prompt")
+    known: dict[str, Origin] = {origin: origin for origin in get_args(Origin)}
+    return known.get(record.origin, "prompt")
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import wraps
 from typing import Any, Protocol
 
 import trio
 
+from chain.agent.spec import AgentSpec
 from chain.agent.tree import AgentNode, AgentTree
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
@@ -23,6 +24,7 @@ from chain.messages import Message, Thinking
 from chain.model import Delta, Model, Reply, Request
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
+from chain.retries import Retries
 from chain.tools.calling import Rules
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
 
@@ -42,6 +44,8 @@ class Actors:
     tree: AgentTree
     """The agents, once there are any."""
     journal: Journal
+    path: str | None = None
+    """There is no trace."""
 
     def __init__(self, script: Script) -> None:
         self.tape = Tape(script)
@@ -53,15 +57,9 @@ class Actors:
         self.before_asking: Callable[[], None] = lambda: None
         """Called before a tool asks once more."""
         self._script = script
-        self._is_over = False
         self._tools: dict[int, Tool] = {}
 
     # ------------------------------------------------------------------------------------------------- for the wiring
-
-    @property
-    def path(self) -> str | None:
-        """There is no trace."""
-        return None
 
     def traced(self, agent: str, model: Model) -> Model:
         """The model of an agent, whatever it asks."""
@@ -75,15 +73,19 @@ class Actors:
         """What stands in for these tools; those that are ``real`` are run, each call in its turn."""
         return tuple(self._tool(tool, is_real=any(tool is each for each in real)) for tool in tools)
 
+    def unhurried(self, spec: AgentSpec) -> AgentSpec:
+        """An agent that asks its model again as long as it did."""
+        return replace(spec, limits=replace(spec.limits, retries=patient(spec.limits.retries)))
+
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.
         if id(tool) not in self._tools:
             if not may_run_beside_others(tool):
                 self.tape.alone.add(tool.name)
-            assert not is_real or isinstance(tool, FunctionTool)
-            self._tools[id(tool)] = (
-                self._in_turn(tool) if isinstance(tool, FunctionTool) and is_real else RecordedTool(tool, self)
-            )
+            if is_real and isinstance(tool, FunctionTool):
+                self._tools[id(tool)] = self._in_turn(tool)
+            else:
+                self._tools[id(tool)] = RecordedTool(tool, self)
         return self._tools[id(tool)]
 
     def rules(self, rules: Rules) -> Rules:
@@ -117,7 +119,7 @@ class Actors:
 
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
-        self._is_over = self.tape.is_off = True
+        self.tape.is_off = True
         if self.tape.synced is not None:
             self.tape.synced.set()
         for scope in self._scopes:
@@ -128,7 +130,7 @@ class Actors:
     @contextmanager
     def _kept(self, is_sure: bool) -> Iterator[None]:
         """Keep out what cancels, if what is done here is sure to come to its end, as long as there is a replay."""
-        with trio.CancelScope(shield=is_sure and not self._is_over) as scope:
+        with trio.CancelScope(shield=is_sure and not self.tape.is_off) as scope:
             self._scopes.add(scope)
             try:
                 yield
@@ -137,7 +139,7 @@ class Actors:
 
     async def _turn(self, at: int | None, *, is_sure: bool = False) -> None:
         """Wait for the turn of an entry, for ever without one; if ``is_sure``, cancelling does not change that."""
-        if at is None or self._is_over:
+        if at is None or self.tape.is_off:
             await trio.sleep_forever()
         elif self.tape.first < at:
             turn = trio.Event()
@@ -207,7 +209,7 @@ class Actors:
                     with suppress(ToolError):  # what the tool made of that is in its result
                         await context.asking.choose(asked.text, asked.options)
             except trio.Cancelled:
-                if not is_kept or self._is_over:
+                if not is_kept or self.tape.is_off:
                     raise
                 return  # it was cancelled, and had a result of its own all the same
 
@@ -217,19 +219,18 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
     if ended.stop_reason is not None and message is None:
         message = Message("assistant", (Thinking(SOME_TEXT),))  # it said nothing, so it was not appended
     if ended.stop_reason is None or message is None:
-        error = ModelError(ended.error, retryable=ended.retryable, retry_after=ended.retry_after)
+        asks_again, pause = ended.retryable, ended.retry_after
+        error = ModelError(ended.error, retryable=asks_again, retry_after=pause, cause=ended.cause)
         if ended.parameters:
             error = ParameterRefused(ended.error, ended.parameters)
-        used = ended.usage
-        error.usage = (
-            used.input_tokens,
-            used.output_tokens,
-            used.cache_read_tokens,
-            used.cache_write_tokens,
-            used.cost_usd,
-        )
+        error.usage = astuple(ended.usage)
         raise error
     return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls))
+
+
+def patient(retries: Retries) -> Retries:
+    """These, for a replay: whether time was left for another attempt is on record."""
+    return replace(retries, retry_s=math.inf)
 
 
 class RecordedModel:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.journal.records import Record, Unknown
+from chain.journal.records import Entry, Record, Unknown
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.replay.tape import Difference
 from chain.text.wording import counted
@@ -21,23 +22,23 @@ def told(difference: Difference) -> tuple[str, ...]:
     """The rows that tell of a difference."""
     recorded, today = difference.recorded, difference.today
     at = f"{difference.agent}, iteration {difference.iteration}" if difference.iteration else difference.agent
+    head = [f"The first difference ({at}): {_what(recorded, today)}.", *filter(None, [difference.why])]
     if difference.hangs_on_moment:
         head = [
             f"This session cannot be followed any further ({at}): what came of it hung on which of two things came "
             "first, which is not on record. chain help sessions says more."
         ]
-        return (*head, *_both_sides(_shown(recorded), _shown(today)))
-    head = [f"The first difference ({at}): {_what(recorded, today)}."]
-    if difference.why:
-        head.append(difference.why)
-    return (*head, *_both_sides(_shown(recorded), _shown(today)))
+    rows = difflib.unified_diff(_shown(recorded), _shown(today), "recorded", "today", lineterm="", n=CONTEXT)
+    return (*head, *(row for row in rows if not row.startswith("@@")))
 
 
-def told_same(counts: Mapping[str, int], *, is_whole: bool) -> str:
+def told_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
     """Say that all is as it was, and of how many records of each type that is true.
 
     If the journal is not whole, what is missing from it was not compared.
     """
+    # A model call that was cut has no record of its end.
+    counts = Counter(e.record.type for e in entries if not isinstance(e.record, records.RequestEnded))
     found = {
         "run": counts["result"],
         "model call": counts["request"],
@@ -160,8 +161,3 @@ def _rows_of(message: Message) -> Iterator[str]:
                 yield from text.splitlines()
             case Opaque(raw):
                 yield json.dumps(dict(raw), ensure_ascii=False)
-
-
-def _both_sides(recorded: Sequence[str], today: Sequence[str]) -> list[str]:
-    rows = difflib.unified_diff(recorded, today, "recorded", "today", lineterm="", n=CONTEXT)
-    return [row for row in rows if not row.startswith("@@")]

@@ -7,41 +7,60 @@ An act that came in the very step of what an agent did is done in that step: bef
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
+from collections.abc import Callable
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain.chain import Chain
+from chain.chain import Answerer, Chain
+from chain.errors import PlanError, UserError
 from chain.journal import records
-from chain.replay.actors import Actors
-from chain.replay.acts import Acts, Attempts
+from chain.journal.records import PlanChange, Record, Unknown
+from chain.lines.parse import Urgency, parse_line
+from chain.lines.receipts import origin_of
+from chain.replay.actors import Actors, RecordedModel
 from chain.replay.script import Script
+from chain.retries import Retries
+from chain.text.wording import MAIN
+
+_URGENCIES: tuple[Urgency, ...] = ("urgent", "now")
 
 MAX_JUMPS = 100
 """How often time may pass before the replay goes on: a call is made again after a pause, a few times at most."""
 
 
 class Player:
-    """Plays one part of a journal with a chain that was opened with these actors."""
+    """Plays one part of a journal with a chain that was opened with these actors.
 
-    def __init__(self, script: Script, actors: Actors, clock: MockClock, attempts: Attempts) -> None:
+    ``retries`` says how often a model is asked again, by its name; ``None``: as often as the one before.
+    """
+
+    def __init__(
+        self, chain: Chain, script: Script, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
+    ) -> None:
+        self._chain = chain
         self._script = script
         self._actors = actors
         self._tape = actors.tape
         self._clock = clock
-        self._attempts = attempts
-        self._left = list(script.concerned)
-        """The acts that are still to be done."""
+        self._retries = retries
+        self._acts = deque(script.concerned)
+        self._acts_for: defaultdict[str, deque[int]] = defaultdict(deque)
+        """The acts by the agents that they concern."""
+        for n, agents in script.concerned.items():
+            for agent in agents:
+                self._acts_for[agent].append(n)
+        self._answerer: Answerer | None = None
+        self._presences = deque(script.presences)
         self._is_acting = False
         self._jumps = 0
-        self._acts: Acts
 
-    async def play(self, chain: Chain) -> None:
+    async def play(self) -> None:
         """Play it to its end, or to the first difference."""
-        self._acts = Acts(self._script, self._actors, chain, self._attempts)
         self._actors.journal.before_look = self._before_look
         self._tape.is_slow = True  # so that what came while an agent waited for the disk finds it there again
-        self._actors.before_asking = self._acts.be_there_for_questions
+        self._actors.before_asking = self._be_there_for_questions
         try:
             while not self._tape.is_over:
                 await wait_all_tasks_blocked()
@@ -55,7 +74,7 @@ class Player:
         """Let the first thing happen of those that can happen now."""
         if self._tape.is_over:
             return
-        self._prepare()
+        self._be_there_for_questions()
         act, synced = self._next_act(), self._tape.synced
         wait = min(self._actors.waits.values(), default=math.inf)
         pause = min((self._tape.head(agent) for agent in self._tape.failed), default=math.inf)
@@ -85,7 +104,8 @@ class Player:
         return has_acted
 
     def _next_act(self) -> int | None:
-        return next(filter(self._acts.can_be_done, self._left), None)
+        # The beginning of a run, and a change of the plan, may have come by themselves.
+        return next(filter(self._can_be_done, self._tape.left(self._acts)), None)
 
     def _let_time_pass(self) -> bool:
         """Let time pass to the end of a pause before a call is made again."""
@@ -102,16 +122,16 @@ class Player:
         """Do what an agent is to find when it looks now."""
         if self._is_acting or self._tape.is_over:
             return
-        self._prepare()
+        self._be_there_for_questions()
         while (n := self._due(agent)) is not None:
             self._do(n)
 
     def _due(self, agent: str) -> int | None:
         """The next act for an agent, or one before it, if its moment has come."""
-        last = next((n for n in self._left if agent in self._script.concerned[n]), None)
+        last = next(self._tape.left(self._acts_for[agent]), None)
         if last is None or not self._has_come(last):
             return None
-        return next(n for n in self._left if n == last or self._has_come(n))
+        return next(n for n in self._tape.left(self._acts) if n == last or self._has_come(n))
 
     def _has_come(self, n: int) -> bool:
         """Whether all agents that an act concerns are where they were when it came."""
@@ -123,17 +143,131 @@ class Player:
             and (looks.get(each, 0) >= entry.looks.get(each, 0) - early or self._tape.is_behind(each, n))
             for each in self._script.concerned[n]
         )
-        return is_there and self._acts.can_be_done(n)
+        return is_there and self._can_be_done(n)
 
-    def _prepare(self) -> None:
-        # A run that began, and a change of the plan, may have come by themselves.
-        self._left = [n for n in self._left if not self._tape.is_done(n)]
-        self._acts.be_there_for_questions()
+    # --------------------------------------------------------------------------------------------- what the user did
 
     def _do(self, n: int) -> None:
-        self._left.remove(n)
         self._tape.mark(n)
         self._is_acting = True
-        if why := self._acts.do(self._script.entries[n].record):
+        if why := self._redo(self._script.entries[n].record):
             self._tape.part(n, why)
         self._is_acting = False
+
+    def _redo(self, record: Record | Unknown) -> str:
+        """Do what a record tells of. Why that is not possible today, as a sentence; empty if it is."""
+        match record:
+            case records.Line():
+                return self._say(record)
+            case records.Answer():
+                self._answer(record)
+            case records.Interrupted(by="time", agent=agent):
+                node = self._actors.node(agent)
+                if node is not None and node.run is not None:
+                    node.run.scope.cancel()  # as its deadline does
+            case records.Interrupted():
+                self._chain.interrupt()
+            case records.Receipt(id=id, reason=reason):
+                try:
+                    self._chain.drop(id, reason)
+                except UserError as error:
+                    return f"It cannot be dropped: {error}."
+            case records.Model(name=name):
+                self._chain.use_model(RecordedModel(name), retries=self._retries(name))
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
+                return self._change_plan(record)
+            case _:
+                self._chain.run_waiting()
+        return ""
+
+    def _can_be_done(self, n: int) -> bool:
+        """Whether what an entry tells of is possible as things stand."""
+        is_running = self._chain.is_running
+        match self._script.entries[n].record:
+            case records.Line(agent=agent, kind=kind, effect=effect):
+                is_for_run = effect == "waits" or kind == "stop"
+                return is_running == is_for_run and self._actors.node(agent) is not None
+            case records.Answer(id=id):
+                return self._chain.open_question == id
+            case records.RunBegun():
+                return not is_running
+            case records.Interrupted(agent=agent):
+                return is_running and self._actors.node(agent) is not None
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() as change:
+                return change.by == "user" or any(each.agent == change.by for each in self._actors.running.values())
+            case _:
+                return True
+
+    def _be_there_for_questions(self) -> None:
+        """Let there be somebody who answers, or nobody, as it was at the next question."""
+        asked = next(self._tape.left(self._presences), None)
+        if self._chain.open_question is not None or asked is None:
+            return
+        if not self._script.question_at(asked).is_open:
+            self._leave()
+        elif self._answerer is None:
+            self._answerer = self._chain.answering()
+
+    def _say(self, record: records.Line) -> str:
+        origin = origin_of(record)
+        parsed = parse_line(record.text, local=False)
+        if record.kind == "verbatim" and parsed.kind != "verbatim":
+            said = self._chain.start(record.text, id=record.id, origin=origin)
+        else:
+            urgency = _marked(record, parsed.urgency)
+            to = self._address(record, urgency)
+            said = self._chain.submit(record.text, urgency=urgency, id=record.id, local=False, origin=origin, to=to)
+        is_heard = record.kind == "guidance" and record.id in self._script.heard
+        if is_heard and (node := self._actors.node(record.agent)) is not None:
+            others = {each.on_record for each in node.inbox.waiting()} - {record.id}
+            node.inbox.adjustments(others)  # a tool heard it, sooner or later
+        return f"The line is not accepted: {said.message}." if said.what in ("refused", "nothing") else ""
+
+    def _change_plan(self, change: PlanChange) -> str:
+        plan = self._chain.plan
+        try:
+            match change:
+                case records.TaskAdded(text, by):
+                    plan.add(text, by)
+                case records.TaskClosed(number, state, reason, by):
+                    plan.close(number, state, by, reason)
+                case records.PlanReplaced(texts, by):
+                    plan.replace_all(texts, by)
+                case records.PlanRestored():
+                    pass  # only at the opening
+        except PlanError as error:
+            return f"The plan cannot be changed so: {error}."
+        return ""
+
+    def _address(self, record: records.Line, urgency: Urgency) -> str:
+        """To whom a line was sent; empty where it goes there by itself."""
+        chain, text = self._chain, record.text
+        if record.kind == "stop" and chain.is_running:
+            # Without an address it is for all, and on record as one for the main agent.
+            if record.agent != MAIN:
+                return record.agent
+            return "" if chain.needs_no_room(text, urgency=urgency, local=False, to="") == "stop" else MAIN
+        return "" if chain.target(text, to="") == record.agent else record.agent
+
+    def _answer(self, record: records.Answer) -> None:
+        question = self._script.question(record.id)
+        if record.by == "nobody":
+            self._leave()
+        elif record.decision == "allowed":
+            self._chain.answer(record.id, "a" if record.is_for_always else "y")
+        elif record.text in question.options:
+            self._chain.answer(record.id, str(question.options.index(record.text) + 1))
+        else:
+            self._chain.answer(record.id, record.text or "n")
+
+    def _leave(self) -> None:
+        answerer, self._answerer = self._answerer, None
+        if answerer is not None:
+            answerer.close()
+
+
+def _marked(record: records.Line, by_text: Urgency) -> Urgency:
+    """The urgency that its sender gave a line by other means than its text; a rule finds it by itself today."""
+    if record.by_rule or record.urgency == by_text:
+        return "next"
+    return next((urgency for urgency in _URGENCIES if urgency == record.urgency), "next")

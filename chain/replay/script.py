@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,10 +37,20 @@ class RecordedCall:
     silent_until: int | None
 
 
-class Script:
-    """What one process recorded, with the ``rows`` of the journal before it and the lines in them."""
+def parts(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """Where in a journal the entries of each process begin and end.
 
-    def __init__(self, entries: Sequence[Entry], rows: Sequence[bytes], old_lines: Set[str] = frozenset()) -> None:
+    One that resumed the session begins with what a crash had left out, which the program writes again by itself from
+    the rows before it.
+    """
+    begins = [n - e.record.repaired for n, e in enumerate(entries) if isinstance(e.record, records.Session)]
+    return pairwise([*begins, len(entries)])
+
+
+class Script:
+    """What one process recorded, with the ``rows`` of the journal before it and the entries in them."""
+
+    def __init__(self, entries: Sequence[Entry], rows: Sequence[bytes], earlier: Sequence[Entry]) -> None:
         self.entries = entries
         self.rows = rows
         self.courses: defaultdict[str, list[int]] = defaultdict(list)
@@ -57,7 +67,9 @@ class Script:
         """The first entry left to chance: calls ran at once, or a line came as a request waited for the disk."""
         self.has_plan = False
         """Whether the plan was changed."""
-        self._lines = dict.fromkeys(old_lines, -1)
+        self.heard: set[str] = set()
+        """The lines that were handled and never delivered: if it was guidance, a tool acted on it."""
+        self._lines = {entry.record.id for entry in earlier if isinstance(entry.record, records.Line)}
         self._results: dict[str, tuple[int, ToolResult]] = {}
         self._questions: defaultdict[str, list[int]] = defaultdict(list)
         self._begun: dict[str, int] = {}
@@ -69,16 +81,8 @@ class Script:
         """By the agents at work, those that they work for."""
         self._asking: dict[str, int] = {}
         """By agents, the request that has no end on record, nor a cut, so far."""
-        handled: set[str] = set()
         for n in range(len(entries)):
             self._add(n)
-            match entries[n].record:
-                case records.Receipt(id=id, state="handled"):
-                    handled.add(id)
-                case _:
-                    pass
-        self.heard = frozenset(id for id in handled if self._is_guidance(id))
-        """The guidance that a tool acted on, and that was never delivered."""
 
     def _add(self, n: int) -> None:
         record = self.entries[n].record
@@ -88,10 +92,12 @@ class Script:
             case records.Line(id=id, kind=kind, urgency=urgency, effect=effect):
                 if id in self._lines:
                     return  # it waits for another agent now
-                self._lines[id] = n
+                self._lines.add(id)
                 cuts = kind == "stop" or (urgency == "now" and effect == "waits")
                 concerned = self._below(record.agent) if cuts else (record.agent,)
-            case records.Receipt(state=state):
+            case records.Receipt(id=id, state=state):
+                if state == "handled":
+                    self.heard.add(id)
                 if state != "dropped":
                     return
                 concerned = (record.agent,)
@@ -112,6 +118,8 @@ class Script:
                 agent = MAIN if record.by == "user" else record.by
                 concerned = (MAIN, *self._parents) if record.by == "user" else (record.by,)
                 self._begun.update((call, n) for call in self._running[agent] if record.by != "user")
+            case records.Answer(id=id) if id not in self._places:
+                return  # the record of its question is missing
             case records.Answer(id=id, decision=decision, by=by):
                 if by == "config":
                     self.presences.remove(self._places[id])
@@ -157,11 +165,6 @@ class Script:
             if parent in found:
                 found.append(name)
         return tuple(found)
-
-    def _is_guidance(self, id: str) -> bool:
-        n = self._lines.get(id, -1)
-        line = self.entries[n].record if n >= 0 else None
-        return isinstance(line, records.Line) and line.kind == "guidance"
 
     # --------------------------------------------------------------------------------------------------- the process
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import trio
@@ -62,14 +62,12 @@ class Tape:
             self._left[_whose(entry.record)].append(n)
         self.alone: set[str] = set()
         """The tools whose calls never run beside others."""
-        self._missing = len(entries)
-        """How many entries were not written yet."""
-        self._is_done = [False] * len(entries)
+        self._missing = dict.fromkeys(range(len(entries)))
+        """The entries that were not written yet, in their order."""
         self._is_past = [False] * len(entries)
         """Of each entry, whether it was written, or what it tells of was done."""
-        self._first = 0
-        self._heads: defaultdict[str, int] = defaultdict(int)
-        """Of each agent, where in its course the first entry is that is left."""
+        self._all = deque(range(len(entries)))
+        self._courses = {agent: deque(course) for agent, course in script.courses.items()}
         self._latest: dict[str, int] = {}
         """Of each agent, the last entry of what it did by itself that was written."""
         self._extra: Record | Unknown | None = None
@@ -84,24 +82,21 @@ class Tape:
     @property
     def first(self) -> int:
         """The first entry of all that is left."""
-        while self._first < len(self._entries) and self._is_past[self._first]:
-            self._first += 1
-        return self._first
+        return next(self.left(self._all), len(self._entries))
 
     def head(self, agent: str) -> float:
         """The first entry of an agent's course that is left; infinite at its end."""
-        course = self._script.courses.get(agent, [])
-        while self._heads[agent] < len(course) and self._is_past[course[self._heads[agent]]]:
-            self._heads[agent] += 1
-        return course[self._heads[agent]] if self._heads[agent] < len(course) else math.inf
+        return next(self.left(self._courses.get(agent, deque())), math.inf)
+
+    def left(self, some: deque[int]) -> Iterator[int]:
+        """Those of some entries that were neither written nor done. The others leave them as they come to the front."""
+        while some and self._is_past[some[0]]:
+            some.popleft()
+        return (n for n in some if not self._is_past[n])
 
     def is_behind(self, agent: str, n: int) -> bool:
         """Whether an agent has done something by itself that comes after an entry."""
         return self._latest.get(agent, -1) > n
-
-    def is_done(self, n: int) -> bool:
-        """Whether an entry was written."""
-        return self._is_done[n]
 
     def mark(self, n: int) -> None:
         """Note that what an entry tells of was done, whether or not that is written."""
@@ -122,8 +117,8 @@ class Tape:
             self.difference = self._differs(left[0], record)
             return
         left.remove(n)
-        self._missing -= 1
-        self._is_done[n] = self._is_past[n] = True
+        del self._missing[n]
+        self._is_past[n] = True
         if isinstance(record, records.COURSE):
             self._latest[record.agent] = n
         self._note(n, record)
@@ -137,7 +132,7 @@ class Tape:
     def part(self, n: int | None = None, why: str = "") -> None:
         """The replay does not come to an entry of the record, the first that is left if no other."""
         if self.difference is None:
-            missing = self._is_done.index(False) if n is None else n
+            missing = next(iter(self._missing)) if n is None else n
             self.difference = self._differs(missing, self._extra, why)
 
     def _found(self, left: Iterable[int], record: Record | Unknown) -> int | None:
@@ -221,6 +216,8 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
     match record:
         case records.Session():
             return records.Session("", "", "", "", repaired=record.repaired)
+        case records.Answer():
+            return replace(record, is_for_always=False)  # it depends on the version, and allows nothing by itself
         case records.Line():
             return replace(record, iteration=0, waiting=0)  # it may come a moment earlier or later
         case records.Receipt(state="dropped"):
@@ -234,7 +231,7 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
         case records.Result(status=status) if status.startswith("cancelled"):
             # It may begin with as much of a reply as had been shown then, which is not on record if the rest came too.
             return replace(record, usage=Usage(), result="")
-        case records.RequestEnded() | records.AgentEnded() | records.Result():
+        case records.RequestEnded() | records.AgentEnded() | records.Result() | records.Interrupted():
             return replace(record, usage=Usage())
         case _:
             return record

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain.events import Event, Notice, TextDelta, ThinkingDelta, ToolProgress
+from chain.events import Event, Notice, Piece, ToolProgress
 from chain.signal import Signal
 
 MAX_PROGRESS = 256 * 1024
@@ -24,14 +24,12 @@ MAX_PROGRESS = 256 * 1024
 
 Listener: TypeAlias = Callable[[Event], None]
 
-_Running: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
-
 
 @dataclass(eq=False)
 class _Stream:
     """Running text that waits: its first piece as an event, and the text of all pieces."""
 
-    first: _Running
+    first: Piece
     pieces: list[str] = field(default_factory=list)
     length: int = 0
 
@@ -41,7 +39,7 @@ class _Stream:
         if isinstance(self.first, ToolProgress) and self.length > 2 * MAX_PROGRESS:
             self._keep_the_last()
 
-    def event(self) -> _Running:
+    def event(self) -> Piece:
         if isinstance(self.first, ToolProgress) and self.length > MAX_PROGRESS:
             self._keep_the_last()
         return replace(self.first, text=self._joined)
@@ -72,7 +70,7 @@ class Feed:
         """Add an event; never blocks."""
         if self.is_closed:
             return
-        if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
+        if isinstance(event, Piece):
             self._join(event)
         else:
             self._open.clear()
@@ -97,7 +95,7 @@ class Feed:
         self._open.clear()
         return events
 
-    def _join(self, event: _Running) -> None:
+    def _join(self, event: Piece) -> None:
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
             # A reply's text and thinking alternate, and their order means something.

@@ -20,7 +20,7 @@ from chain.events import Origin
 from chain.interruption.prompt import by_rule
 from chain.journal.records import Effect
 from chain.lines.parse import Line
-from chain.lines.receipts import Accepted, RefusedLine
+from chain.lines.receipts import Accepted
 from chain.session.runs import SessionRuns
 from chain.text.wording import STOPPED_BY_RULE
 
@@ -66,9 +66,9 @@ class Intake:
             return self._tree.named(sent.to)
         if sent.line.kind in ("todo", "follow-up"):
             return self._tree.main
-        asker = self._shared.questions.open_asker
-        if asker is not None:
-            return self._tree.named(asker)
+        asked = self._shared.questions.open
+        if asked is not None:
+            return self._tree.named(asked.asker.agent)
         return self._tree.target()
 
     def has_room(self, sent: Sent) -> bool:
@@ -137,8 +137,8 @@ class Intake:
             return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
-        if isinstance(put, RefusedLine):
-            return Submitted("refused", message=put.reason)
+        if isinstance(put, str):
+            return Submitted("refused", message=put)
         node.apply_urgency([put])
         return Submitted("queued", put.id)
 
@@ -185,12 +185,7 @@ class Intake:
         self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
     ) -> Accepted:
         """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
+        at = node.iteration
         return self._ledger.accept(
-            sent.line,
-            node.name,
-            id=sent.id,
-            origin=sent.origin,
-            effect=effect,
-            iteration=node.iteration,
-            by_rule=by_rule,
+            sent.line, node.name, id=sent.id, origin=sent.origin, effect=effect, iteration=at, by_rule=by_rule
         )

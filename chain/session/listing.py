@@ -24,6 +24,9 @@ from chain.messages import Usage
 
 SUFFIX = ".jsonl"
 
+LEAST_END = 4
+"""Characters of the end of an id that names a session: fewer would often be a slip."""
+
 _ROW = re.compile(rb'\{"type":"([^"\\]{1,80})","seq":\d{1,19},"time":(\d[\d.e+-]{0,30}),')
 _BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|returned|dropped)",|"text":")')
 """How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
@@ -43,16 +46,14 @@ MAX_ROW = 4 * 1024 * 1024
 class Summary:
     """One session at a glance; ``query`` is the first row of its first one, ``open_lines`` are ids of those that wait.
 
-    ``began`` and ``changed`` are the times of its first and last record; tokens and cost are of the runs that ended.
+    ``changed`` is the time of its last record; tokens and cost are of the runs that ended.
     """
 
     id: str
     path: Path
-    began: float
     changed: float
     workspace: str
     model: str
-    version: str
     query: str
     runs: int
     tokens: int
@@ -65,15 +66,20 @@ class Summary:
 def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
     """The sessions in a folder, the one that changed last first; of this workspace only, and at most the ``latest``."""
     found = []
-    for head in islice(_heads(folder, workspace), latest):
+    for changed, path in islice(_latest_first(folder, workspace), latest):
         with suppress(OSError):
-            found.append(_summary(head))
+            found.append(_summary(path, changed))
     return found
 
 
 def find_journal(folder: Path, id: str) -> Path:
-    """The journal of the session whose id begins so. Raises ``SessionError`` for none, and for several."""
+    """The journal of the session whose id begins so, or ends so where that is no accident.
+
+    Raises ``SessionError`` for none, and for several.
+    """
     found = sorted(_journals(folder, id)) if id else []
+    if not found and len(id) >= LEAST_END:
+        found = sorted(_journals(folder, id, is_end=True))
     exact = [path for path in found if path.stem == id]
     found = exact or found
     if not found:
@@ -82,11 +88,6 @@ def find_journal(folder: Path, id: str) -> Path:
         named = ", ".join(path.stem for path in found[:3]) + (", ..." if len(found) > 3 else "")
         raise SessionError(f"{id!r:.60} could be any of {len(found)} sessions: {named}; write more of the id")
     return found[0]
-
-
-def latest_id(folder: Path, workspace: Path) -> str | None:
-    """The id of the session of a workspace that changed last, if there is one."""
-    return next((head.path.stem for head in _heads(folder, workspace)), None)
 
 
 def delete_journal(folder: Path, id: str) -> None:
@@ -115,21 +116,11 @@ def is_open(path: Path) -> bool:
 
 def summary(path: Path) -> Summary:
     """The summary of one session. Raises ``OSError``."""
-    head = _head(path)
-    return _summary(_Head(path, 0.0, 0.0) if head is None else head)
+    return _summary(path, _last_time(path))
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What the ends of a journal tell."""
-
-    path: Path
-    began: float
-    changed: float
-
-
-def _journals(folder: Path, beginning: str = "") -> Iterator[Path]:
-    """The files in a folder whose names begin so and that hold a journal, in no order."""
+def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator[Path]:
+    """The files in a folder whose names begin so, or end so, and that hold a journal, in no order."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -138,44 +129,37 @@ def _journals(folder: Path, beginning: str = "") -> Iterator[Path]:
         path = folder / name
         with suppress(OSError, ValueError):
             # Whatever is no ordinary file could make an open wait.
-            is_one = name.startswith(beginning) and name.endswith(SUFFIX)
-            if is_one and path.is_file() and _begins_as_journal(path):
-                yield path
+            stem = name.removesuffix(SUFFIX)
+            is_one = stem != name and (stem.endswith(part) if is_end else stem.startswith(part))
+            if is_one and path.is_file():
+                with path.open("rb") as file:
+                    is_one = _first_time(file) is not None
+                if is_one:
+                    yield path
 
 
-def _begins_as_journal(path: Path) -> bool:
-    with path.open("rb") as file:
-        return any(_ROW.match(row) for row in _first_rows(file))
-
-
-def _first_rows(file: BinaryIO) -> Iterator[bytes]:
+def _first_time(file: BinaryIO) -> float | None:
+    """The time of the first whole record; ``None`` if the file holds no journal."""
     left = HEAD
     while left > 0 and (row := file.readline(left)):
+        if found := _ROW.match(row):
+            return _time(found[2])
         left -= len(row)
-        yield row
+    return None
 
 
-def _heads(folder: Path, workspace: Path | None) -> Iterator[_Head]:
-    """Those of a folder, or of a workspace in it, the one that changed last first."""
+def _latest_first(folder: Path, workspace: Path | None) -> Iterator[tuple[float, Path]]:
+    """Those of a folder, or of a workspace in it, each with the time of its last change."""
     every = []
     for path in _journals(folder):
         with suppress(OSError):
-            if (head := _head(path)) is not None:
-                every.append(head)
-    every.sort(key=lambda head: (head.changed, head.path.name), reverse=True)
+            every.append((_last_time(path), path))
     here = None if workspace is None else os.path.realpath(workspace)
-    for head in every:
+    for changed, path in sorted(every, key=lambda each: (each[0], each[1].name), reverse=True):
         with suppress(OSError):
             # Only as far as somebody asks, since it may take a look at all of the file.
-            if here is None or ((its := _last_workspace(head.path)) and os.path.realpath(its) == here):
-                yield head
-
-
-def _head(path: Path) -> _Head | None:
-    """What the ends of a file tell; ``None`` if it holds no journal."""
-    with path.open("rb") as file:
-        began = next((_time(found[2]) for row in _first_rows(file) if (found := _ROW.match(row))), None)
-        return None if began is None else _Head(path, began, _last_time(file, began))
+            if here is None or ((its := _last_workspace(path)) and os.path.realpath(its) == here):
+                yield changed, path
 
 
 def _last_workspace(path: Path) -> str:
@@ -200,21 +184,23 @@ def _last_workspace(path: Path) -> str:
     return ""
 
 
-def _last_time(file: BinaryIO, first: float) -> float:
-    """The time of the last whole row, which is looked for from the end."""
-    size = end = file.seek(0, os.SEEK_END)
-    reach = HEAD
-    while end and reach <= 2 * MAX_ROW:
-        start = max(size - reach, 0)
-        file.seek(start)
-        rows = file.read(size - start).split(b"\n")
-        # The last one is torn or empty, and the first is cut unless it begins the file.
-        for row in reversed(rows[1 if start else 0 : -1]):
-            if (found := _ROW.match(row)) is not None:
-                return _time(found[2])
-        # Twice as far each time: all that is read is at most four times the journal.
-        end, reach = start, 2 * reach
-    return first
+def _last_time(path: Path) -> float:
+    """The time of the last whole row, which is looked for from the end. Raises ``OSError``."""
+    with path.open("rb") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        reach = HEAD
+        while end and reach <= 2 * MAX_ROW:
+            start = max(size - reach, 0)
+            file.seek(start)
+            rows = file.read(size - start).split(b"\n")
+            # The last one is torn or empty, and the first is cut unless it begins the file.
+            for row in reversed(rows[1 if start else 0 : -1]):
+                if (found := _ROW.match(row)) is not None:
+                    return _time(found[2])
+            # Twice as far each time: all that is read is at most four times the journal.
+            end, reach = start, 2 * reach
+        file.seek(0)
+        return _first_time(file) or 0.0
 
 
 def _time(written: bytes) -> float:
@@ -229,7 +215,8 @@ def _time(written: bytes) -> float:
 class _Tally:
     """What the rows of a journal add up to."""
 
-    session: records.Session | None = None
+    workspace: str = ""
+    """That of the last record of an opening: that of the first may be gone."""
     model: str = ""
     query: str | None = None
     runs: int = 0
@@ -256,15 +243,20 @@ class _Tally:
     def _add(self, record: records.Record | records.Unknown) -> None:
         match record:
             case records.Session():
-                self.session = record
-                self.model = record.model
+                self.workspace, self.model = record.workspace, record.model
             case records.Model(name=name):
                 self.model = name
             case records.Line(id=id, text=text):
                 self.was_used = True
                 self.waiting[id] = text if self.query is None else ""
-            case records.Receipt():
-                self._settle(record)
+            case records.Receipt(state=state):
+                text = self.waiting.pop(record.id, "")
+                if state == "queued":
+                    self.waiting[record.id] = text
+                elif state == "delivered":
+                    self.is_running = True
+                    if record.point == "start" and self.query is None:
+                        self.query = text
             case records.Result(usage=usage):
                 self.runs += 1
                 self.is_running = False
@@ -272,39 +264,26 @@ class _Tally:
             case _:
                 pass
 
-    def _settle(self, receipt: records.Receipt) -> None:
-        text = self.waiting.pop(receipt.id, "")
-        if receipt.state == "queued":
-            self.waiting[receipt.id] = text
-        elif receipt.state == "delivered":
-            self.is_running = True
-            if receipt.point == "start" and self.query is None:
-                self.query = text
 
-
-def _summary(head: _Head) -> Summary:
+def _summary(path: Path, changed: float) -> Summary:
     tally = _Tally()
-    with head.path.open("rb") as file:
+    with path.open("rb") as file:
         for row, body in _needed_rows(file):
             tally.read(row, body)
-    session = tally.session
     # A session whose first line still waits is known by that.
     query = tally.query if tally.query is not None else next(iter(tally.waiting.values()), "")
     return Summary(
-        id=head.path.stem,
-        path=head.path,
-        began=head.began,
-        changed=head.changed,
-        # That of the last record of an opening: that of the first may be gone.
-        workspace="" if session is None else session.workspace,
+        id=path.stem,
+        path=path,
+        changed=changed,
+        workspace=tally.workspace,
         model=tally.model,
-        version="" if session is None else session.version,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),
         runs=tally.runs + tally.is_running,
         tokens=tally.usage.total_tokens,
         cost_usd=tally.usage.cost_usd,
         open_lines=tuple(tally.waiting),
-        is_open=is_open(head.path),
+        is_open=is_open(path),
         was_used=tally.was_used,
     )
 

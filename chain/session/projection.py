@@ -38,7 +38,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
 from chain.messages import Usage
 from chain.plan import Task, tasks_after, views_of
-from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT, fault
 
 _NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 """The events by the names of their types."""
@@ -146,8 +146,10 @@ class Projection:
             case records.RequestSent():
                 return [*self.of(entry), *self._request(record, at)]
             case records.RequestEnded(usage=used):
-                self._of(record.agent).error = record.error
-                return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
+                self._of(record.agent).error = fault(record.cause, record.error)
+                return self._usage(record, used, at)
+            case records.Interrupted(usage=used):
+                return self._usage(record, used, at)
             case records.Model():
                 return [events.Notice(time=at, message=f"{record.name} answers from the next run on.")]
             case records.Result():
@@ -158,6 +160,9 @@ class Projection:
                 return [*told, *self.of(entry)]
             case _:
                 return self.of(entry)
+
+    def _usage(self, record: records.Record, used: Usage, at: float) -> list[Event]:
+        return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
 
     def rest(self) -> list[Event]:
         """What is to be told of lines that did nothing, now that no more records come."""

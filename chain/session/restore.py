@@ -120,7 +120,7 @@ class Restored:
             case records.RequestSent(agent=agent, iteration=iteration):
                 asking = self._agent(agent)
                 asking.asked_at, asking.iteration = entry.seq, iteration
-            case records.RequestEnded(agent=agent, usage=usage):
+            case records.RequestEnded(agent=agent, usage=usage) | records.Interrupted(agent=agent, usage=usage):
                 self._add_usage(agent, usage)
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
@@ -128,10 +128,7 @@ class Restored:
                 if text:
                     self._agent(agent).results[id] = messages.ToolResult(id, text, is_error)
             case records.Line() as line:
-                if line.id in self.lines:
-                    self.lines[line.id].record = line
-                else:
-                    self.lines[line.id] = KnownLine(line, entry.time)
+                self.lines.setdefault(line.id, KnownLine(line, entry.time)).record = line
             case records.Receipt() as receipt:
                 if receipt.id in self.lines:
                     self.lines[receipt.id].receipt = receipt
@@ -150,19 +147,13 @@ class Restored:
                 self.is_running = False
                 self.main.usage = Usage()
                 self.usage += usage
-            case other:
-                self._add_rare(other)
-
-    def _add_rare(self, record: records.Record | records.Unknown) -> None:
-        match record:
-            case records.Session():
+            case records.Session() as record:
                 # Who opens a session finds no run in it, whatever the record of its end came to.
                 self.session, self.model, self.is_running = record, record.model, False
             case records.Model(name=name):
                 self.model = name
-            case records.Question(id=id):
-                number = id.removeprefix("Q")
-                self.questions = max(self.questions, int(number) if number.isascii() and number.isdecimal() else 0)
+            case records.Question(id=id) as record:
+                self.questions = max(self.questions, _number(id.removeprefix("Q")))
                 self.open_question = record
             case records.Answer():
                 self.open_question = None
@@ -192,9 +183,7 @@ class Restored:
         agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
         agent.task, agent.began, agent.is_at_work = record.task, entry.time, True
         agent.status, agent.iteration, agent.usage = None, 0, Usage()
-        number = record.name.rpartition("-")[2]
-        if number.isascii() and number.isdecimal():
-            self.numbers[record.kind] = max(self.numbers[record.kind], int(number))
+        self.numbers[record.kind] = max(self.numbers[record.kind], _number(record.name.rpartition("-")[2]))
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:
         agent, message = self._agent(record.agent), record.message
@@ -230,3 +219,8 @@ class Restored:
         agent.started.clear()
         agent.results.clear()
         agent.knows_until = 0
+
+
+def _number(text: str) -> int:
+    """The whole number that a text is; 0 for another text."""
+    return int(text) if text.isascii() and text.isdecimal() else 0

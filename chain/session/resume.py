@@ -25,7 +25,6 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.journal import records
-from chain.journal.journal import Journal
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
@@ -83,11 +82,8 @@ def read_back(rows: Iterable[bytes]) -> ReadBack:
 class Resuming:
     """Puts a session back. Made in the step in which the chain is wired; nothing runs yet."""
 
-    def __init__(
-        self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared, journal: Journal
-    ) -> None:
+    def __init__(self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared) -> None:
         self._read = read
-        self._journal = journal
         self._known = read.restored
         self._session = session
         self._children = children
@@ -101,7 +97,7 @@ class Resuming:
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
         changed = [*changes(self._read, self._session), *self._lost_agents()]
-        self._journal.tells(self._tell, emit=lambda event: None)
+        self._shared.journal.tells(self._tell, emit=lambda event: None)
         self._bring_back()
         self._read.past.extend(self._read.projection.rest())
         # They are told with what was before, and not once more as what happens now.
@@ -119,14 +115,13 @@ class Resuming:
         known, shared = self._known, self._shared
         shared.plan.restore(known.tasks)
         shared.call_ids.claim_all(known.call_ids)
-        shared.questions.count_from(known.questions)
-        self._children.count_from(known.numbers)
+        shared.questions.asked = known.questions
+        self._children.numbers.update(known.numbers)
         for number, line in enumerate(known.lines.values(), 1):
             waited = line.waited_s(time.time())
             self._accepted[line.record.id] = shared.ledger.restore(line.record, line.receipt, number, waited_s=waited)
         if (question := known.open_question) is not None:
-            answer = records.Answer(question.id, "", "withdrawn", "user", question.agent)
-            shared.journal.record(answer)
+            shared.journal.record(records.Answer(question.id, "", "withdrawn", "user", question.agent))
         executors = {agent.name: self._keep(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
             self._end_agent(agent, executors.get(agent.name))
@@ -155,7 +150,7 @@ class Resuming:
     def _agents_to_keep(self) -> Sequence[KnownAgent]:
         """Those that were at work, and as many of the others as are kept, the one that was used last at the end."""
         there = [agent for agent in self._known.agents.values() if agent.kind not in self._lost_kinds]
-        kept = len(there) - self._children.max_kept
+        kept = len(there) - self._children.bounds.max_kept
         return [agent for n, agent in enumerate(there) if agent.is_at_work or n >= kept]
 
     def _keep(self, agent: KnownAgent) -> Executor:
@@ -204,15 +199,17 @@ class Resuming:
             self._returned.append(accepted)
 
 
-def record_opening(journal: Journal, session: SessionRuns, shared: Shared, *, repaired: int) -> None:
+def record_opening(session: SessionRuns, shared: Shared, *, repaired: int, whereabouts: str) -> None:
     """Write the record of a session that is opened, or resumed. Raises ``JournalError``.
 
-    ``repaired`` is how many records were written just before it, of what a crash had left out.
+    ``whereabouts`` is what its agents are told of where they are, and ``repaired`` is how many records were written
+    just before it, of what a crash had left out.
     """
-    spec = session.spec
+    spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace, interactive = str(shared.workspace), session.interactive
-    journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, interactive, repaired))
+    opened = records.Session(journal.id, VERSION, spec.model.name, workspace, tools, interactive, repaired, whereabouts)
+    journal.record(opened)
 
 
 def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:

@@ -15,20 +15,19 @@ import trio
 
 from chain import events
 from chain.agent.children import Children, Delegation
-from chain.agent.context import AgentContext
 from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
-from chain.agent.spec import Shared
+from chain.agent.spec import AgentContext, Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
-from chain.journal.journal import Journal
 from chain.journal.records import PlanChange
 from chain.lines.receipts import Accepted
 from chain.messages import Usage
 from chain.model import Model
+from chain.retries import Retries
 from chain.signal import Signal
 from chain.text.wording import PROGRAM_ENDED
 
@@ -43,9 +42,7 @@ class SessionRuns:
     is still in their editor, so it is no failure.
     """
 
-    def __init__(
-        self, tree: AgentTree, children: Children, shared: Shared, journal: Journal, *, interactive: bool
-    ) -> None:
+    def __init__(self, tree: AgentTree, children: Children, shared: Shared, *, interactive: bool) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
@@ -56,7 +53,7 @@ class SessionRuns:
         self._shared = shared
         self._models = [self.spec.model]
         self._inbox = tree.main.inbox
-        self._journal = journal
+        self._journal = shared.journal
         self.interactive = interactive
         self._codes: set[int] = set()
         self._executor = Executor(tree.main.agent)
@@ -197,13 +194,13 @@ class SessionRuns:
 
     # ------------------------------------------------------------------------------------------- with which model
 
-    def use_model(self, model: Model, max_attempts: int | None) -> None:
+    def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
         self._journal.record(records.Model(model.name))
         self._models = [*(held for held in self._models if held is not model), model]
         limits = self.spec.limits
-        if max_attempts is not None:
-            limits = replace(limits, max_attempts=max_attempts)
+        if retries is not None:
+            limits = replace(limits, retries=retries)
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
             self.tree.main.agent.spec = self.spec

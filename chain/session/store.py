@@ -63,7 +63,7 @@ def new_journal(folder: Path) -> Iterator[Journal]:
 
 @asynccontextmanager
 async def old_journal(folder: Path, id: str) -> AsyncIterator[tuple[Journal, ReadBack]]:
-    """The journal of the session whose id begins so, to be gone on with, and what it says.
+    """The journal of the session whose id begins or ends so, to be gone on with, and what it says.
 
     It is read in a worker thread, since a long one takes seconds. Raises ``SessionError``: for no or several such
     sessions, for one that another process has open, and for one that cannot be read.

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from chain import events
 from chain.events import Status, TaskState
 from chain.lines.parse import is_stop
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, STOPPED_BY_RULE, counted
+from chain.text.wording import FOUND, MAIN, STOPPED_BY_RULE, counted
 
 MAX_INPUT = 160
 """Characters of a call's input beside its name."""
 
 BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
+
+_EXIT = re.compile(r"exit code (\d+)")
+_KILLED = re.compile(r"killed by \S+|killed by signal \d+|stopped after .+, its time limit")
+_LEFT_BEHIND = re.compile(r"\d+ background process(?:es)? ended with the command")
+_COUNT = re.compile(r"\[\d+ done, \d+ skipped\]")
 
 _POINTS = {
     "start": "as the query",
@@ -91,6 +98,8 @@ def answered(answer: events.Answer) -> str:
     """What became of a question."""
     text = f": {answer.text}" if answer.text else ""
     match answer.decision:
+        case "allowed" if answer.is_for_always:
+            return 'allowed: you said "always" before' if answer.by == "config" else "allowed from now on"
         case "allowed":
             return f"allowed{' without asking' if answer.by == 'config' else ''}"
         case "refused" if answer.by == "nobody":
@@ -149,13 +158,6 @@ def remark(event: events.Notice | events.Error | events.Retry | events.LineRefus
             return "back", sanitize(f"{settled(event)}: {event.text}")
 
 
-def call_state(event: events.ToolResult | None, *, was_started: bool) -> str:
-    """How a tool call went."""
-    if event is None:
-        return "did not end"
-    return f"{'failed, ' if event.is_error else ''}{duration(event.seconds)}" if was_started else "not started"
-
-
 def short_input(input: Mapping[str, object]) -> str:
     """The arguments of a call on one row, cut."""
     parts = []
@@ -176,3 +178,44 @@ def beyond_replies(event: events.Result) -> str:
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()
+
+
+def without_partial_results(text: str) -> str:
+    """What a stop says without the list of what was found, where each result was shown: its count stays."""
+    rows = text.split("\n")
+    end = next((n for n, row in enumerate(rows) if _COUNT.fullmatch(row)), None)
+    if end is None:
+        return text
+    begin = next((n for n, row in enumerate(rows[:end]) if row.startswith(FOUND)), end)
+    return "\n".join([*rows[:begin], *(row for row in rows[end:] if row)])
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """How a command ended: ``end`` is empty where it went well, ``left_behind`` counts what ended with it.
+
+    ``said`` is the last row that it wrote.
+    """
+
+    end: str
+    left_behind: str
+    said: str
+
+    @property
+    def parts(self) -> list[str]:
+        """What there is to say of it, the most important first."""
+        return [part for part in (self.end, self.left_behind, self.said) if part]
+
+
+def command_end(text: str) -> CommandEnd:
+    """How a command ended, from the text of its result: the last rows of that say it."""
+    rows = [row.strip() for row in text.split("\n") if row.strip()]
+    end = left_behind = ""
+    if rows and (code := _EXIT.fullmatch(rows[-1])):
+        end = "" if code[1] == "0" else f"exit {code[1]}"
+        rows.pop()
+    elif rows and _KILLED.fullmatch(rows[-1]):
+        end = rows.pop()
+    if rows and _LEFT_BEHIND.fullmatch(rows[-1]):
+        left_behind = rows.pop()
+    return CommandEnd(end, left_behind, rows[-1] if rows else "")

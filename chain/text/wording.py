@@ -24,6 +24,7 @@ RESUME = (
 )
 """Brings the model back to its task after an aside (SPEC section 5)."""
 
+FOUND = "Here's what I found before you cancelled:"
 QUESTION = "What would you like to do instead?"
 INTERRUPTED_TEXT = "Interrupted. Tell the chain what to do instead."
 STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
@@ -42,6 +43,11 @@ QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote som
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
-def counted(n: int, thing: str) -> str:
+def fault(cause: str, message: str) -> str:
+    """What went wrong, with its short cause first if it has one."""
+    return f"{cause}: {message}" if cause else message
+
+
+def counted(n: int, thing: str, things: str = "") -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
-    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"

@@ -127,7 +127,7 @@ def _plain(text: object) -> object:
     return str.__str__(text) if isinstance(text, str) else text
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
     """What is in the groups of an exception, however deep they are."""
     left = [error]
     while left:
@@ -140,12 +140,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def holds_cancelled(error: BaseException) -> bool:
     """Whether an exception is a cancellation, or a group with one in it."""
-    return any(isinstance(each, trio.Cancelled) for each in _leaves(error))
+    return any(isinstance(each, trio.Cancelled) for each in leaves_of(error))
 
 
 def failure(name: str, error: BaseException) -> str:
     """What to say of an exception that a tool, or a model, of this name raised; a ``ToolError`` says it itself."""
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
     error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:
         text = str.__str__(str(error))

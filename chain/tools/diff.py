@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from chain.errors import ToolError
 from chain.hunks import FileDiff, Hunk, HunkRow
@@ -97,10 +97,7 @@ class Change:
 
 
 def change(path: str, text: DiffText, edit: Edit) -> Change:
-    """The new content of a file and the difference to the text that it has.
-
-    Raises ``ToolError`` for an edit that does not fit, or whose text cannot be in a file.
-    """
+    """The new content of a file, and what differs. Raises ``ToolError`` for an edit that cannot be made."""
     match edit:
         case Whole(given):
             new = text.adapted(given.removeprefix(_BOM.decode()) if text.mark else given)
@@ -113,10 +110,9 @@ def change(path: str, text: DiffText, edit: Edit) -> Change:
     except UnicodeEncodeError:
         raise ToolError(f"The new text of {path} would hold half a character (a lone surrogate).") from None
     before, after = _lines(text.body), _lines(new)
-    blocks = list(_Matching(before, after).blocks())
     # A CR at the end of every line says nothing; one that some lines have and others have not is what a change may be.
     hide_cr = text.is_crlf and all(line.endswith("\r\n") for line in after if line.endswith("\n"))
-    return Change(content, FileDiff(path, tuple(_hunks(before, after, blocks, hide_cr=hide_cr))))
+    return Change(content, FileDiff(path, tuple(_hunks(before, after, hide_cr=hide_cr))))
 
 
 def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
@@ -131,7 +127,7 @@ def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
     if edit.everywhere:
         return body.replace(old, new)
     if count > 1:
-        numbers = [str(n) for n in islice(_places(body, old), MAX_NUMBERS)]
+        numbers = [str(n) for n in islice(_line_numbers(body, old), MAX_NUMBERS)]
         last = f" and {count - MAX_NUMBERS} more" if count > MAX_NUMBERS else ""
         raise ToolError(
             f"old_string stands {count:,} times in {path}, at the lines {', '.join(numbers)}{last}: "
@@ -140,13 +136,12 @@ def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
     at = body.find(old)
     if body.find(old, at + 1) != -1:
         # "aa" stands in "aaa" once or twice, as one counts; which of them is meant nobody can say.
-        n = next(_places(body, old))
+        n = next(_line_numbers(body, old))
         raise ToolError(f"old_string stands twice in {path}, overlapping at line {n}: add what stands around it.")
     return body[:at] + new + body[at + len(old) :]
 
 
-def _places(body: str, old: str) -> Iterator[int]:
-    """The numbers of the lines where it begins."""
+def _line_numbers(body: str, old: str) -> Iterator[int]:
     n, seen, at = 1, 0, body.find(old)
     while at != -1:
         n += body.count("\n", seen, at)
@@ -164,8 +159,7 @@ def _lines(text: str) -> list[str]:
 # -------------------------------------------------------------------------------------------------- which lines differ
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """The lines from ``old`` up to ``old_end`` that became those from ``new`` up to ``new_end``."""
 
     old: int
@@ -175,32 +169,26 @@ class _Block:
 
 
 class _Matching:
-    """Finds which lines of two lists differ."""
-
     def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
         self._before = before
         self._after = after
         self._steps = MAX_STEPS
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> deque[_Block]:
         """What differs, in its order; two blocks never touch."""
+        blocks: deque[_Block] = deque()
         whole = self._trimmed(_Block(0, len(self._before), 0, len(self._after)))
-        merged: _Block | None = None
         for part in self._between_anchors(whole):
-            for block in self._refined(self._trimmed(part)):
-                if merged is not None and (merged.old_end, merged.new_end) == (block.old, block.new):
-                    merged = _Block(merged.old, block.old_end, merged.new, block.new_end)
-                    continue
-                if merged is not None:
-                    yield merged
-                merged = block
-        if merged is not None:
-            yield merged
+            for old, old_end, new, new_end in self._refined(self._trimmed(part)):
+                if blocks and (blocks[-1].old_end, blocks[-1].new_end) == (old, new):
+                    old, _, new, _ = blocks.pop()
+                blocks.append(_Block(old, old_end, new, new_end))
+        return blocks
 
     def _trimmed(self, b: _Block) -> _Block:
         """The block without equal lines at its begin and end."""
         before, after = self._before, self._after
-        old, old_end, new, new_end = b.old, b.old_end, b.new, b.new_end
+        old, old_end, new, new_end = b
         while old < old_end and new < new_end and before[old] == after[new]:
             old, new = old + 1, new + 1
         while old < old_end and new < new_end and before[old_end - 1] == after[new_end - 1]:
@@ -261,8 +249,8 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------ how it is shown
 
 
-def _hunks(before: Sequence[str], after: Sequence[str], blocks: Sequence[_Block], *, hide_cr: bool) -> Iterator[Hunk]:
-    left = deque(blocks)
+def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Iterator[Hunk]:
+    left = _Matching(before, after).blocks()
     while left:
         group = [left.popleft()]
         while left and left[0].old - group[-1].old_end <= 2 * CONTEXT:

@@ -32,13 +32,8 @@ from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
 
-NO_FILE = "no file"
-"""Stands for the digest of a file that does not exist."""
-
 
 class _Paths(Subject):
-    """Paths relative to the workspace."""
-
     plural = "paths"
 
     def pattern(self, text: str) -> str:
@@ -100,13 +95,12 @@ class _Edits:
         return await self._run(ctx, path, Replacement(old_string, new_string, replace_all))
 
     async def _preview(self, ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
-        plan = await _THREADS.run(partial(_plan, ctx, self.own, path, edit), abandon_on_cancel=True)
-        return plan.preview
+        return (await _THREADS.run(partial(_plan, ctx, self.own, path, edit), abandon_on_cancel=True)).preview
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
         async with ctx.seen.editing:
             plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
-            ctx.seen.note(plan.real, digest(plan.change.content))
+            ctx.seen.note(plan.root.joinpath(*plan.parts), digest(plan.change.content))
         if plan.status is None:
             return f"Created {plan.change.diff.head}."
         return (
@@ -116,10 +110,7 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """What an edit will do. ``parts`` are those of the real path below ``root``; ``status`` is ``None`` without a file.
-
-    ``shown`` is the path as it was given, for messages.
-    """
+    """``parts`` are the real path below ``root``, ``shown`` is it as given; ``status`` is ``None`` without a file."""
 
     root: Path
     parts: tuple[str, ...]
@@ -134,13 +125,8 @@ class _PlannedEdit:
         """What is put to the user; ``None`` if nothing changes."""
         if self.status is not None and not self.change.diff.hunks:
             return None
-        # The real path: a pattern must not be led elsewhere by a link.
-        subject = as_text(PurePath(*self.parts))
-        return Preview(self.change.diff.text, subject, self.digest, only_by_name=self.only_by_name)
-
-    @property
-    def real(self) -> Path:
-        return self.root.joinpath(*self.parts)
+        diff = self.change.diff
+        return Preview(diff.text, diff.path, self.digest, only_by_name=self.only_by_name)
 
 
 def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
@@ -163,43 +149,40 @@ def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedE
 
 def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
     """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
-    workspace = ctx.workspace
-    real, shown, root = inside(workspace, path), as_text(PurePath(path)), workspace.resolve()
+    real, shown, root = inside(ctx.workspace, path), as_text(PurePath(path)), ctx.workspace.resolve()
     parts = real.relative_to(root).parts
     part = powerful_part(root, parts, path, own())
     only_by_name = as_text(PurePath(part)) if part else ""
-    subject = as_text(PurePath(*parts))
+    status, text, now = None, DiffText(), "no file"  # as it is where there is none yet
     try:
         real.stat()
     except FileNotFoundError:
-        if link := broken_link(workspace, PurePath(path)):
-            raise ToolError(link) from None
-        if isinstance(edit, Replacement):
-            raise ToolError(why_missing(workspace, PurePath(path))) from None
+        if isinstance(edit, Replacement) or broken_link(ctx.workspace, PurePath(path)):
+            raise ToolError(why_missing(ctx.workspace, PurePath(path))) from None
         if path.endswith("/"):
             raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
-        made = change(subject, DiffText(), edit)
-        _check_size(shown, made)
-        return _PlannedEdit(root, parts, shown, None, NO_FILE, made, only_by_name)
     except NotADirectoryError:
         raise ToolError(f"{shown} cannot be a file: a part of this path is a file itself.") from None
     except OSError as error:
         raise ToolError(f"{shown} cannot be written: {error.strerror}.") from None
-    if real.is_dir():
-        raise ToolError(f"{shown} is a folder; only files can be written.")
-    status, raw = _content(root, parts, shown)
-    text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.get(real)
-    if known is None:
-        raise ToolError(f"{shown} exists and was not read yet; read it first.")
-    if known != now:
-        raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
-    made = change(subject, text, edit)
-    _check_size(shown, made)
+    else:
+        if real.is_dir():
+            raise ToolError(f"{shown} is a folder; only files can be written.")
+        status, raw = _content(root, parts, shown)
+        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.get(real)
+        if known is None:
+            raise ToolError(f"{shown} exists and was not read yet; read it first.")
+        if known != now:
+            raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
+    # Named by the real path: a pattern must not be led elsewhere by a link.
+    made = change(as_text(PurePath(*parts)), text, edit)
+    if len(made.content) > MAX_WHOLE:
+        raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
     return _PlannedEdit(root, parts, shown, status, now, made, only_by_name)
 
 
 def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
-    """The status of a file that may be replaced, and then its content."""
+    """The status of a file that may be replaced, and its content as it was after that."""
     with open_file(root, parts, shown) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_WHOLE:
@@ -209,11 +192,6 @@ def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_re
     if not os.access(root.joinpath(*parts), os.W_OK):
         raise ToolError(f"{shown} cannot be written: {os.strerror(errno.EACCES)}.")
     return status, raw
-
-
-def _check_size(shown: str, made: Change) -> None:
-    if len(made.content) > MAX_WHOLE:
-        raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
 
 
 TOOLS = edit_tools()

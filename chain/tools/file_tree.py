@@ -8,31 +8,16 @@ cancelled.
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 import trio
 
-from chain.tools import paths
-from chain.tools.paths import as_text, existing
+from chain.tools.paths import as_text, entries_of, existing
 
-LEFT_OUT = frozenset(
-    {
-        ".git",
-        ".hg",
-        ".svn",
-        ".venv",
-        "__pycache__",
-        "node_modules",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".tox",
-    }
-)
+_CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
+LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
 """Folders that hold what programs made: thousands of files that nobody asks about."""
 
 MAX_FOUND = 20_000
@@ -64,11 +49,8 @@ class Tree:
 
     def notes(self) -> list[str]:
         """What was passed over, a sentence each."""
-        notes = []
-        if self.left_out:
-            notes.append(f"Left out: {_some(self.left_out)}.")
-        if self.unreadable:
-            notes.append(f"Not readable: {_some(self.unreadable)}.")
+        passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
+        notes = [f"{what}: {_some(names)}." for what, names in passed_over if names]
         if not self.complete:
             notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
         return notes
@@ -79,10 +61,7 @@ def _some(names: list[str]) -> str:
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """The files under a folder of the workspace, or the one file.
-
-    Raises ``ToolError`` for a path that leads out of the workspace or to nothing.
-    """
+    """The files under a folder of the workspace, or the one file. Raises ``ToolError`` as ``existing`` does."""
     base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
@@ -97,14 +76,14 @@ def walk(workspace: Path, path: str) -> Tree:
             continue
         tree.folders += here != given
         tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
-        inner = _first([name for name in folders if name not in LEFT_OUT], MAX_FOUND - seen)
+        entered = [name for name in folders if name not in LEFT_OUT]
+        inner = _first(entered, MAX_FOUND - seen)
         seen += len(inner)
         found = _first(names, MAX_FOUND - len(tree.entries))
         for name in found:
             shown = as_text(here / name)
             tree.entries.append(_link(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name)))
-        left = len(folders) - len(inner) - sum(name in LEFT_OUT for name in folders)
-        tree.complete = tree.complete and not left and len(found) == len(names)
+        tree.complete = tree.complete and len(inner) == len(entered) and len(found) == len(names)
         if len(tree.entries) == MAX_FOUND:
             tree.complete = tree.complete and not (inner or waiting)
             break
@@ -114,21 +93,15 @@ def walk(workspace: Path, path: str) -> Tree:
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
     """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
-    names: list[str] = []
-    folders: list[str] = []
-    links: set[str] = set()
-    descriptor = paths.open_below(str(root), parts, os.O_DIRECTORY)
-    try:
-        with os.scandir(descriptor) as entries:
-            for n, entry in enumerate(entries):
-                if n % LOOK_UP == 0:
-                    trio.from_thread.check_cancelled()
-                is_folder = entry.is_dir(follow_symlinks=False)
-                (folders if is_folder else names).append(entry.name)
-                if not is_folder and entry.is_symlink():
-                    links.add(entry.name)
-    finally:
-        os.close(descriptor)
+    names, folders, links = list[str](), list[str](), set[str]()
+    with entries_of(root, parts) as entries:
+        for n, entry in enumerate(entries):
+            if n % LOOK_UP == 0:
+                trio.from_thread.check_cancelled()
+            is_folder = entry.is_dir(follow_symlinks=False)
+            (folders if is_folder else names).append(entry.name)
+            if not is_folder and entry.is_symlink():
+                links.add(entry.name)
     return names, folders, links
 
 

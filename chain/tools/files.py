@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
@@ -84,11 +83,12 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     if offset < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, and limit must not be negative.")
     most = min(MAX_SHOWN, ctx.room)
-    found = await _THREADS.run(partial(_read, ctx.workspace, path, offset, limit, most), abandon_on_cancel=True)
-    if found.digest:
+    read = partial(_read, ctx.workspace, path, offset, limit, most)
+    text, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
+    if read_digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
-        ctx.seen.note(found.path, found.digest)
-    return found.text
+        ctx.seen.note(real, read_digest)
+    return text
 
 
 @tool(kind="search", read_only=True)
@@ -112,7 +112,9 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
 
 def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
     tree = walk(workspace, path)
-    entries = _chosen(tree.entries, pattern)
+    # A pattern with a / is for the path, any other for the name.
+    fits = re.compile(fnmatch.translate(pattern)).match
+    entries = [e for e in tree.entries if fits(e.shown if "/" in pattern else e.shown.rpartition("/")[2])]
     if order != "path":
         entries = _ordered(tree.root, entries, order)
     rows, budget = list[str](), MAX_COUNTED
@@ -125,49 +127,34 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
     more = len(entries) - len(rows)
     if more:
         rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
-    count = _counted(len(tree.entries))
+    count = _counted(len(tree.entries), "file")
     if pattern != "*":
-        count = f"{_counted(len(entries))} named {as_text(PurePath(pattern))}, of {count}"
+        count = f"{_counted(len(entries), 'file')} named {as_text(PurePath(pattern))}, of {count}"
     folders = f" in {tree.folders + 1} folders" if tree.folders else ""
     return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
 
 
-def _counted(files: int) -> str:
-    return f"{files} file{'' if files == 1 else 's'}"
-
-
-def _chosen(entries: Sequence[TreeEntry], pattern: str) -> Sequence[TreeEntry]:
-    """The entries whose names fit the pattern."""
-    if pattern == "*":
-        return entries
-    fits = re.compile(fnmatch.translate(pattern)).match
-    by_path = "/" in pattern
-    return [entry for entry in entries if fits(entry.shown if by_path else entry.shown.rpartition("/")[2])]
+def _counted(n: int, thing: str) -> str:
+    """Plain digits, as models read them."""
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
     """The entries by size or by time; those that cannot be opened last, and equal ones by path."""
-    found: list[tuple[int, TreeEntry]] = []
-    others: list[TreeEntry] = []
-    for entry in entries:
+
+    def place(entry: TreeEntry) -> tuple[bool, int]:
         trio.from_thread.check_cancelled()
-        status = _status(root, entry)
-        if status is None:
-            others.append(entry)
-        else:
-            found.append((status.st_size if order in ("largest", "smallest") else status.st_mtime_ns, entry))
-    found.sort(key=lambda each: each[0], reverse=order in ("largest", "newest"))
-    return [*(entry for _, entry in found), *others]
+        if entry.parts is None:
+            return True, 0
+        try:
+            with open_file(root, entry.parts, entry.shown) as file:
+                status = os.fstat(file.fileno())
+        except (ToolError, OSError):
+            return True, 0
+        value = status.st_size if order in ("largest", "smallest") else status.st_mtime_ns
+        return False, -value if order in ("largest", "newest") else value
 
-
-def _status(root: Path, entry: TreeEntry) -> os.stat_result | None:
-    if entry.parts is None:
-        return None
-    try:
-        with open_file(root, entry.parts, entry.shown) as file:
-            return os.fstat(file.fileno())
-    except (ToolError, OSError):
-        return None
+    return sorted(entries, key=place)
 
 
 def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
@@ -198,25 +185,18 @@ def _date(seconds: float) -> str:
 
 def _counts(raw: bytes, text: str) -> str:
     counts = ((len(lines_of(text)), "line"), (len(text.split()), "word"), (len(raw), "byte"))
-    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
+    return ", ".join(_counted(count, thing) for count, thing in counts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The text of a result; the digest of the file, if all of it went through our hands."""
-
-    text: str
-    path: Path
-    digest: str = ""
-
-
-def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> _Found:
+def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> tuple[str, Path, str]:
+    """The text of a result, the file's real path, and its digest, if all of it was read."""
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
     with open_file(root, real.relative_to(root).parts, shown) as file:
         size = os.fstat(file.fileno()).st_size
-        if b"\0" in file.peek():
+        raw = file.peek() if size > MAX_WHOLE else file.read(MAX_WHOLE)
+        if b"\0" in raw:
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
         if size > MAX_WHOLE:
             if offset == 1 and not limit:
@@ -224,15 +204,12 @@ def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> _Fo
                     f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
                     "offset (the first line, from 1) and limit (the number of lines)."
                 )
-            return _Found(_part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit, most), real)
-        raw = file.read(MAX_WHOLE)
-    if b"\0" in raw:
-        raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
+            return _part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit, most), real, ""
     text = text_of(raw)
     head = f"{shown}: {_counts(raw, text)}"
     if "\ufffd" in text and "\ufffd".encode() not in raw:
         head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _Found(_part(head, iter(lines_of(text)[offset - 1 :]), offset, limit, most), real, digest(raw))
+    return _part(head, iter(lines_of(text)[offset - 1 :]), offset, limit, most), real, digest(raw)
 
 
 def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
@@ -279,8 +256,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
     rows, matches = found.rows, found.matches
     if matches > len(rows):
         rows.append(f"({matches - len(rows)} more matching lines are not shown.)")
-    lines, s = "line" if matches == 1 else "lines", "" if len(files) == 1 else "s"
-    rows.append(f"{matches} matching {lines} in {found.files} of {len(files)} file{s} searched.")
+    rows.append(f"{_counted(matches, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched.")
     if found.skipped:
         rows.append(f"Not searched: {found.skipped} that are binary, not readable or larger than {MAX_WHOLE} bytes.")
     return "\n".join([*rows, *tree.notes()])

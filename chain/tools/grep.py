@@ -39,10 +39,7 @@ class Findings:
 
 
 def search(pattern: Pattern, root: Path, files: Iterable[tuple[str, tuple[str, ...]]], found: Findings) -> None:
-    """Add to ``found`` what is in these files, each its shown path, and the parts of its real one below ``root``.
-
-    Raises ``TooSlow``, and trio's cancellation between two files.
-    """
+    """Add what is in these files, each its shown path and its real one's parts below ``root``. Raises ``TooSlow``."""
     for shown, parts in files:
         trio.from_thread.check_cancelled()
         raw = _read(root, parts, shown)

@@ -7,15 +7,15 @@ down. All of it reads the disk, so it belongs in a worker thread.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path, PurePath
 
-from chain.errors import ToolError
+from chain.errors import ToolError, nearest
 
 MAX_WHOLE = 5 * 1024 * 1024
 """Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
@@ -28,10 +28,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 
 
 def inside(workspace: Path, path: str) -> Path:
-    """The real path of a file or folder in the workspace, whether it exists or not.
-
-    Raises ``ToolError`` for a path that leads out of it.
-    """
+    """The real path of what is or could be in the workspace. Raises ``ToolError`` for a path that leads out of it."""
     given = PurePath(path)
     if "\0" in path or not path.strip():
         raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
@@ -89,9 +86,9 @@ def why_missing(workspace: Path, path: PurePath) -> str:
         except (OSError, ToolError):
             return missing
         # A name that is not shown as it is would lead to nothing again.
-        near = difflib.get_close_matches(part, sorted(name for name in names if as_text(PurePath(name)) == name), n=1)
-        if near and near[0] != as_text(PurePath(part)):
-            return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near[0], *path.parts[n + 1 :]))}?"
+        near = nearest(part, sorted(name for name in names if as_text(PurePath(name)) == name))
+        if near and near != as_text(PurePath(part)):
+            return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near, *path.parts[n + 1 :]))}?"
         return missing
     return missing
 
@@ -99,10 +96,17 @@ def why_missing(workspace: Path, path: PurePath) -> str:
 def some_names(workspace: Path, path: str) -> list[str]:
     """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
     root = workspace.resolve()
-    descriptor = open_below(str(root), inside(workspace, path).relative_to(root).parts, os.O_DIRECTORY)
+    with entries_of(root, inside(workspace, path).relative_to(root).parts) as entries:
+        return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
+
+
+@contextmanager
+def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """What is in the folder that has these parts below another; raises ``OSError``."""
+    descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
-            return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
+            yield entries
     finally:
         os.close(descriptor)
 
@@ -139,11 +143,10 @@ def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
         descriptor = open_below(str(root), parts)
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
-    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
+        os.close(descriptor)
         raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def as_text(path: PurePath) -> str:

@@ -13,11 +13,7 @@ _PARTS = ("name", "description", "timeout_s", "read_only", "needs_approval", "ch
 
 
 def _check(tool: object) -> None:
-    """Raise ``ConfigError`` for what cannot be a tool.
-
-    The schema is not checked where a function is decorated: pydantic takes 50 ms to import, and a type may be defined
-    further down.
-    """
+    """Raise ``ConfigError`` for what cannot be a tool."""
     name = getattr(tool, "__qualname__", repr(tool))
     if isinstance(tool, type) or not callable(getattr(tool, "run", None)):
         raise ConfigError(f"{name} is no tool: decorate it with @tool")
@@ -27,6 +23,7 @@ def _check(tool: object) -> None:
     found = cast("Tool", tool)
     if mistake := next(mistakes(found), None):
         raise ConfigError(f"{type(tool).__qualname__} cannot be a tool: {mistake}")
+    # Not checked where a function is decorated: this takes 50 ms to import, and a type may be defined further down.
     from pydantic import PydanticUserError
 
     try:

@@ -16,7 +16,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from chain.tools import paths
 
@@ -63,8 +63,7 @@ def replace(
 
 
 @contextmanager
-def _opened(root: str, folders: Sequence[str]) -> Iterator[int]:
-    descriptor = paths.open_folder(root, folders)
+def _closing(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
@@ -72,12 +71,13 @@ def _opened(root: str, folders: Sequence[str]) -> Iterator[int]:
             os.close(descriptor)
 
 
+def _opened(root: str, folders: Sequence[str]) -> AbstractContextManager[int]:
+    return _closing(paths.open_folder(root, folders))
+
+
 @contextmanager
 def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
-    """The name of a file in the folder that holds the content ``of`` another, on the disk.
-
-    It is removed if the block fails.
-    """
+    """The name of a file with the content ``of`` another, on the disk; it is removed if the block fails."""
     name = f".chain-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666 if old is None else 0o600, dir_fd=folder)
@@ -114,27 +114,21 @@ def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) ->
             os.fchown(descriptor, old.st_uid, -1)
     # Before the mode: where there is an access list the mode has its mask in the place of the group's rights.
     if sys.platform == "linux":
-        with _opened_again(folder, name, old) as before:
+        with _closing(_opened_again(folder, name)) as before:
+            if not os.path.samestat(os.fstat(before), old):
+                raise Changed
             _take_attributes(descriptor, before)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-@contextmanager
-def _opened_again(folder: int, name: str, old: os.stat_result) -> Iterator[int]:
-    """The file that ``old`` is the status of. Raises ``Changed`` if it is not there any more."""
+def _opened_again(folder: int, name: str) -> int:
+    """The file of this name. Raises ``Changed`` if it is not there any more."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
         raise Changed from None
-    try:
-        if not os.path.samestat(os.fstat(descriptor), old):
-            raise Changed
-        yield descriptor
-    finally:
-        with suppress(OSError):  # nothing was written to it
-            os.close(descriptor)
 
 
 def _take_attributes(descriptor: int, before: int) -> None:

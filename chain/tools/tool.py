@@ -101,15 +101,11 @@ class Asking(Protocol):
         """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
 
 
-class NobodyToAsk:
-    """The ``Asking`` of a tool that runs where nobody can be asked."""
-
+class _NobodyToAsk:
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Raises ``ToolError``."""
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Refuses."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
@@ -150,7 +146,7 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=NobodyToAsk)
+    asking: Asking = field(default_factory=_NobodyToAsk)
     approved: Preview | None = UNASKED
     agent: str = MAIN
     delegating: Delegating = field(default_factory=NoAgents)
@@ -389,9 +385,6 @@ def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():
         yield "it needs a description, which is what the model reads about it"
-    if tool.timeout_s is not None and not _is_positive(tool.timeout_s):
+    is_number = isinstance(tool.timeout_s, int | float) and not isinstance(tool.timeout_s, bool)
+    if tool.timeout_s is not None and not (is_number and tool.timeout_s > 0):
         yield f"its timeout_s must be a positive number or None, not {tool.timeout_s!r}"
-
-
-def _is_positive(number: object) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0

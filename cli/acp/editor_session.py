@@ -16,8 +16,8 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.event_json import to_json
-from cli.acp import permissions
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
+from cli.acp.shown_calls import permission_answer, permission_request
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
@@ -66,7 +66,7 @@ class EditorSession:
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
         self.closing: list[IncomingCall] = []
-        """The requests that ask for that."""
+        """The requests for that."""
         self._wire = wire
         self._notify = notify
         self._tells_receipts = tells_receipts
@@ -268,9 +268,10 @@ class EditorSession:
 
     async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
         with scope:
-            params = {"sessionId": self.id, **permissions.request(question, shown)}
+            params = {"sessionId": self.id, **permission_request(question, shown)}
+            result: object
             try:
-                text = permissions.answer(question, await self._wire.request("session/request_permission", params))
+                result = await self._wire.request("session/request_permission", params)
             except RpcError as error:
-                text = permissions.answer_to_error(question, error)
-            self.chain.answer(question.id, text, origin="acp")
+                result = error
+            self.chain.answer(question.id, permission_answer(question, result), origin="acp")

@@ -1,24 +1,37 @@
-"""The sessions that are open: each is a task of its own, from the request that opens it to its end.
+"""The sessions that are open, and those that are kept.
 
-Its chain is closed before the task that tells its events ends, so the editor hears how an interrupted run ended.
+Each that is open is a task of its own, from the request that opens it to its end. Its chain is closed before the task
+that tells its events ends, so the editor hears how an interrupted run ended.
 """
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from chain.app import sessions
-from chain.chain import CLOSING_S, Chain
-from chain.errors import UserError
+from chain.app import open_chain, sessions, whereabouts
+from chain.chain import CLOSING_S
+from chain.config.load import Settings, require_trust
+from chain.errors import ConfigError, SessionError, UserError
+from chain.text.phrases import iso
+from chain.threads import Threads
+from chain.toolbox import tool_kinds
+from cli.acp import params
 from cli.acp.editor_session import EditorSession
-from cli.acp.opening import Opening
-from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcError
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, RpcError
+from cli.acp.shown_calls import as_title
 from cli.acp.wire import IncomingCall, Wire
+from cli.door.server import side_door
+
+if TYPE_CHECKING:
+    from chain import Tool
 
 MAX_SESSIONS = 50
 """Sessions that may be open: each has files, tasks and, once it runs a command, processes."""
@@ -26,31 +39,63 @@ MAX_SESSIONS = 50
 GRACE_S = 1.0
 """How long the last updates may take once the chains are closed: perhaps nobody reads them any more."""
 
+PAGE = 50
+"""Kept sessions of one answer."""
+
+_THREADS = Threads("editors")
+"""For what reads files: a slow disk holds up nobody but who asks."""
+
 BUG = "this is a mistake in chain; standard error has its traceback"
 
 
 @dataclass(frozen=True, slots=True)
+class Opener:
+    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder."""
+
+    read_settings: Callable[[Path], Settings]
+    state: Path
+    tools: Sequence[Tool] = ()
+    traces: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
+        """A page of those that are kept. Raises ``RpcError``."""
+        return await _THREADS.run(partial(_page, self.state, workspace, cursor))
+
+    def find(self, workspace: Path, id: str | None) -> tuple[Settings, sessions.Summary | None]:
+        """What a session is opened with, and the kept one with this id, if any. Raises ``RpcError``, ``UserError``."""
+        kept = None if id is None else _find_kept(self.state, id, workspace)
+        settings = self.read_settings(workspace)
+        try:
+            require_trust(settings)
+        except ConfigError as error:
+            hint = "; or start chain in that folder once and say there that you trust it"
+            raise ConfigError(f"{error.message}{hint}", file=error.file, line=error.line) from None
+        return settings, kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SessionRequest:
-    """A session that a request asks for; ``id`` is that of a kept one, and ``find`` reads how it is opened."""
+    """A session that a request asks for: the kept one with this ``id``, or a new one."""
 
     call: IncomingCall
-    find: Callable[[], Awaitable[Opening]]
-    id: str | None = None
-    notes: Sequence[str] = ()
-    is_told_again: bool = False
+    workspace: Path
+    id: str | None
+    notes: Sequence[str]
 
 
 class Host:
     """Opens sessions, and closes all of them when it is left."""
 
-    def __init__(self, wire: Wire, notify: Callable[[str], None]) -> None:
+    def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self.sessions: dict[str, EditorSession] = {}
         self.tells_receipts = False
         self._wire = wire
+        self._opener = opener
         self._notify = notify
         self._tasks: trio.Nursery | None = None
-        self._opening: dict[str, IncomingCall] = {}
-        """The requests for those that are kept and about to be opened, by their ids."""
+        self._opening: set[SessionRequest] = set()
+        """For sessions that are kept and about to be opened."""
         self._ends: dict[str, trio.Event] = {}
         """Set when a session has ended, for those that are open or being closed."""
         self._chains = 0
@@ -81,7 +126,12 @@ class Host:
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
         if wanted.id is not None:
-            self._claim(wanted.id, wanted.call)
+            session = self.sessions.get(wanted.id)
+            if any(each.id == wanted.id for each in self._opening):
+                raise RpcError(INVALID_REQUEST, f"the session {wanted.id} is being opened here already")
+            if session is not None and not session.leaving.is_set():
+                raise RpcError(INVALID_REQUEST, f"the session {wanted.id} is open here already")
+            self._opening.add(wanted)
         self._chains += 1
         self._tasks.start_soon(self._answer, wanted.call, lambda: self._keep(wanted))
 
@@ -89,19 +139,6 @@ class Host:
         """Close a session, and answer then."""
         session.closing.append(call)
         session.leaving.set()
-
-    def _claim(self, id: str, call: IncomingCall) -> None:
-        """Let nobody but this request open a session. Raises ``RpcError`` if another has, or is about to."""
-        session = self.sessions.get(id)
-        if id in self._opening:
-            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here already")
-        if session is not None and not session.leaving.is_set():
-            raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
-        self._opening[id] = call
-
-    def _release(self, wanted: SessionRequest) -> None:
-        if wanted.id is not None and self._opening.get(wanted.id) is wanted.call:
-            del self._opening[wanted.id]
 
     async def _answer(self, call: IncomingCall, work: Callable[[], Awaitable[None]]) -> None:
         """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
@@ -119,49 +156,61 @@ class Host:
 
     async def _keep(self, wanted: SessionRequest) -> None:
         """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``."""
-        kept: EditorSession | None = None
+        session: EditorSession | None = None
         problem: UserError | RpcError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 try:
-                    opening = await self._find(wanted)
-                    async with opening.open() as chain, opening.open_door(chain) as doorless:
-                        kept = EditorSession(
-                            chain, self._wire, opening.kinds, self._notify, tells_receipts=self.tells_receipts
+                    if wanted.id is not None and (end := self._ends.get(wanted.id)) is not None:
+                        await end.wait()  # it is being closed
+                    opener = self._opener
+                    settings, kept = await _THREADS.run(partial(opener.find, wanted.workspace, wanted.id))
+                    async with (
+                        open_chain(
+                            settings,
+                            workspace=wanted.workspace,
+                            state=opener.state,
+                            tools=opener.tools,
+                            resume="" if kept is None else kept.id,
+                            interactive=True,
+                            traces=opener.traces,
+                            whereabouts=whereabouts,
+                        ) as chain,
+                        side_door(chain, opener.state, opener.environ) as doorless,
+                    ):
+                        kinds = tool_kinds(settings, opener.tools)
+                        session = EditorSession(
+                            chain, self._wire, kinds, self._notify, tells_receipts=self.tells_receipts
                         )
-                        await self._admit(wanted, opening, kept, doorless)
-                        nursery.start_soon(kept.tell)
-                        await kept.leaving.wait()
-                        self.sessions.pop(kept.id)
+                        if kept is not None and wanted.call.method == "session/load":
+                            await session.tell_past(sessions.told_again(kept))
+                        self._admit(wanted, session, [doorless, *_notes(settings, session)])
+                        nursery.start_soon(session.tell)
+                        await session.leaving.wait()
+                        self.sessions.pop(session.id)
                 except (UserError, RpcError) as error:
                     problem = error  # raised outside the nursery, which would wrap it in a group
                 finally:
-                    self._count_closed()
-                    self._release(wanted)
+                    self._chains -= 1
+                    if not self._chains and self._is_leaving:
+                        self._all_closed.set()
+                    self._opening.discard(wanted)
             if problem is not None:
                 raise problem
         finally:
-            if kept is not None:
-                self._end(kept)
+            if session is not None:
+                self._end(session)
 
-    async def _find(self, wanted: SessionRequest) -> Opening:
-        """What a session is opened with, once it is closed if it is being closed. Raises ``UserError``."""
-        if wanted.id is not None and (end := self._ends.get(wanted.id)) is not None:
-            await end.wait()
-        return await wanted.find()
-
-    async def _admit(self, wanted: SessionRequest, opening: Opening, session: EditorSession, problem: str) -> None:
+    def _admit(self, wanted: SessionRequest, session: EditorSession, notes: Sequence[str]) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
-        if wanted.is_told_again and opening.kept is not None:
-            await session.tell_past(sessions.told_again(opening.kept))
-        notes = [*wanted.notes, *filter(None, [problem]), *_notes(opening, session.chain)]
+        notes = [note for note in (*wanted.notes, *notes) if note]
         for note in notes:
             self._notify(f"{session.id}: {note}")
         self.sessions[session.id] = session
         self._ends[session.id] = trio.Event()
-        self._release(wanted)
-        result: dict[str, Any] = {"sessionId": session.id} if opening.kept is None else {}
-        wanted.call.answer({**result, **_meta(notes)})
+        self._opening.discard(wanted)
+        result: Mapping[str, object] = {"sessionId": session.id} if wanted.id is None else {}
+        wanted.call.answer({**result, **({"_meta": {"chain": {"notices": notes}}} if notes else {})})
         if self._is_leaving:
             session.leaving.set()
 
@@ -173,20 +222,51 @@ class Host:
         if (end := self._ends.pop(session.id, None)) is not None:
             end.set()
 
-    def _count_closed(self) -> None:
-        self._chains -= 1
-        if not self._chains and self._is_leaving:
-            self._all_closed.set()
 
-
-def _notes(opening: Opening, chain: Chain) -> Sequence[str]:
-    notes = [] if opening.settings.passed_over is None else [str(opening.settings.passed_over)]
-    if chain.resumed is not None:
-        notes += chain.resumed.changes
-        waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in chain.waiting)
+def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
+    notes = [] if settings.passed_over is None else [str(settings.passed_over)]
+    if session.chain.resumed is not None:
+        notes += session.chain.resumed.changes
+        waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.waiting)
         notes += [f"Lines from before, delivered with the next prompt: {waiting}"] if waiting else []
     return notes
 
 
-def _meta(notes: Sequence[str]) -> Mapping[str, Any]:
-    return {"_meta": {"chain": {"notices": list(notes)}}} if notes else {}
+def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
+    """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
+    if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
+        raise params.wrong("cursor is none of those that were given")
+    begin = int(cursor or 0)
+    here = None if cwd is None else os.path.realpath(cwd)
+    found = [
+        each
+        for each in sessions.all_sessions(state)
+        if each.query and each.workspace and (here is None or os.path.realpath(each.workspace) == here)
+    ]
+    shown = [_info(each) for each in found[begin : begin + PAGE]]
+    more = {"nextCursor": str(begin + PAGE)} if len(found) > begin + PAGE else {}
+    return {"sessions": shown, **more}
+
+
+def _find_kept(state: Path, id: str, workspace: Path) -> sessions.Summary:
+    """The session with exactly this id, which works in this folder. Raises ``RpcError``."""
+    try:
+        found = sessions.find(state, id)
+    except SessionError as error:
+        raise RpcError(NOT_FOUND, str(error)) from None
+    if found.id != id:
+        raise RpcError(NOT_FOUND, f"there is no session {id!r:.60}; is it {found.id}?")
+    before = Path(found.workspace)
+    if found.workspace and before.is_dir() and before.resolve() != workspace.resolve():
+        raise params.wrong(f"cwd is not the folder of the session, which is {before}")
+    return found
+
+
+def _info(session: sessions.Summary) -> Mapping[str, Any]:
+    return {
+        "sessionId": session.id,
+        "cwd": session.workspace,
+        "title": as_title(session.query),
+        "updatedAt": iso(session.changed).replace("+00:00", "Z"),
+        "_meta": {"chain": {"runs": session.runs, "isOpen": session.is_open}},
+    }

@@ -7,17 +7,14 @@ takes time (opening, loading, listing, closing) is done in tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import trio
 
 from chain.version import VERSION
 from cli.acp import params
-from cli.acp.content import prompt_text
 from cli.acp.editor_session import EditorSession
-from cli.acp.host import Host, SessionRequest
-from cli.acp.opening import Opener
+from cli.acp.host import Host, Opener, SessionRequest
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 
@@ -41,15 +38,15 @@ class EditorAgent:
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self._wire = wire
         self._opener = opener
-        self._host = Host(wire, notify)
+        self._host = Host(wire, opener, notify)
         self._is_initialized = False
         self._reading = trio.CancelScope()
         self._methods: Mapping[str, Callable[[IncomingCall], None]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
-            "session/new": self._new,
-            "session/load": partial(self._go_on, is_told_again=True),
-            "session/resume": partial(self._go_on, is_told_again=False),
+            "session/new": self._open,
+            "session/load": self._open,
+            "session/resume": self._open,
             "session/list": lambda call: self._host.start(self._list, call),
             "session/close": lambda call: self._host.close(self._session(call), call),
             "session/prompt": self._prompt,
@@ -90,8 +87,7 @@ class EditorAgent:
     def _initialize(self, call: IncomingCall) -> None:
         if self._is_initialized:
             raise RpcError(INVALID_REQUEST, "the connection is initialized already")
-        version = call.params.get("protocolVersion")
-        if not isinstance(version, int) or isinstance(version, bool):
+        if type(call.params.get("protocolVersion")) is not int:
             raise params.wrong("protocolVersion must be a whole number")
         self._is_initialized = True
         self._host.tells_receipts = params.mapping(call.params, "_meta").get("receipts") is True
@@ -106,23 +102,18 @@ class EditorAgent:
         )
 
     def _authenticate(self, call: IncomingCall) -> None:
-        raise params.wrong(
-            f"methodId {params.text(call.params, 'methodId')!r:.60}: there are no authentication methods"
-        )
+        id = params.text(call.params, "methodId")
+        raise params.wrong(f"methodId {id!r:.60}: there are no authentication methods")
 
-    def _new(self, call: IncomingCall) -> None:
+    def _open(self, call: IncomingCall) -> None:
+        id = None if call.method == "session/new" else params.text(call.params, "sessionId")
         workspace = params.folder(call.params, "cwd")
-        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace), notes=_notes(call)))
-
-    def _go_on(self, call: IncomingCall, *, is_told_again: bool) -> None:
-        id, workspace = params.text(call.params, "sessionId"), params.folder(call.params, "cwd")
-        if not id:
+        if id == "":
             raise params.wrong("sessionId is empty")
-        self._host.open(SessionRequest(call, lambda: self._opener.find(workspace, id), id, _notes(call), is_told_again))
+        self._host.open(SessionRequest(call, workspace, id, _notes(call)))
 
     async def _list(self, call: IncomingCall) -> None:
-        has_folder = call.params.get("cwd") is not None
-        cwd = params.absolute(call.params, "cwd") if has_folder else None
+        cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
         call.answer(await self._opener.list(cwd, params.text(call.params, "cursor", default="")))
 
     def _session(self, call: IncomingCall) -> EditorSession:
@@ -146,7 +137,7 @@ class EditorAgent:
 
 
 def _text(call: IncomingCall, session: EditorSession) -> str:
-    text = prompt_text(params.array(call.params, "prompt"), "prompt", session.workspace)
+    text = params.prompt_text(params.array(call.params, "prompt"), "prompt", session.workspace)
     if not text.strip():
         raise params.wrong("prompt has no text")
     return text

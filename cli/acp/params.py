@@ -1,4 +1,8 @@
-"""The parameters of a request, read with their types; an error names the one that is wrong. Pure but for folders."""
+"""The parameters of a request, read with their types; an error names the one that is wrong. Pure but for folders.
+
+In a prompt a link stands in the text where the user put it. What an editor sends along with a link stands behind the
+text, so that a sentence is not torn apart.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
 """Characters of a path, and of an id: the system's own bound."""
+
+MAX_BLOCKS = 1_000
+"""Blocks of a prompt; what they hold together is bounded by the length of a line."""
 
 
 def wrong(message: str) -> RpcError:
@@ -20,7 +28,7 @@ def wrong(message: str) -> RpcError:
 
 def text(params: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
     """A string. Raises ``RpcError`` if it is missing and has no default, or is no string of bearable length."""
-    value = params.get(name, default)
+    value = params.get(name)
     if value is None:
         value = default
     if not isinstance(value, str):
@@ -49,11 +57,7 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def folder(params: Mapping[str, Any], name: str) -> Path:
     """A folder that exists, by its absolute path. Raises ``RpcError``."""
     path = absolute(params, name)
-    try:
-        is_folder = path.is_dir()
-    except OSError:
-        is_folder = False
-    if not is_folder:
+    if not os.path.isdir(path):  # False where Path.is_dir raises
         raise wrong(f"{name} is not a folder: {path}")
     return path
 
@@ -61,16 +65,65 @@ def folder(params: Mapping[str, Any], name: str) -> Path:
 def absolute(params: Mapping[str, Any], name: str) -> Path:
     """An absolute path. Raises ``RpcError``."""
     path = Path(text(params, name))
-    if not _is_possible(path):
+    try:
+        is_possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say
+        is_possible = False
+    if not is_possible:
         raise wrong(f"{name} has a character that no path can have: {str(path)!r:.200}")
     if not path.is_absolute():
         raise wrong(f"{name} must be an absolute path, not {str(path)!r:.200}")
     return path
 
 
-def _is_possible(path: Path) -> bool:
-    """Whether the system can be asked for it: JSON also says NUL, and halves of surrogate pairs."""
+def prompt_text(blocks: Sequence[Any], name: str, workspace: Path) -> str:
+    """The text of a prompt. Raises ``RpcError`` that names the block which cannot be used."""
+    if not blocks:
+        raise wrong(f"{name} has no content blocks")
+    if len(blocks) > MAX_BLOCKS:
+        raise wrong(f"{name} has more than {MAX_BLOCKS:,} content blocks")
+    pieces: list[str] = []
+    attached: list[str] = []
+    was_text = False
+    for number, block in enumerate(blocks):
+        here = f"{name}[{number}]"
+        type = _field(block, "type", here)
+        if type == "text":
+            pieces.append(("\n" if was_text else "") + _field(block, "text", here))
+        elif type == "resource_link":
+            pieces.append(_place(_field(block, "uri", here), workspace))
+        elif type == "resource":
+            resource, here = block.get("resource"), f"{here}.resource"
+            if isinstance(resource, dict) and "blob" in resource and "text" not in resource:
+                raise wrong(f"{here}: only text can be embedded, not a blob")
+            place = _place(_field(resource, "uri", here), workspace)
+            pieces.append(place)
+            attached.append(f'<file path="{place}">\n{_field(resource, "text", here)}\n</file>')
+        elif type in ("image", "audio"):
+            raise wrong(f"{here}: {type} blocks are not supported, as promptCapabilities says")
+        else:
+            raise wrong(f"{here}.type is unknown: {type!r:.60}")
+        was_text = type == "text"
+    return "\n\n".join(["".join(pieces), *attached])
+
+
+def _field(block: object, name: str, here: str) -> str:
+    if not isinstance(block, dict):
+        raise wrong(f"{here} must be an object")
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise wrong(f"{here}.{name} must be a string")
+    return value
+
+
+def _place(uri: str, workspace: Path) -> str:
+    """A file of the workspace by its relative path, as the tools take it; anything else as it is."""
     try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return uri
+    path = Path(unquote(parts.path))
+    lines = f":{parts.fragment}" if parts.fragment else ""
+    return f"{path.relative_to(workspace)}{lines}" if path.is_relative_to(workspace) else f"{path}{lines}"

@@ -121,7 +121,6 @@ def _read_object(found: Mapping[str, Any]) -> Incoming:
 
 
 def _wrong_id(id: object) -> str:
-    """What is wrong with an id; empty for nothing."""
     if id is None or (isinstance(id, int) and not isinstance(id, bool) and id in _INTEGERS):
         return ""
     if isinstance(id, str):
@@ -142,27 +141,16 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def result_row(id: Id, result: object) -> bytes:
     """The row of an answer."""
-    return _row({"id": id, "result": result})
+    return message_row(id=id, result=result)
 
 
 def error_response_row(id: Id, error: RpcError) -> bytes:
     """The row of an answer that is an error."""
-    fields: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        fields["data"] = error.data
-    return _row({"id": id, "error": fields})
+    data = {} if error.data is None else {"data": error.data}
+    return message_row(id=id, error={"code": error.code, "message": error.message, **data})
 
 
-def request_row(id: int, method: str, params: Mapping[str, Any]) -> bytes:
-    """The row of a request of ours."""
-    return _row({"id": id, "method": method, "params": params})
-
-
-def notification_row(method: str, params: Mapping[str, Any]) -> bytes:
-    """The row of a notification of ours."""
-    return _row({"method": method, "params": params})
-
-
-def _row(fields: Mapping[str, object]) -> bytes:
+def message_row(**fields: object) -> bytes:
+    """The row of a message of ours."""
     # ASCII: half of a surrogate pair, which JSON can express and UTF-8 cannot, is an escape like any other character.
     return json.dumps({"jsonrpc": "2.0", **fields}, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Tool calls as editors show them: kind, title, places, and what a question shows of one. Pure.
+"""Tool calls and questions as editors show them, and the answers of editors to questions. Pure.
 
 What a question shows is what the user approves, so nothing in it is left out silently: characters that nobody can see
 are shown as escapes, as at a terminal, and texts are fenced, since editors render Markdown.
@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from chain import events
 from chain.hunks import FileDiff, Hunk
-from cli.acp.content import text_block
-from cli.show.questions import visible
+from chain.text.wording import NOBODY_CHOOSES
+from cli.acp.rpc import RpcError
+from cli.show.question_rows import visible
 
 Content: TypeAlias = Mapping[str, Any]
 
@@ -27,6 +29,15 @@ _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
 """The inputs of which the first that there is stands in the title."""
 
 _TICKS = re.compile(r"`{3,}")
+
+_NONE = "none"
+"""The option of a choice by which the user chooses nothing."""
+
+_APPROVAL = (
+    ("y", "Allow", "allow_once"),
+    ("a", "Always allow such calls", "allow_always"),
+    ("n", "Reject", "reject_once"),
+)
 
 
 def title_of(name: str, input: Mapping[str, Any]) -> str:
@@ -51,16 +62,21 @@ def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[
     return [{"path": str(workspace / path), **({"line": line} if has_line else {})}]
 
 
+def text_block(text: str) -> Mapping[str, Any]:
+    """A text as a content block."""
+    return {"type": "text", "text": text}
+
+
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
     """A text as content; unless it is Markdown it is shown as it is."""
     return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
-def in_fence(text: str, language: str = "") -> str:
+def in_fence(text: str) -> str:
     """The text in a fence that nothing in it ends."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
-    return f"{ticks}{language}\n{text}{end}{ticks}"
+    return f"{ticks}\n{text}{end}{ticks}"
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
@@ -80,3 +96,43 @@ def _content_of(hunk: Hunk, path: str) -> Content:
         "newText": visible(hunk.side("+")),
         "_meta": {"chain": {"line": hunk.new}},
     }
+
+
+def permission_request(question: events.Question, shown: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A question as parameters but for the session; ``shown`` is the update that has announced the call."""
+    call: dict[str, Any] = {
+        "toolCallId": question.tool_call_id,
+        "status": "pending",
+        "title": as_title(question.text),
+    }
+    call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
+    if question.kind == "choice":
+        call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
+    about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
+    if question.protections:
+        about["protections"] = list(question.protections)
+        fence = text_content(f"Fenced in: {', '.join(question.protections)}", is_markdown=True)
+        call["content"] = [*call.get("content", ()), fence]
+    return {"toolCall": call, "options": _options(question), "_meta": {"chain": about}}
+
+
+def permission_answer(question: events.Question, result: object) -> str:
+    """The answer to a question. Whatever is not one of the options, or an error, refuses."""
+    if isinstance(result, RpcError) and question.kind != "choice":
+        return f"the editor could not ask: {result.message:.500}"
+    outcome = result.get("outcome") if isinstance(result, dict) else None
+    chosen = outcome.get("optionId") if isinstance(outcome, dict) and outcome.get("outcome") == "selected" else None
+    if chosen != _NONE and any(chosen == option["optionId"] for option in _options(question)):
+        return str(chosen)
+    return NOBODY_CHOOSES if question.kind == "choice" else "n"
+
+
+def _options(question: events.Question) -> Sequence[Mapping[str, str]]:
+    if question.kind == "approval":
+        return [{"optionId": id, "name": name, "kind": kind} for id, name, kind in _APPROVAL]
+    # By its number, since the text of an option may be a stop phrase.
+    numbered = [
+        {"optionId": str(n), "name": as_title(option), "kind": "allow_once"}
+        for n, option in enumerate(question.options, 1)
+    ]
+    return [*numbered, {"optionId": _NONE, "name": "None of these", "kind": "reject_once"}]

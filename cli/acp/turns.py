@@ -34,79 +34,61 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 class _Prompt:
     call: IncomingCall
     line: str
-    state: events.State = "queued"
+    """Empty if it stops the run, though its line could not be accepted."""
+    state: events.State
 
 
 @dataclass(slots=True)
 class Turns:
     """The prompts of a session that have no answer yet."""
 
-    _prompts: dict[str, _Prompt] = field(default_factory=dict)
-    """By the ids of their lines."""
-    _unnamed: list[IncomingCall] = field(default_factory=list)
-    """Those that stop the run, though their line could not be accepted."""
+    _prompts: list[_Prompt] = field(default_factory=list)
 
     def add(self, call: IncomingCall, line: str) -> None:
         """Let a prompt wait for what becomes of its line; one without a line waits for the next result."""
-        if line:
-            self._prompts[line] = _Prompt(call, line)
-        else:
-            self._unnamed.append(call)
+        self._prompts.append(_Prompt(call, line, "queued" if line else "handled"))
 
     def line_of(self, call: IncomingCall) -> str | None:
         """The line of a prompt that still waits; ``None`` for a call that is none, empty for one without a line."""
-        if call in self._unnamed:
-            return ""
-        return next((prompt.line for prompt in self._prompts.values() if prompt.call is call), None)
+        return next((prompt.line for prompt in self._prompts if prompt.call is call), None)
 
     @property
     def are_over(self) -> bool:
         """Whether the next result answers a prompt."""
-        return bool(self._unnamed) or any(each.state not in ("queued", "returned") for each in self._prompts.values())
+        return any(prompt.state not in ("queued", "returned") for prompt in self._prompts)
 
     def on_event(self, event: events.Event) -> None:
         """Take note of an event, and answer the prompts that it ends."""
-        match event:
-            case events.Receipt(id=id, state="dropped") if id in self._prompts:
-                self._prompts.pop(id).call.answer(cancelled(id, "dropped"))  # no result need follow
-            case events.Receipt(id=id, state=state) if id in self._prompts:
-                prompt = self._prompts[id]
-                if prompt.state != "delivered":  # a refused reply gives that back: the result says what it came to
-                    prompt.state = state
-            case events.Result():
-                self._end(event)
-            case _:
-                pass
+        if isinstance(event, events.Result):
+            self._end(event)
+        if not isinstance(event, events.Receipt) or not event.id:
+            return
+        prompt = next((prompt for prompt in self._prompts if prompt.line == event.id), None)
+        if prompt is not None and event.state == "dropped":
+            self._prompts.remove(prompt)
+            prompt.call.answer(cancelled(prompt.line, "dropped"))  # no result need follow
+        elif prompt is not None and prompt.state != "delivered":
+            prompt.state = event.state  # a refused reply gives back what was delivered: the result says what it came to
 
     def fail_all(self, error: RpcError) -> None:
         """Answer all: the session has ended without a result."""
-        for call in (*self._unnamed, *(prompt.call for prompt in self._prompts.values())):
-            call.fail(error)
-        self._unnamed.clear()
+        for prompt in self._prompts:
+            prompt.call.fail(error)
         self._prompts.clear()
 
     def _end(self, result: events.Result) -> None:
-        ended = [prompt for prompt in self._prompts.values() if prompt.state != "queued"]
+        ended = [prompt for prompt in self._prompts if prompt.state != "queued"]
+        self._prompts = [prompt for prompt in self._prompts if prompt.state == "queued"]
         for prompt in ended:
-            del self._prompts[prompt.line]
             if prompt.state == "returned":
                 prompt.call.answer(cancelled(prompt.line))
             else:
-                _settle(prompt.call, result, {"lineId": prompt.line})
-        for call in self._unnamed:
-            _settle(call, result, {})
-        self._unnamed.clear()
+                _settle(prompt.call, result, {"lineId": prompt.line} if prompt.line else {})
 
 
-def end_turn(line: str = "") -> Mapping[str, Any]:
+def end_turn(line: str) -> Mapping[str, Any]:
     """The answer to a prompt that needed no run."""
     return _answer("end_turn", {"lineId": line} if line else {})
-
-
-def rpc_failure(result: events.Result) -> RpcError:
-    """The error of a run that came to nothing."""
-    message = result.result or f"the run ended: {result.status}"
-    return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
@@ -117,7 +99,8 @@ def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
 def _settle(call: IncomingCall, result: events.Result, more: Mapping[str, Any]) -> None:
     reason = STOP_REASONS.get(result.status)
     if reason is None:
-        call.fail(rpc_failure(result))
+        message = result.result or f"the run ended: {result.status}"
+        call.fail(RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}}))
         return
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}

@@ -17,16 +17,8 @@ from typing import Any, Literal, TypeAlias
 from chain import events
 from chain.event_json import to_json
 from chain.text.wording import MAIN, ROOT
-from cli.acp.content import text_block
-from cli.acp.shown_calls import (
-    WIRE_KINDS,
-    Content,
-    as_title,
-    locations_of,
-    preview_content,
-    text_content,
-    title_of,
-)
+from cli.acp import shown_calls
+from cli.acp.shown_calls import Content, as_title, locations_of, text_block, text_content
 
 Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
@@ -41,8 +33,6 @@ _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
 
 @dataclass(slots=True)
 class _AnnouncedCall:
-    """A call that was announced and has not ended."""
-
     kind: str
     content: tuple[Content, ...] = ()
     progress: str = ""
@@ -117,13 +107,11 @@ class UpdateBuilder:
         return {"sessionUpdate": voice, "messageId": id, "content": text_block(text), **self._meta(event.agent)}
 
     def _end_messages(self, agent: str) -> None:
-        for key in [key for key in self._messages if key[0] == agent]:
-            del self._messages[key]
+        self._messages = {key: id for key, id in self._messages.items() if key[0] != agent}
         if agent == MAIN:
             self._shown.clear()
 
     def _whole(self, voice: Voice, text: str, event: events.Event) -> Update:
-        """A message that has no more chunks."""
         self._end_messages(event.agent)
         update = self._chunk(voice, text, event)
         self._end_messages(event.agent)
@@ -160,7 +148,7 @@ class UpdateBuilder:
             return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
         call = known or _AnnouncedCall(self._kind_of(event.name))
         diff = event.diff if call.kind == "edit" else None
-        call.content = preview_content(diff, event.preview, self.workspace)
+        call.content = shown_calls.preview_content(diff, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
         fields = {
             "title": as_title(event.text),
@@ -176,7 +164,7 @@ class UpdateBuilder:
         call = self._calls[event.id] = known or _AnnouncedCall(self._kind_of(event.name))
         input = to_json(event)["input"]
         fields = {
-            "title": title_of(event.name, event.input),
+            "title": shown_calls.title_of(event.name, event.input),
             "kind": call.kind,
             "status": "in_progress",
             "locations": locations_of(event.input, self.workspace),
@@ -206,7 +194,7 @@ class UpdateBuilder:
 
     def _kind_of(self, name: str) -> str:
         kind = self.kinds.get(name, "other")
-        return WIRE_KINDS.get(kind, kind)
+        return shown_calls.WIRE_KINDS.get(kind, kind)
 
     def _of_call(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
         what = "tool_call" if is_new else "tool_call_update"

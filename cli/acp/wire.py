@@ -1,18 +1,21 @@
 """JSON-RPC on a wire: requests, notifications and answers, in both directions.
 
 Requests are served in the order of their rows, in one synchronous step each, so that a cancel behind a prompt finds it.
-An answer is given once, at any time later. Nothing that comes in ends the wire but the end of the input.
+An answer is given once, at any time later. Nothing that comes in ends the wire but the end of the input. The other side
+may be slow to read, or may have stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
 import trio
 
+from chain.signal import Signal
 from cli.acp import rpc
-from cli.acp.outbox import ROOM, Outbox
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine
 
@@ -23,16 +26,12 @@ times too long is still read, and is refused with its id and the reason."""
 MAX_REQUESTS = 100
 """Requests of the other side that may be in work: one for each session, and a prompt for each line that can wait."""
 
-
-class Rows(Protocol):
-    """Where the rows of the other side come from."""
-
-    async def next(self) -> RawLine | None:
-        """The next row; ``None`` at the end."""
+ROOM = 64
+"""Rows that may wait before whoever tells what happens has to wait, too; its feed joins running text meanwhile."""
 
 
 class Server(Protocol):
-    """Who serves the other side. Neither method may wait; both may start tasks that do."""
+    """Who serves the other side. No method may wait; all may start tasks that do."""
 
     def on_request(self, call: IncomingCall) -> None:
         """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
@@ -44,75 +43,123 @@ class Server(Protocol):
         """Hear that a request which is in work need not be answered any more; it is answered all the same."""
 
 
+class Outbox:
+    """A queue of whole rows. What is not bounded otherwise waits for room before it is put there."""
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        self._write = write
+        self._rows: deque[bytes] = deque()
+        self._news = Signal()
+        self._progress = Signal()
+        self._is_closed = self._is_writing = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, row: bytes) -> None:
+        """Add a row."""
+        if self._is_closed:
+            return
+        self._rows.append(row)
+        self._news.set()
+
+    async def wait_for_room(self, most: int = ROOM) -> None:
+        """Wait until fewer than so many rows wait."""
+        while len(self._rows) >= most:
+            await self._progress.wait()
+
+    async def wait_empty(self) -> None:
+        """Wait until all that was added is written."""
+        while (self._rows or self._is_writing) and not self._is_closed:
+            await self._progress.wait()
+
+    def close(self) -> None:
+        """Drop all rows, also those that come: nobody will read them."""
+        self._is_closed = True
+        self._rows.clear()
+        self._progress.set()
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled. Raises the ``OSError`` of the writing."""
+        while True:
+            await self._news.wait()
+            while self._rows:
+                # One write for all that wait: each costs a call in a thread.
+                rows = b"".join(self._rows)
+                self._rows.clear()
+                self._is_writing = True
+                self._progress.set()
+                await self._write(rows)
+            self._is_writing = False
+            self._progress.set()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class IncomingCall:
     """A request of the other side that is in work, until it is answered."""
 
-    def __init__(self, wire: Wire, request: RpcRequest, params: Mapping[str, Any]) -> None:
-        self.id = request.id
-        self.method = request.method
-        self.params = params
-        self._wire = wire
-        self.is_answered = False
+    wire: Wire
+    id: Id
+    method: str
+    params: Mapping[str, Any]
 
     def answer(self, result: Mapping[str, Any]) -> None:
         """Answer it, unless that was done."""
-        self._settle(rpc.result_row(self.id, result))
+        self.wire.settle(self, rpc.result_row(self.id, result))
 
     def fail(self, error: RpcError) -> None:
         """Answer it with an error, unless it is answered."""
-        self._settle(rpc.error_response_row(self.id, error))
+        self.wire.settle(self, rpc.error_response_row(self.id, error))
 
-    def _settle(self, row: bytes) -> None:
-        if not self.is_answered:
-            self.is_answered = True
-            self._wire._settle(self, row)
+
+@dataclass(slots=True)
+class _PendingRequest:
+    done: trio.Event = field(default_factory=trio.Event)
+    response: Response | None = None
 
 
 class Wire:
-    """One connection. ``run`` reads rows and tells them to the ``server`` until they end."""
+    """One connection. ``run`` tells rows to the ``server`` until ``next_row`` gives ``None``."""
 
-    def __init__(self, rows: Rows, outbox: Outbox) -> None:
-        self._rows = rows
+    def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
+        self._next_row = next_row
         self._outbox = outbox
         self._calls: dict[tuple[type, Id], IncomingCall] = {}
         self._asked: dict[Id, _PendingRequest] = {}
         self._last_id = 0
 
-    @property
-    def in_work(self) -> int:
-        """How many requests of the other side are in work."""
-        return len(self._calls)
-
-    @property
-    def asked(self) -> int:
-        """How many requests of ours have no answer yet."""
-        return len(self._asked)
-
     async def run(self, server: Server) -> None:
         """Read rows until there are no more."""
-        while (raw := await self._rows.next()) is not None:
+        while (raw := await self._next_row()) is not None:
             if raw.text.strip():
                 await self._read(raw, server)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Say something, once there is room for it."""
-        await self._outbox.send(rpc.notification_row(method, params))
+        await self._outbox.wait_for_room()
+        self._outbox.put(rpc.message_row(method=method, params=params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
         """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
         self._last_id += 1
         id, asked = self._last_id, _PendingRequest()
         self._asked[id] = asked
-        self._outbox.put(rpc.request_row(id, method, params))
+        self._outbox.put(rpc.message_row(id=id, method=method, params=params))
         try:
             await asked.done.wait()
         finally:
             if self._asked.pop(id, None) is not None:
-                self._outbox.put(rpc.notification_row("$/cancel_request", {"requestId": id}))
+                self._outbox.put(rpc.message_row(method="$/cancel_request", params={"requestId": id}))
         assert asked.response is not None
         if asked.response.error is not None:
             raise asked.response.error
         return asked.response.result
+
+    def settle(self, call: IncomingCall, row: bytes) -> None:
+        """Answer a request with a row, unless it is answered."""
+        if self._calls.get(_key(call.id)) is call:
+            del self._calls[_key(call.id)]
+            self._outbox.put(row)
 
     async def _read(self, raw: RawLine, server: Server) -> None:
         incoming = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
@@ -120,11 +167,14 @@ class Wire:
             case Notification(method, params):
                 self._hear(method, params, server)
                 return
-            case Response() as response:
-                self._on_response(response)
+            case Response(id):
+                # One that nobody waits for comes too late: what was asked was withdrawn.
+                if (asked := self._asked.pop(id, None)) is not None:
+                    asked.response = incoming
+                    asked.done.set()
                 return
-            case RpcRequest() as request:
-                self._begin(request, server)
+            case RpcRequest():
+                self._begin(incoming, server)
             case BadMessage(error, id):
                 self._outbox.put(rpc.error_response_row(id, error))
             case _:
@@ -133,55 +183,32 @@ class Wire:
         await self._outbox.wait_for_room(2 * ROOM)
 
     def _begin(self, request: RpcRequest, server: Server) -> None:
-        key = _key(request.id)
-        refusal = self._refusal(request)
+        id, params = request.id, request.params
+        refusal = None
+        if _key(id) in self._calls:
+            refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
+        elif len(self._calls) >= MAX_REQUESTS:
+            refusal = RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests are in work; wait for answers")
+        elif not isinstance(params, dict):
+            refusal = RpcError(INVALID_PARAMS, "params must be an object")
+        else:
+            call = self._calls[_key(id)] = IncomingCall(self, id, request.method, params)
+            try:
+                server.on_request(call)
+            except RpcError as error:
+                call.fail(error)
         if refusal is not None:
-            self._outbox.put(rpc.error_response_row(request.id, refusal))
-            return
-        assert isinstance(request.params, dict)
-        call = self._calls[key] = IncomingCall(self, request, request.params)
-        try:
-            server.on_request(call)
-        except RpcError as error:
-            call.fail(error)
-
-    def _refusal(self, request: RpcRequest) -> RpcError | None:
-        if _key(request.id) in self._calls:
-            return RpcError(INVALID_REQUEST, f"the id {request.id!r} is in work already; give each request its own")
-        if len(self._calls) >= MAX_REQUESTS:
-            return RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests are in work; wait for answers")
-        if not isinstance(request.params, dict):
-            return RpcError(INVALID_PARAMS, "params must be an object")
-        return None
+            self._outbox.put(rpc.error_response_row(id, refusal))
 
     def _hear(self, method: str, params: object, server: Server) -> None:
         if not isinstance(params, dict):
             return
-        if method == "$/cancel_request":
-            id = params.get("requestId")
-            if isinstance(id, int | str) and (call := self._calls.get(_key(id))) is not None:
-                server.on_cancel(call)
+        if method != "$/cancel_request":
+            server.on_notification(method, params)
             return
-        server.on_notification(method, params)
-
-    def _on_response(self, response: Response) -> None:
-        # One that nobody waits for comes too late: what was asked was withdrawn.
-        asked = self._asked.pop(response.id, None)
-        if asked is not None:
-            asked.response = response
-            asked.done.set()
-
-    def _settle(self, call: IncomingCall, row: bytes) -> None:
-        self._calls.pop(_key(call.id), None)
-        self._outbox.put(row)
-
-
-class _PendingRequest:
-    """A request of ours that waits for its answer."""
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.response: Response | None = None
+        id = params.get("requestId")
+        if isinstance(id, int | str) and (call := self._calls.get(_key(id))) is not None:
+            server.on_cancel(call)
 
 
 def _key(id: Id) -> tuple[type, Id]:

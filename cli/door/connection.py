@@ -27,9 +27,6 @@ LINGER_S = 0.2
 """How long a client may take to close its end when it was told the last."""
 _CHUNK = 65_536
 
-KIND = "door"
-"""The kind of the errors that a client is told."""
-
 
 class Connection:
     """A client. ``do`` is called with each of its rows."""
@@ -94,9 +91,7 @@ class Connection:
         splitter = Splitter(JSON_BYTES)
         with suppress(trio.BrokenResourceError):
             while chunk := await self._stream.receive_some(_CHUNK):
-                splitter.add(bytes(chunk))
-                while splitter.has_line:
-                    raw = splitter.next()
+                for raw in splitter.add(bytes(chunk)):
                     row = read_row(raw, at_door=True)
                     if row is not None and not self._is_closing:
                         if raw.notice:
@@ -124,4 +119,4 @@ class Connection:
 
 def error_row(why: str, id: str = "") -> str:
     """What tells a client that something could not be done."""
-    return json_row(events.Error(message=why, kind=KIND), id=id)
+    return json_row(events.Error(message=why, kind="door"), id=id)

@@ -41,8 +41,6 @@ CLOSING = "the chain is closing"
 IDLE = "Nothing is running."
 
 _OfLine: TypeAlias = events.LineQueued | events.LineRefused | events.Receipt
-_OF_LINES = (events.LineQueued, events.LineRefused, events.Receipt)
-_OF_QUESTIONS = (events.Question, events.Answer)
 
 
 @asynccontextmanager
@@ -133,20 +131,15 @@ class Door:
         try:
             await client.serve()
         finally:
-            self._leave(client)
-
-    def _leave(self, client: Connection) -> None:
-        """A client is gone. What it sent stays."""
-        self._clients.discard(client)
-        self._turned_away.discard(client)
-        self._watchers.discard(client)
-        for of in (self._senders, self._deciders):
-            for id in [id for id, sender in of.items() if sender is client]:
-                del of[id]
-        self._over &= self._senders.keys()
-        if not self._watchers:
-            self._feed.close()
-        self._left.set()
+            for group in (self._clients, self._turned_away, self._watchers):
+                group.discard(client)
+            for of in (self._senders, self._deciders):
+                for id in [id for id, sender in of.items() if sender is client]:
+                    del of[id]
+            self._over &= self._senders.keys()
+            if not self._watchers:
+                self._feed.close()
+            self._left.set()
 
     async def close(self) -> None:
         """Let no more clients in, and wait until those that are there have read what there is."""
@@ -196,8 +189,7 @@ class Door:
         self, client: Connection, act: Callable[[], Submitted], owners: dict[str, Connection]
     ) -> Submitted:
         """Do something of a client's, tell it what is told of that in the same step, and note that it is its own."""
-        during: list[_OfLine] = []
-        self._during = during
+        during = self._during = list[_OfLine]()
         try:
             said = act()
         finally:
@@ -249,13 +241,13 @@ class Door:
         """Tell those of an event whom it concerns though they do not watch."""
         if not self._clients:
             return
-        if isinstance(event, _OF_LINES):
+        if isinstance(event, _OfLine):
             # What is refused has no sender, since its id may be that of another's line: it is who sends in that step.
             if self._during is not None and (event.origin == "door" or not _is_refusal(event)):
                 self._during.append(event)
             elif not _is_refusal(event):
                 self._tell_of_line(event, self._senders.get(event.id))
-        elif isinstance(event, _OF_QUESTIONS):
+        elif isinstance(event, events.Question | events.Answer):
             decider = self._deciders.pop(event.id, None) if isinstance(event, events.Answer) else None
             for client in self._clients - self._watchers:
                 if client.answerer is not None or client is decider:

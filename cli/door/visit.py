@@ -10,9 +10,8 @@ import os
 import selectors
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from chain.errors import UserError
@@ -22,7 +21,6 @@ ANSWER_S = 2.0
 """How long a chain may take to say who it is: it may be stopped, or hang."""
 OTHERS_S = 0.5
 """How long others may take when one that is meant has said so: a chain that is not stopped does it at once."""
-_CHUNK = 65_536
 
 CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
 
@@ -31,13 +29,14 @@ class TurnedAway(ConnectionError):
     """Who is there does not let this program in, and says why."""
 
 
-class Visit:
+class Visit(AbstractContextManager["Visit"]):
     """A connection to a running chain. A context manager."""
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
         """Connect. Raises ``OSError`` if nobody is there; a socket that nobody has open it ``removes``."""
         self._path = path
         self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
+        self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
         self.was_killed = False
@@ -71,7 +70,7 @@ class Visit:
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
         yield from self._rows
-        self._socket.close()
+        self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
             try:
                 with Visit(self._path, removes=False) as again:
@@ -83,29 +82,18 @@ class Visit:
 
     def close(self) -> None:
         """Close the connection."""
+        self._file.close()
         self._socket.close()
 
     def _read(self) -> Iterator[Mapping[str, Any]]:
-        rest = bytearray()
-        while True:
-            try:
-                chunk = self._socket.recv(_CHUNK)
-            except ConnectionError:
-                return
-            if not chunk:
-                return
-            *whole, left = (bytes(rest) + chunk).split(b"\n")
-            rest = bytearray(left)
-            for row in whole:
-                with suppress(ValueError):
+        with suppress(ConnectionError):
+            for row in self._file:
+                with suppress(ValueError):  # also for a row without its end
                     found = json.loads(row)
                     if isinstance(found, dict):
                         yield found
 
-    def __enter__(self) -> Visit:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -17,16 +17,14 @@ SHOWN = 200
 MAX_ID = 200
 """Characters of an id, which is in the journal and in every receipt."""
 
-_MARKS = ("urgent", "now")
 _KEYS = {
-    "line": ("text", "id", "to", *_MARKS),
+    "line": ("text", "id", "to", "urgent", "now"),
     "interrupt": (),
     "drop": (),
     "answer": ("text",),
-    "watch": (),
-    "hello": ("answers",),
 }
 """What the objects of each type may have, beside ``type`` and the ``id`` that an error would be answered with."""
+_KEYS_AT_DOOR = {**_KEYS, "watch": (), "hello": ("answers",)}
 
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
@@ -96,25 +94,20 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     """What a row asks for; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
     if not raw.text.strip():
         return None
-    found = {} if raw.cut else _object(raw.text)
-    if _unknown_key(found):
-        return _malformed(raw, found, at_door=at_door)
-    match found:
-        case {"type": "interrupt"}:
-            return Interrupt()
-        case {"type": "drop", "id": str(id)}:
-            return Drop(id)
-        case {"type": "answer", "id": str(id), "text": str(text)}:
-            return JsonAnswer(id, text)
-        case {"type": "line", "text": str(text), **rest} if not _mistake_in_options(rest):
-            urgency: Urgency = "now" if rest.get("now") else "urgent" if rest.get("urgent") else "next"
-            return JsonLine(text, str(rest.get("id", "")), urgency, str(rest.get("to", "")))
-        case {"type": "watch"} if at_door:
-            return Watch()
-        case {"type": "hello", "answers": bool(answers)} if at_door:
-            return Hello(answers)
-        case _:
-            return _malformed(raw, found, at_door=at_door)
+    if raw.cut:
+        begun = _ID.search(raw.text)
+        found = _object(f"{{{begun[0]}}}") if begun else {}
+        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
+    else:
+        found = _object(raw.text)
+        row = _understood(found, at_door=at_door)
+        if not isinstance(row, str):
+            return row
+        forms = AT_THE_DOOR if at_door else AS_JSON
+        why = f"line {raw.number} of the input was not understood ({row}); write {forms}"
+    id, text = found.get("id"), found.get("text")
+    shown = text if isinstance(text, str) else raw.text[:SHOWN]
+    return Malformed(shown, id[:MAX_ID] if isinstance(id, str) else "", why)
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -125,55 +118,49 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _malformed(raw: RawLine, found: Mapping[str, Any], *, at_door: bool) -> Malformed:
-    id, text = found.get("id"), found.get("text")
-    if raw.cut:
-        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
-        cut = _ID.search(raw.text)
-        id = _object(f'{{"id":{cut[1]}}}').get("id") if cut else None
-    else:
-        forms = AT_THE_DOOR if at_door else AS_JSON
-        why = f"line {raw.number} of the input was not understood ({_mistake(found, at_door=at_door)}); write {forms}"
-    shown = text if isinstance(text, str) else raw.text[:SHOWN]
-    return Malformed(shown, id[:MAX_ID] if isinstance(id, str) else "", why)
-
-
-def _mistake(found: Mapping[str, Any], *, at_door: bool) -> str:
-    """What is wrong with an object that is nothing that was asked for."""
-    if (unknown := _unknown_key(found)) and (at_door or found["type"] not in ("watch", "hello")):
-        near = nearest_command(unknown, ("type", "id", *_KEYS[found["type"]]))
+def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
+    """What an object asks for, or what is wrong with it."""
+    if "type" not in found:
+        return "it has no type" if found else "it is not a JSON object"
+    type = found["type"]
+    keys = (_KEYS_AT_DOOR if at_door else _KEYS).get(type) if isinstance(type, str) else None
+    if keys is None:
+        return f"the type {str(type)[:40]!r} is unknown"
+    if unknown := next((key for key in found if key not in ("type", "id", *keys)), ""):
+        near = nearest_command(unknown, ("type", "id", *keys))
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
     match found:
-        case {"type": "line", "text": str(), **rest}:
-            return _mistake_in_options(rest)
-        case {"type": "line"}:
-            return "its text is missing or is not a string"
-        case {"type": "answer"}:
-            return "its id and its text must be strings"
+        case {"type": "interrupt"}:
+            return Interrupt()
+        case {"type": "drop", "id": str(id)}:
+            return Drop(id)
         case {"type": "drop"}:
             return "its id must be a string"
-        case {"type": "hello"} if at_door:
+        case {"type": "answer", "id": str(id), "text": str(text)}:
+            return JsonAnswer(id, text)
+        case {"type": "answer"}:
+            return "its id and its text must be strings"
+        case {"type": "watch"}:
+            return Watch()
+        case {"type": "hello", "answers": bool(answers)}:
+            return Hello(answers)
+        case {"type": "hello"}:
             return "its answers must be true or false"
-        case {"type": type}:
-            return f"the type {str(type)[:40]!r} is unknown"
+        case {"text": str(text)}:
+            return _line(text, found)
         case _:
-            return "it has no type" if found else "it is not a JSON object"
+            return "its text is missing or is not a string"
 
 
-def _unknown_key(found: Mapping[str, Any]) -> str:
-    """The first key that an object of its type does not have; empty for none, and for an unknown type."""
-    type = found.get("type")
-    known = _KEYS.get(type) if isinstance(type, str) else None
-    return "" if known is None else next((key for key in found if key not in ("type", "id", *known)), "")
-
-
-def _mistake_in_options(rest: Mapping[str, Any]) -> str:
-    """What is wrong with the optional keys of a line; empty for nothing."""
-    id = rest.get("id", "")
-    if not all(isinstance(rest.get(mark, False), bool) for mark in _MARKS):
-        return f"{' and '.join(_MARKS)} must be true or false"
-    if not isinstance(rest.get("to", ""), str):
+def _line(text: str, found: Mapping[str, Any]) -> JsonLine | str:
+    id, to = found.get("id", ""), found.get("to", "")
+    urgent, now = found.get("urgent", False), found.get("now", False)
+    if not (isinstance(urgent, bool) and isinstance(now, bool)):
+        return "urgent and now must be true or false"
+    if not isinstance(to, str):
         return "its to must be the name of an agent, a string"
     if not isinstance(id, str):
         return "its id must be a string"
-    return "" if len(id) <= MAX_ID and id.isprintable() else "its id cannot be printed, or is too long"
+    if len(id) > MAX_ID or not id.isprintable():
+        return "its id cannot be printed, or is too long"
+    return JsonLine(text, id, "now" if now else "urgent" if urgent else "next", to)

@@ -118,21 +118,20 @@ _USAGE = {
     "@question": "@question TEXT",
     _TO: "@to AGENT TEXT",
 }
-_WITHOUT_ARGUMENT: dict[str, Moment] = {"@answer": AtAnswer(), "@done": AtDone(), "@question": AtQuestion()}
+_WITHOUT_ARGUMENT: dict[str, Moment] = {"@answer": AtAnswer(), "@done": AtDone(), "@question": AtQuestion(), _TO: Now()}
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
     """Read one line. Raises ``UserError`` if it is ``strict`` and the moment is unknown or incomplete."""
-    if not text.startswith("@"):
-        return ScheduledLine(Now(), text, text)
-    try:
-        return _parse(text)
-    except UserError:
-        if strict:
-            raise
-        return ScheduledLine(Now(), text, text)
+    if text.startswith("@"):
+        try:
+            return _parse(text)
+        except UserError:
+            if strict:
+                raise
+    return ScheduledLine(Now(), text, text)
 
 
 def _parse(text: str) -> ScheduledLine:
@@ -145,39 +144,33 @@ def _parse(text: str) -> ScheduledLine:
         raise UserError(
             f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
         )
-    moment, rest = _moment(name, rest)
-    if moment is None or not rest.strip():
+    moment = _WITHOUT_ARGUMENT.get(name)
+    if moment is None:
+        argument, rest = _split(rest)
+        moment = _moment(name, argument)
+    line = text if name == _TO else rest
+    if moment is None or not line.strip():
         raise UserError(f"{text[:60]!r} is not a moment with a line: write it as {_USAGE[name]}")
-    return _addressed(moment, rest, text)
-
-
-def _moment(name: str, rest: str) -> tuple[Moment | None, str]:
-    """The moment of this name, ``None`` if its argument is not well-formed, and what follows it."""
-    if name == _TO:
-        return Now(), f"{_TO} {rest}"
-    if name in _WITHOUT_ARGUMENT:
-        return _WITHOUT_ARGUMENT[name], rest
-    argument, rest = _split(rest)
-    match name:
-        case "@iteration":
-            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None, rest
-        case "@after":
-            return After(float(argument)) if _SECONDS.fullmatch(argument) else None, rest
-        case _:
-            return AtTool(argument) if argument else None, rest
-
-
-def _addressed(moment: Moment, text: str, written: str) -> ScheduledLine:
-    """The line with its address, if its text begins with one. Raises ``UserError``."""
-    word, rest = _split(text)
+    word, rest = _split(line)
     if word.casefold() != _TO:
-        return ScheduledLine(moment, text, written)
+        return ScheduledLine(moment, line, text)
     agent, rest = _split(rest)
     if not rest.strip():
-        raise UserError(f"{written[:60]!r} has no agent or no line: write it as {_USAGE[_TO]}")
+        raise UserError(f"{text[:60]!r} has no agent or no line: write it as {_USAGE[_TO]}")
     if (name := _split(rest)[0].casefold()) in _USAGE:
-        raise UserError(f"{written[:60]!r} has {name} behind {_TO}: write the moment first, and {_TO} once")
-    return ScheduledLine(moment, rest, written, agent)
+        raise UserError(f"{text[:60]!r} has {name} behind {_TO}: write the moment first, and {_TO} once")
+    return ScheduledLine(moment, rest, text, agent)
+
+
+def _moment(name: str, argument: str) -> Moment | None:
+    """The moment of this name; ``None`` if its argument is not well-formed."""
+    match name:
+        case "@iteration":
+            return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
+        case "@after":
+            return After(float(argument)) if _SECONDS.fullmatch(argument) else None
+        case _:
+            return AtTool(argument) if argument else None
 
 
 def _split(text: str) -> tuple[str, str]:

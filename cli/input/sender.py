@@ -47,9 +47,9 @@ class Sender:
         self._chain = chain
         self._on_answer = on_answer
         self._scheduled: list[ScheduledLine] = []
-        self._scheduled_chars = 0
         self._held: deque[ScheduledLine] = deque()
-        self._held_chars = 0
+        self._scheduled_chars = self._held_chars = 0
+        """Counted as lines come and go, so that a line costs the same however many wait."""
         self._has_held = Signal()
         self._progress = Signal()
         """A line was sent, or a run ended."""
@@ -69,10 +69,15 @@ class Sender:
     @property
     def has_place(self) -> bool:
         """Whether another line may wait."""
-        return (
-            max(len(self._held), len(self._scheduled)) < AHEAD
-            and max(self._held_chars, self._scheduled_chars) < AHEAD_CHARS
-        )
+        return not (self._has_many_held or self._has_many_scheduled)
+
+    @property
+    def _has_many_held(self) -> bool:
+        return len(self._held) >= AHEAD or self._held_chars >= AHEAD_CHARS
+
+    @property
+    def _has_many_scheduled(self) -> bool:
+        return len(self._scheduled) >= AHEAD or self._scheduled_chars >= AHEAD_CHARS
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -158,11 +163,8 @@ class Sender:
                         self._release(self._held.popleft())
                     # A stop that came meanwhile may have emptied the queue.
                     if self._held:
-                        await self._wait_for_room()
+                        await (self._resumed.wait() if self._is_paused else self._chain.wait_for_change())
                 self._progress.set()
-
-    async def _wait_for_room(self) -> None:
-        await (self._resumed.wait() if self._is_paused else self._chain.wait_for_change())
 
     async def drain(self) -> None:
         """Wait until nothing is held."""
@@ -171,9 +173,9 @@ class Sender:
 
     async def wait_for_place(self) -> None:
         """Wait until there is a place for another line, so that an endless input is read no faster than it is sent."""
-        if self.held >= AHEAD or self._held_chars >= AHEAD_CHARS:
+        if self._has_many_held:
             await self.drain()
-        while len(self._scheduled) >= AHEAD or self._scheduled_chars >= AHEAD_CHARS:
+        while self._has_many_scheduled:
             may_come = self._held or any(isinstance(line.moment, After) for line in self._scheduled)
             if self._chain.is_running or may_come:
                 await self._progress.wait()
@@ -247,15 +249,13 @@ class Sender:
             held, self._held, self._held_chars = self._held, deque(), 0
             for overtaken in held:
                 self.report_unsent(overtaken, OVERTAKEN)
-            self._submit(line)
-        elif passes is not None:
-            self._submit(line)
-        elif len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
+        elif passes is None and len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
+            # A line that is too long needs no room to be refused.
             self._held.append(line)
             self._held_chars += len(line.text)
             self._has_held.set()
-        else:
-            self._submit(line)  # a line that is too long needs no room to be refused
+            return
+        self._submit(line)
 
     def _has_room(self, line: ScheduledLine) -> bool:
         has_room = self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections import deque
 from dataclasses import dataclass
 
 from chain.lines.parse import MAX_LINE
@@ -37,44 +36,35 @@ class Splitter:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._whole: deque[tuple[bytes, bool]] = deque()
         self._rest = bytearray()
         self._is_cut = False
         self._number = 0
 
-    def add(self, chunk: bytes) -> None:
-        """Add the next bytes."""
+    def add(self, chunk: bytes) -> list[RawLine]:
+        """Add the next bytes. Returns the lines that they complete."""
         *ended, rest = chunk.split(b"\n")
+        lines = []
         for piece in ended:
             self._append(piece)
-            self._end_line()
+            lines.append(self._end_line())
         self._append(rest)
+        return lines
 
-    def end(self) -> None:
-        """There are no more; a last line without an end counts."""
-        if self._rest:
-            self._end_line()
-
-    @property
-    def has_line(self) -> bool:
-        """Whether a whole line is there."""
-        return bool(self._whole)
-
-    def next(self) -> RawLine:
-        """The next whole line; there must be one."""
-        self._number += 1
-        raw, is_cut = self._whole.popleft()
-        return _decoded(raw, self._number, is_cut)
+    def end(self) -> list[RawLine]:
+        """There are no more. Returns the last line if it has no end."""
+        return [self._end_line()] if self._rest else []
 
     def _append(self, piece: bytes) -> None:
         room = self._most - len(self._rest)
         self._rest += piece[:room]
         self._is_cut = self._is_cut or len(piece) > room
 
-    def _end_line(self) -> None:
-        self._whole.append((bytes(self._rest), self._is_cut))
+    def _end_line(self) -> RawLine:
+        self._number += 1
+        line = _decoded(bytes(self._rest), self._number, self._is_cut)
         self._rest.clear()
         self._is_cut = False
+        return line
 
 
 def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:

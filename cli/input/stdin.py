@@ -6,6 +6,7 @@ import math
 import os
 import select
 import stat
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,43 +41,31 @@ class Lines:
     def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd
         self._splitter = Splitter(most)
-        self._splitter.add(begun)
+        self._lines = deque(self._splitter.add(begun))
         self._at_end = False
 
     async def next(self) -> RawLine | None:
         """The next line; ``None`` at the end of the input. A last line without an end counts."""
-        while not self._splitter.has_line and not self._at_end:
-            chunk = await _THREADS.run(partial(_read, self._fd), abandon_on_cancel=True)
-            if chunk:
-                self._splitter.add(chunk)
-            else:
-                self._at_end = True
-                self._splitter.end()
-        return self._splitter.next() if self._splitter.has_line else None
+        while not self._lines and not self._at_end:
+            chunk = b""
+            with suppress(OSError):  # an input that is closed or broken has ended
+                chunk = await _THREADS.run(partial(_read_chunk, self._fd), abandon_on_cancel=True)
+            self._lines.extend(self._splitter.add(chunk) if chunk else self._splitter.end())
+            self._at_end = not chunk
+        return self._lines.popleft() if self._lines else None
 
     def unread(self) -> list[RawLine]:
         """The lines that were read and not returned yet, without the blank ones."""
-        left = []
-        while self._splitter.has_line:
-            left.append(self._splitter.next())
-        return [line for line in left if line.text.strip()]
+        return [line for line in self._lines if line.text.strip()]
 
 
-def read_chunk(fd: int) -> bytes:
+def _read_chunk(fd: int) -> bytes:
     """The next bytes, however long they take; none at the end of the input. Raises ``OSError``."""
     while True:
         try:
             return os.read(fd, _CHUNK)
         except BlockingIOError:
             select.select([fd], [], [])
-
-
-def _read(fd: int) -> bytes:
-    """The same for lines: an input that is closed or broken has ended."""
-    try:
-        return read_chunk(fd)
-    except OSError:
-        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
             was_told = True
         # In a thread although there is something to read: files can be slow, and another process may read it first.
         try:
-            chunk = await _THREADS.run(partial(read_chunk, fd), abandon_on_cancel=True)
+            chunk = await _THREADS.run(partial(_read_chunk, fd), abandon_on_cancel=True)
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
         if not chunk:

@@ -52,10 +52,7 @@ class Draft:
 
     def sent(self) -> None:
         """The first of the lines was accepted."""
-        for lines in (self._came_back, self._refused):
-            if lines:
-                del lines[0]
-                return
+        del (self._came_back or self._refused)[:1]
 
     def changed(self, text: str) -> str | None:
         """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""
@@ -97,7 +94,7 @@ class Draft:
         """The lines to show when the first of these was not accepted."""
         if answer == "gone":
             self.is_no_answer()
-        if answer in ("keep", "gone") and len(lines) == 1:
+        if answer in ("keep", "replace", "gone") and len(lines) == 1:
             self._came_back, self._refused = [], []
             self._kept = lines[0]
             return list(lines)

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import codecs
 import os
-import signal
 import sys
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Literal, TypeAlias
 
 import trio
 
 from chain.signal import Signal
+from chain.text.plain import sanitize
 from chain.threads import Threads
-from cli.input.splitter import TEXT_BYTES
 from cli.input.stdin import Lines
 from cli.screen import tty
-from cli.screen.protocol import Listener
-from cli.screen.typed import ENTER, TypedLine
-from cli.show.text import columns
+from cli.screen.protocol import Listener, Screen, sign
+from cli.show.text_rows import columns
 from cli.writing import write_all
 
 _THREADS = Threads("rows")
@@ -36,35 +34,39 @@ CLOSING_S = 1.0
 REPLY_S = 0.5
 """How long keys wait for a question to be written: perhaps nobody reads the terminal, and Ctrl-C has to work."""
 
-PROMPT = "> "
-
 _CHUNK = 65_536
+
+Press: TypeAlias = Literal["changed", "enter", "end", "interrupt", "suspend"]
+"""What a key means: the text is another one, perhaps; the line ends; the input ends; Ctrl-C; Ctrl-Z."""
+
+ENTER = ("\r", "\n")
+_PRESSES: dict[str, Press] = {**dict.fromkeys(ENTER, "enter"), "\x03": "interrupt", "\x1a": "suspend"}
+_ERASE, _ERASE_WORD, _ERASE_ALL, _END, _ESC = ("\x7f", "\x08"), "\x17", "\x15", "\x04", "\x1b"
 
 
 @asynccontextmanager
-async def open_plain(typed: bytes = b"", *, by_key: bool = False) -> AsyncIterator[Plain]:
+async def open_plain(typed: bytes, *, by_key: bool) -> AsyncIterator[Screen]:
     """A terminal without colours and history, whose lines wait for ``listen``; ``by_key``: it is in raw mode."""
-    plain = Plain(typed, by_key=by_key)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(plain.read)
+        plain = _Plain(nursery, typed, by_key=by_key)
         nursery.start_soon(plain.write)
         yield plain
         nursery.cancel_scope.cancel()
 
 
-class Plain:
+class _Plain:
     """A ``Screen`` of rows. There is no Esc key, and the end of the input exits."""
 
     has_keys = False
 
-    def __init__(self, typed: bytes = b"", *, by_key: bool = False) -> None:
+    def __init__(self, tasks: trio.Nursery, typed: bytes, *, by_key: bool) -> None:
+        self._tasks = tasks
         self._by_key = by_key
         self._typed = typed
         self._line = TypedLine()
         self._begun_at = ""
         """The question at which the typed line was begun."""
         self._listener: Listener | None = None
-        self._listening = trio.Event()
         self._unwritten: list[str] = []
         self._row = ""
         """The unfinished row: a prompt, with what is typed."""
@@ -74,30 +76,26 @@ class Plain:
         self._is_closed = False
         self._question = self._next_question = self._answered = ""
 
-    async def read(self) -> None:
-        """Give lines to the listener until the input ends."""
-        await self._listening.wait()
-        assert self._listener is not None
+    async def _read(self, listener: Listener) -> None:
         if self._by_key:
-            await self._read_keys()
+            await self._read_keys(listener)
         else:
-            lines = Lines(0, TEXT_BYTES, begun=self._typed.replace(b"\r", b"\n"))
+            lines = Lines(0, begun=self._typed.replace(b"\r", b"\n"))
             while (raw := await lines.next()) is not None:
                 self._row = ""
-                await self._listener.ready()  # a line that is not accepted now is nowhere
-                self._listener.accept(raw.text, urgency="next", at=self._question)
+                await listener.ready()  # a line that is not accepted now is nowhere
+                listener.accept(raw.text, at=self._question)
                 self._news.set()
-        self._listener.leave()
+        listener.leave()
 
-    async def _read_keys(self) -> None:
-        assert self._listener is not None
+    async def _read_keys(self, listener: Listener) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         data = self._typed
         while True:
             for char in decoder.decode(data):
                 if char in ENTER:
-                    await self._listener.ready()  # a line that is not accepted now is nowhere
-                self._press(char)
+                    await listener.ready()  # a line that is not accepted now is nowhere
+                self._press(char, listener)
             self._news.set()
             try:
                 data = await _THREADS.run(partial(os.read, 0, _CHUNK), abandon_on_cancel=True)
@@ -110,23 +108,24 @@ class Plain:
                 with trio.move_on_after(REPLY_S):
                     await self.shown()
 
-    def _press(self, char: str) -> None:
-        assert self._listener is not None
+    def _press(self, char: str, listener: Listener) -> None:
         was_empty = not self._line.text
         match self._line.press(char):
             case "enter":
                 self._show_line()
                 self._end_row()
                 at = self._question if was_empty else self._begun_at
-                if self._listener.accept(self._line.take(), urgency="next", at=at) == "answered":
+                if listener.accept(self._line.take(), at=at) == "answered":
                     self._answered = at
             case "end":
-                self._listener.leave()
+                listener.leave()
             case "interrupt":
-                if self._listener.ctrl_c(has_text=not was_empty):
+                if listener.ctrl_c(has_text=not was_empty):
                     self._line.take()
             case "suspend":
-                self._suspend()
+                self._end_row()
+                tty.write_briefly(self._drain())
+                tty.suspend()
             case "changed" if was_empty:
                 self._begun_at = self._question
             case _:
@@ -159,7 +158,7 @@ class Plain:
         is_awaited = self._listener is not None and (bool(question) or self._listener.awaits_input)
         if self._is_closed or not (typed or is_awaited):
             return
-        row, before = (f"{question}? " if question else PROMPT) + typed, self._row
+        row, before = sign(question) + typed, self._row
         same = next((n for n, (new, old) in enumerate(zip(row, before, strict=False)) if new != old), None)
         same = min(len(row), len(before)) if same is None else same
         if before[same:] and (same == 0 or columns(before) >= self.width):
@@ -176,28 +175,19 @@ class Plain:
             self._unwritten.append("\n")
             self._row = ""
 
-    def _suspend(self) -> None:
-        self._end_row()
-        tty.write_briefly(self._drain())
-        with tty.restored():
-            # Sent to this thread, which therefore stops at this line until the program continues.
-            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
-
     @property
     def width(self) -> int:
-        """Columns of the terminal."""
         return tty.size()[0]
 
     def listen(self, listener: Listener) -> None:
-        """Set the listener for what is typed."""
         self._listener = listener
         if self._by_key:
             tty.take_signal_keys()
-        self._listening.set()
+        self._tasks.start_soon(self._read, listener)
         self._news.set()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Write the whole rows; the unfinished one is not shown."""
+        # The unfinished rows are not shown.
         if rows:
             self._end_row()
             self._unwritten += [f"{row}\n" for row in rows]
@@ -206,19 +196,21 @@ class Plain:
         elif rows:
             self._news.set()
 
-    def ask(self, question: str | None) -> None:
+    def ask(self, question: str | None, keys: str = "") -> None:
         """The next line that is begun answers this question; where whole lines come, the next line."""
         self._next_question = question or ""
         self._news.set()
 
     async def shown(self) -> None:
-        """Wait until the rows are written."""
         while self._unwritten or self._is_writing:
             await self._shown.wait()
 
     def refresh(self) -> None:
         """Show the prompt if input is awaited now: there is no toolbar."""
         self._news.set()
+
+    def alert(self, title: str, *, rings: bool) -> None:
+        """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
 
     def resized(self) -> None:
         """Do nothing: nothing depends on the size."""
@@ -238,3 +230,47 @@ class Plain:
             await self.shown()
         self._is_closed = True
         return self._line.text
+
+
+class TypedLine:
+    """The line that is typed. The keys are those of a terminal that edits lines itself; other controls do nothing."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._sequence = ""
+        """What came of an escape sequence, such as that of an arrow key."""
+
+    def press(self, char: str) -> Press:
+        """Change the text by one character, and say what it means."""
+        if self._swallows(char):
+            return "changed"
+        if char in _PRESSES:
+            return _PRESSES[char]
+        if char == _END and not self.text:
+            return "end"
+        if char in _ERASE:
+            self.text = self.text[:-1]
+        elif char == _ERASE_WORD:
+            self.text = self.text.rstrip()
+            self.text = self.text[: self.text.rfind(" ") + 1]
+        elif char == _ERASE_ALL:
+            self.text = ""
+        elif sanitize(char):
+            self.text += char
+        return "changed"
+
+    def take(self) -> str:
+        """The text, which is empty from now on."""
+        text, self.text = self.text, ""
+        return text
+
+    def _swallows(self, char: str) -> bool:
+        """Whether a character belongs to an escape sequence. What follows a bare Esc is a key of its own."""
+        before, self._sequence = self._sequence, ""
+        if char == _ESC or (before == _ESC and char in "[O"):
+            self._sequence = before + char if before == _ESC and char != _ESC else char
+        elif before.startswith(f"{_ESC}[") and not "@" <= char <= "~":
+            self._sequence = before + char
+        else:
+            return len(before) > 1
+        return True

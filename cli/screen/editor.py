@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.layout import Dimension
@@ -35,11 +35,10 @@ from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
-from cli.screen.protocol import Listener
-from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, screen_size
-from cli.show.text import cut
-
-T = TypeVar("T")
+from cli.screen.protocol import Listener, Screen
+from cli.screen.shown_text import ShownText
+from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, read_modified_keys, screen_size
+from cli.show.text_rows import cut
 
 _THREADS = Threads("editor")
 
@@ -52,13 +51,18 @@ ESCAPE_S = 0.05
 CLOSING_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
-_STYLE = Style([("prompt", "bold")])
+MENU_ROWS, MENU_NAME = 8, 15
+"""Rows of the menu of commands, and the columns of their names in it."""
+
+_STYLE = Style(
+    [("prompt", "bold"), ("bottom-toolbar", "noreverse dim"), ("menu", "noreverse"), ("chosen", "noreverse bold")]
+)
 
 
 @asynccontextmanager
-async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -> AsyncIterator[Terminal]:
+async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
     """A prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
-    terminal = Terminal(color=color, history=history, typed=typed)
+    terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
         try:
@@ -68,23 +72,20 @@ async def open_terminal(*, color: bool, history: Path | None, typed: str = "") -
             nursery.cancel_scope.cancel()
 
 
-class Terminal:
-    """A ``Screen`` with an editor: made by ``open_terminal``."""
+class _Terminal:
+    """A ``Screen`` with an editor."""
 
     has_keys = True
 
-    def __init__(self, *, color: bool, history: Path | None, typed: str = "") -> None:
+    def __init__(self, *, color: bool, history: Path | None, typed: str) -> None:
         self._typed = typed
-        self._listener: Listener | None = None
-        self._is_ready = threading.Event()
         self._draft = Draft()
         self._is_closing = False
         self._shown = Signal()
         self._ended = trio.Event()
-        self._token: trio.lowlevel.TrioToken | None = None
         self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         self._page = Page(self._output, self._draft)
-        self._keyboard = Keyboard(self._draft, self._page, self._ask)
+        self._keyboard = Keyboard(self._draft, self._page)
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             multiline=True,
@@ -99,6 +100,7 @@ class Terminal:
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
             key_bindings=self._keyboard.bindings(),
+            input_processors=[ShownText(self._keyboard.pastes)],
             prompt_continuation=lambda width, number, is_soft: " " * width,
             erase_when_done=True,
             output=self._output,
@@ -111,12 +113,13 @@ class Terminal:
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
+        self._buffer.on_text_changed += lambda _: self._page.alert("", rings=False)
 
     # ------------------------------------------------------------------------------------------- in trio's thread
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Show the prompt until ``close``; started when it is on the screen."""
-        self._token = trio.lowlevel.current_trio_token()
+        self._keyboard.token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
             await _THREADS.run(self._run_editor, abandon_on_cancel=True)
@@ -127,22 +130,18 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal."""
         return self._output.get_size().columns
 
     def listen(self, listener: Listener) -> None:
-        """Set the listener; a line that was entered before has waited for this call."""
-        self._listener = listener
-        self._is_ready.set()
+        self._keyboard.listener = listener
+        self._keyboard.is_ready.set()
         self.refresh()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows above the prompt, and below them the unfinished ones."""
         self._schedule(self._page.add(rows, tail))
 
-    def ask(self, question: str | None) -> None:
-        """What is begun in an empty editor answers this question, once the rows shown so far are on the screen."""
-        self._schedule(self._page.ask(question or ""))
+    def ask(self, question: str | None, keys: str = "") -> None:
+        self._schedule(self._page.ask(question or "", keys))
 
     def _schedule(self, is_due: bool) -> None:
         if not self._page.is_open:
@@ -151,30 +150,29 @@ class Terminal:
             self._in_editor(self._draw_now_and_rest)
 
     async def shown(self) -> None:
-        """Wait until all rows are on the screen."""
         while self._page.is_open and self._page.is_waiting:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """Redraw the toolbar."""
         self._in_editor(self._app.invalidate)
 
+    def alert(self, title: str, *, rings: bool) -> None:
+        self._in_editor(lambda: self._page.alert(title, rings=rings))
+
     def resized(self) -> None:
-        """Adapt to the terminal's new size: the editor's thread receives no signals."""
+        # The editor's thread receives no signals.
         self._in_editor(lambda: self._page.resize(self._app))
 
     def give_back(self, text: str) -> None:
-        """Put a line that came back into the editor, above what is being typed."""
         self._in_editor(lambda: self._keyboard.put_above(text))
 
     def edit(self, text: str) -> None:
-        """Put a text into the editor to be changed, above what is being typed."""
         self._in_editor(lambda: self._keyboard.put_to_edit(text))
 
     async def close(self) -> str:
-        """Remove the prompt, restore the terminal, and return the text that was in the editor."""
         self._is_closing = True
-        self._is_ready.set()
+        self._keyboard.outside.end()
+        self._keyboard.is_ready.set()
         self._in_editor(self._exit)
         # The terminal has to be restored, whatever ended the program.
         with trio.move_on_after(CLOSING_S, shield=True):
@@ -182,7 +180,7 @@ class Terminal:
         self._page.is_open = False
         tty.restore()
         self._write_left()
-        return self._buffer.text
+        return self._keyboard.text
 
     def _write_left(self) -> None:
         if rows := self._page.drain():
@@ -204,11 +202,14 @@ class Terminal:
         def begun(_: object) -> None:
             app.after_render -= begun
             self._page.is_open = True
+            tty.ask_for_modified_keys(os.environ)
             self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)
 
         app = self._app
         app.after_render += begun
+        if isinstance(app.input, Vt100Input):
+            read_modified_keys(app.input.vt100_parser)
         with suppress(EOFError):  # the terminal is gone
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
@@ -234,23 +235,13 @@ class Terminal:
             self._app.exit()
 
     def _hang_up(self) -> None:
-        if self._listener is not None:
-            self._listener.hang_up()
-
-    def _ask(self, question: Callable[[Listener], T], otherwise: T) -> T:
-        self._is_ready.wait()
-        listener, token = self._listener, self._token
-        if listener is None or token is None:
-            return otherwise
-        try:
-            return trio.from_thread.run_sync(lambda: question(listener), trio_token=token)
-        except trio.RunFinishedError:
-            return otherwise
+        if self._keyboard.listener is not None:
+            self._keyboard.listener.hang_up()
 
     def _call_in_trio(self, action: Callable[[], object]) -> None:
         with suppress(trio.RunFinishedError):
-            assert self._token is not None
-            self._token.run_sync_soon(action)
+            assert self._keyboard.token is not None
+            self._keyboard.token.run_sync_soon(action)
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
@@ -261,21 +252,46 @@ class Terminal:
         if self._page.is_due_again():
             self._draw_now_and_rest()
         else:
-            self._call_in_trio(lambda: self._shown.set())
+            self._call_in_trio(self._shown.set)
 
     def _message(self) -> StyleAndTextTuples:
         return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
-    def _toolbar(self) -> str:
+    def _toolbar(self) -> StyleAndTextTuples:
+        """The menu of commands, and the row that says what Enter would do."""
         width = self._output.get_size().columns
+        return [*self._menu(width), ("", self._status(width))]
+
+    def _menu(self, width: int) -> StyleAndTextTuples:
+        """The commands that begin like what is typed, a row each, with the chosen one among those that fit."""
+        text, state, listener = self._buffer.text, self._buffer.complete_state, self._keyboard.listener
+        if listener is None or not text.startswith("/") or text == self._keyboard.escaped:
+            return []
+        found = listener.menu(text if state is None else state.original_document.text)
+        names = [name.partition(" ")[0] for name, _ in found]
+        chosen = names.index(text) if state is not None and text in names else -1
+        room = min(max(screen_size().rows // 3, 1), MENU_ROWS)
+        first = min(max(chosen - room + 1, 0), max(len(found) - room, 0))
+        shown = found[first : first + room]
+        rows = [
+            f"{'*' if first + n == chosen else ' '} {name:<{MENU_NAME}} {about}"
+            for n, (name, about) in enumerate(shown)
+        ]
+        if left := len(found) - first - len(shown):
+            rows[-1] = cut(rows[-1], width - len(more := f"  (+{left})"), "") + more
+        styles = ["class:chosen" if first + n == chosen else "class:menu" for n in range(len(shown))]
+        return [(style, f"{cut(row, width, '')}\n") for style, row in zip(styles, rows, strict=True)]
+
+    def _status(self, width: int) -> str:
         state = self._buffer.complete_state
         if state is not None and len(state.completions) > 1:
             return cut("  ".join(completion.text for completion in state.completions), width, "")
-        if self._listener is None:
+        if self._keyboard.listener is None:
             return "starting"
         *others, typed = self._draft.lines(self._buffer.text)
-        return self._listener.toolbar(width, typed, self._draft.at, len(others))
+        return self._keyboard.listener.toolbar(
+            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
+        )
 
     def _completions(self, text: str) -> Sequence[str]:
-        nothing: Sequence[str] = ()
-        return self._ask(lambda listener: listener.completions(text), nothing)
+        return self._keyboard.ask(lambda listener: listener.completions(text)) or ()

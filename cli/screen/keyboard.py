@@ -5,11 +5,15 @@ All of it runs in the editor's thread.
 
 from __future__ import annotations
 
-import signal
+import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, TypeVar
 
+import trio
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
@@ -21,63 +25,78 @@ from prompt_toolkit.key_binding.bindings import search
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
-from chain.lines.parse import Urgency, marked_urgent
+from chain.errors import UserError
 from cli.input.address import is_command
-from cli.screen import tty, wrapping
+from cli.screen import tty
 from cli.screen.draft import Draft
+from cli.screen.outside import OutsideEditor
 from cli.screen.page import Page
-from cli.screen.protocol import Acceptance, Listener
+from cli.screen.protocol import Acceptance, Listener, sign
+from cli.screen.shown_text import Pastes
 from cli.screen.toolkit import screen_size
-from cli.show.text import columns
+from cli.show.text_rows import columns, cut, row_starts
 
 T = TypeVar("T")
-
-PROMPT = "> "
-
-
-class Ask(Protocol):
-    """Asks the listener in trio's thread, once there is one."""
-
-    def __call__(self, question: Callable[[Listener], T], otherwise: T) -> T:
-        """The listener's answer, or ``otherwise`` where nobody listens any more."""
 
 
 class Keyboard:
     """The keys of one editor."""
 
-    def __init__(self, draft: Draft, page: Page, ask: Ask) -> None:
+    def __init__(self, draft: Draft, page: Page) -> None:
+        self.listener: Listener | None = None
+        self.token: trio.lowlevel.TrioToken | None = None
+        self.is_ready = threading.Event()
+        """Set when there is a listener, or will be none."""
         self._draft = draft
         self._page = page
-        self._ask = ask
         self._before_search: tuple[int, Document] | None = None
+        self.pastes = Pastes()
+        self.outside = OutsideEditor()
+        self.escaped = ""
+        """The text at which Esc was pressed: its menu is gone."""
+        self._is_after_ctrl_x = self._was_ctrl_x = False
+        self._is_after_cut_search = self._was_search_cut = False
+        """Whether a line that came back has just ended a search: the next key, if it is Ctrl-G, was meant for that."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
         self._app, self._buffer = app, buffer
         # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
-        buffer.accept_handler = lambda _: self._submit(urgency="next")
+        buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
+        app.key_processor.before_key_press += self._before_key
+
+    def ask(self, question: Callable[[Listener], T]) -> T | None:
+        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more."""
+        self.is_ready.wait()
+        if self.listener is not None and self.token is not None:
+            with suppress(trio.RunFinishedError):
+                return trio.from_thread.run_sync(question, self.listener, trio_token=self.token)
+        return None
 
     @property
-    def sign(self) -> str:
-        """The sign before the text: what Enter would do with it."""
-        return f"{self._draft.at}? " if self._draft.at else PROMPT
+    def text(self) -> str:
+        """What is in the editor, with all that was pasted."""
+        return self.pastes.whole(self._buffer.text)
 
     def put_above(self, text: str) -> None:
         """Put a line above what is being typed, and below others that came back before."""
-        self._leave_search()
+        self._cut_search()
         typed = self._buffer.text
-        *_, rest = lines = self._draft.put_above(typed, text)
+        *_, rest = lines = self._draft.put_above(typed, self.pastes.folded(text))
         self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def put_to_edit(self, text: str) -> None:
         """Put a text into an empty editor to be changed, else above what is being typed."""
-        self._leave_search()
+        self._cut_search()
         if self._buffer.text:
             self.put_above(text)
         else:
-            self._buffer.document = Document(text, len(text))
+            self._set_text(self.pastes.folded(text))
             self._draft.is_no_answer()
+
+    def _set_text(self, text: str) -> None:
+        self._buffer.document = Document(text, len(text))
 
     def _empty(self) -> None:
         self._buffer.reset()
@@ -90,24 +109,22 @@ class Keyboard:
     def _on_change(self, buffer: Buffer) -> None:
         separated = self._draft.changed(buffer.text)
         if separated is not None:
-            buffer.document = Document(separated, len(separated))
+            self._set_text(separated)
 
-    def _submit(self, *, urgency: Urgency) -> bool:
+    def _submit(self) -> bool:
         """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
         if passing := self._draft.passing(self._buffer.text):
             typed, before = passing
-            if self._offer(typed, urgency=urgency, at="") == "accepted":
+            if self._offer(typed, at="") == "accepted":
                 self._remember(typed)
-                self._buffer.document = Document(before, len(before))
+                self._set_text(before)
             elif is_command(typed):
                 self._select_from(len(before))
             return True
         lines, at = self._draft.offered(self._buffer.text), self._draft.at
-        if urgency == "urgent":
-            lines = [marked_urgent(line) for line in lines]
         while lines:
             is_last = len(lines) == 1
-            answer = self._offer(lines[0], urgency=urgency, at=at if is_last else "")
+            answer = self._offer(lines[0], at=at if is_last else "")
             if answer not in ("accepted", "answered"):
                 self._keep(self._draft.left(lines, answer), answer)
                 break
@@ -123,7 +140,7 @@ class Keyboard:
 
     def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
         self._set_lines(lines, len(lines[-1]))
-        if answer == "keep" and is_command(self._buffer.text):
+        if answer == "replace" or (answer == "keep" and is_command(self._buffer.text)):
             # The next key replaces a command that was not understood, so that two are never joined.
             self._remember(self._buffer.text)
             self._select_from(0)
@@ -135,20 +152,23 @@ class Keyboard:
         self._buffer.selection_state.enter_shift_mode()
         self._buffer.cursor_position = len(self._buffer.text)
 
-    def _offer(self, line: str, *, urgency: Urgency, at: str) -> Acceptance:
-        otherwise: Acceptance = "later"
-        return self._ask(lambda listener: listener.accept(line, urgency=urgency, at=at), otherwise)
+    def _offer(self, line: str, *, at: str) -> Acceptance:
+        whole = self.pastes.whole(line)
+        return self.ask(lambda listener: listener.accept(whole, at=at)) or "later"
 
     def _remember(self, line: str) -> None:
-        history = self._buffer.history
+        history, line = self._buffer.history, self.pastes.whole(line)
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
     def bindings(self) -> KeyBindings:
         """The keys that mean something here; prompt_toolkit has the others, which are those of readline."""
-        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter.
-        for sequence in ("\x1b[13;2u", "\x1b[27;2;13~"):
-            ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
+        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter; Ctrl-Enter is as Enter.
+        for shift_or_alt in (2, 3, 4):
+            for sequence in (f"\x1b[13;{shift_or_alt}u", f"\x1b[27;{shift_or_alt};13~"):
+                ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
+        for sequence in ("\x1b[13;5u", "\x1b[27;5;13~"):
+            ANSI_SEQUENCES[sequence] = Keys.ControlM
         keys = KeyBindings()
         editing = has_focus(DEFAULT_BUFFER)
         is_empty = Condition(lambda: not self._buffer.text)
@@ -157,11 +177,13 @@ class Keyboard:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
-        bind("escape", "enter", to=lambda _: self._submit(urgency="urgent"))
+        bind("escape", "enter", to=lambda _: self._newline())
+        for key in "yan":
+            bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
         bind("c-j", to=lambda _: self._newline())
-        bind("escape", to=lambda _: self._ask(lambda listener: listener.escape(), None))
+        bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
-        bind("c-d", to=lambda _: self._ask(lambda listener: listener.leave(), None), when=editing & is_empty)
+        bind("c-d", to=lambda _: self.ask(lambda listener: listener.leave()), when=editing & is_empty)
         bind("up", to=lambda _: self._up())
         bind("down", to=lambda _: self._down())
         bind("tab", to=lambda _: self._complete())
@@ -172,7 +194,12 @@ class Keyboard:
             bind(key, to=lambda _: self._leave_search(), when=is_searching)
         for key in ("c-u", "c-k"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
-        bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data), when=editing & has_selection)
+        bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
+        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: not self._is_after_cut_search))
+        bind("c-x", "c-e", to=lambda _: self._edit_outside())
+        # Two keys that come one by one are no sequence here: it would make Esc wait.
+        bind("c-x", to=lambda _: self._note_ctrl_x())
+        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._is_after_ctrl_x))
         keys.add("c-z")(lambda _: self._suspend())
         return keys
 
@@ -183,24 +210,61 @@ class Keyboard:
             self._buffer.delete_before_cursor()
             self._newline()
         else:
-            self._submit(urgency="next")
+            self._submit()
+
+    def _answers(self, key: str) -> bool:
+        return key in self._page.answer_keys
+
+    def _press_answer(self, event: KeyPressEvent) -> None:
+        """Answer by one key. One that more keys came with, as in a paste or what is typed ahead, begins a reason."""
+        self._buffer.insert_text(event.data)
+        if not event.key_processor.input_queue:
+            self._submit()
 
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
 
+    def _escape(self) -> None:
+        self.escaped = self._buffer.text
+        self._buffer.cancel_completion()
+        self.ask(lambda listener: listener.escape())
+
+    def _before_key(self, _: object) -> None:
+        self._is_after_ctrl_x, self._was_ctrl_x = self._was_ctrl_x, False
+        self._is_after_cut_search, self._was_search_cut = self._was_search_cut, False
+
+    def _note_ctrl_x(self) -> None:
+        self._was_ctrl_x = True
+
+    def _edit_outside(self) -> None:
+        """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
+        self._page.step_aside(self._app)
+        said, text = "", self.text
+        try:
+            edited = self.outside.edit(text, os.environ)
+        except UserError as error:
+            said = str(error)
+        else:
+            if edited != text:
+                self._buffer.save_to_undo_stack()
+                self._set_text(self.pastes.folded_again(edited))
+        self._page.come_back(self._app, said)
+
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
-        if self._ask(lambda listener: listener.ctrl_c(has_text=has_text), False):
+        if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
             self._empty()
 
     def _up(self) -> None:
         """Go to the row above; from the first one, to a waiting line or to the history."""
         buffer = self._buffer
         if not buffer.text:
-            text = self._ask(lambda listener: listener.take_back(), None)
+            text = self.ask(lambda listener: listener.take_back())
             if text is not None:
                 self.put_to_edit(text)
                 return
+        elif self.pastes.has_any(buffer.text):
+            pass
         elif (at := self._column_above()) is not None and not self._is_from_history:
             buffer.cursor_position = at
             return
@@ -208,9 +272,9 @@ class Keyboard:
 
     def _down(self) -> None:
         """Go to the row below; from the last one, to the history."""
-        document, room = self._buffer.document, self._room
-        at = wrapping.below(document.current_line, document.cursor_position_col, room)
-        if at is None or self._is_from_history:
+        document = self._buffer.document
+        at = a_row_away(document.current_line, document.cursor_position_col, self._room, 1)
+        if at is None or self._is_from_history or self.pastes.has_any(document.text):
             self._buffer.auto_down()
         else:
             self._buffer.cursor_position += at - document.cursor_position_col
@@ -219,18 +283,25 @@ class Keyboard:
         """The place one row above the cursor, in the whole text."""
         document, room = self._buffer.document, self._room
         column, start = document.cursor_position_col, document.cursor_position - document.cursor_position_col
-        at = wrapping.above(document.current_line, column, room)
+        at = a_row_away(document.current_line, column, room, -1)
         if at is not None:
             return start + at
         if document.cursor_position_row == 0:
             return None
         before = document.lines[document.cursor_position_row - 1]
-        return start - 1 - len(before) + wrapping.in_last_row(before, columns(document.current_line[:column]), room)
+        return start - 1 - len(before) + in_last_row(before, columns(document.current_line[:column]), room)
+
+    @property
+    def sign(self) -> str:
+        """What stands before the text."""
+        at, typed = self._draft.at, self._draft.lines(self._buffer.text)[-1]
+        target = self.listener.target(typed) if self.listener is not None and not at else ""
+        return sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
 
     @property
     def _room(self) -> int:
-        """The columns beside the prompt's sign."""
-        return max(screen_size().columns - len(self.sign), 1)
+        """The columns beside the sign."""
+        return max(screen_size().columns - columns(self.sign), 1)
 
     @property
     def _is_from_history(self) -> bool:
@@ -251,6 +322,10 @@ class Keyboard:
         forward = event.key_sequence[0].key == Keys.ControlS
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
+    def _cut_search(self) -> None:
+        self._was_search_cut |= self._app.layout.is_searching
+        self._leave_search()
+
     def _leave_search(self) -> None:
         """End the search, and restore what was in the editor before it."""
         if not self._app.layout.is_searching:
@@ -262,13 +337,36 @@ class Keyboard:
             self._before_search = None
 
     def _paste_over(self, text: str) -> None:
-        self._buffer.cut_selection()
-        self._buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
+        if self._buffer.selection_state is not None:
+            self._buffer.cut_selection()
+        self._buffer.insert_text(self.pastes.folded(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def _suspend(self) -> None:
-        """Suspend the program, as Ctrl-Z does everywhere, and redraw the prompt when it continues."""
         self._app.renderer.erase()
-        with tty.restored():
-            # Sent to this thread, which therefore stops at this line until the program continues.
-            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        tty.suspend()
         self._app._redraw()
+
+
+def a_row_away(line: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
+    """The place one row above or below the place ``at`` of a line; ``None`` if that is in its first or last row.
+
+    Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
+    """
+    starts = row_starts(line, width)
+    row = bisect_right(starts, at) - 1
+    if not 0 <= row + by < len(starts):
+        return None
+    return _place(line, starts, row + by, columns(line[starts[row] : at]))
+
+
+def in_last_row(line: str, column: int, width: int) -> int:
+    """The place in the last row of a line that is nearest to a column."""
+    starts = row_starts(line, width)
+    return _place(line, starts, len(starts) - 1, column)
+
+
+def _place(line: str, starts: Sequence[int], row: int, column: int) -> int:
+    at, end = starts[row], starts[row + 1] - 1 if row + 1 < len(starts) else len(line)
+    while at < end and columns(line[starts[row] : at + 1]) <= column:
+        at += 1
+    return at

@@ -8,8 +8,11 @@ corrected here: a prompt of another height is drawn anew, and rows are counted a
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,11 +23,22 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted
 from prompt_toolkit.layout.containers import Window
 from prompt_toolkit.layout.screen import Char
 
+from chain.text.plain import sanitize
+from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.toolkit import HeldOutput, screen_size
+from cli.show.text_rows import in_rows
 
 KEPT = 500
 """Rows that Ctrl-L can draw again: more than a screen has."""
+
+MOMENT_S = 0.3
+"""How long a question has to be on the screen before one key answers it: a key that was on its way is not about it."""
+
+PLAIN_TITLE = "chain"
+
+WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
+"""How the names of terminals begin that would show a title among the rows."""
 
 MARGIN = 5
 """Rows of the screen left for the prompt, the toolbar and an answer."""
@@ -44,10 +58,15 @@ class Page:
         self._lock = threading.Lock()
         self._rows: list[str] = []
         self._next_tail = ""
-        self._next_question = ""
+        self._next_question = self._next_keys = ""
+        self._keys = ""
+        """Those that answer the question on the screen by themselves, which was shown then:"""
+        self._asked_at = 0.0
         self._last: deque[str] = deque(maxlen=KEPT)
         self._is_scheduled = False
         self._window: Window
+        self._title = ""
+        """The title of the window, once it was set."""
         self._height = 0
         """Of the prompt that is on the screen; 0 if it was erased, and what comes is drawn anew."""
 
@@ -60,12 +79,12 @@ class Page:
             self._next_tail = tail
             return self._is_to_be_scheduled()
 
-    def ask(self, question: str) -> bool:
+    def ask(self, question: str, keys: str) -> bool:
         """What is begun after the next drawing answers this question; whether a drawing has to be scheduled."""
         with self._lock:
             if self._next_question == question:
                 return False
-            self._next_question = question
+            self._next_question, self._next_keys = question, keys
             return self._is_to_be_scheduled()
 
     def is_answered(self, question: str) -> None:
@@ -74,6 +93,12 @@ class Page:
             if self._next_question == question:
                 self._next_question = ""
         self._draft.question = ""
+
+    @property
+    def answer_keys(self) -> str:
+        """The keys that now answer the question on the screen by themselves."""
+        is_late_enough = time.monotonic() - self._asked_at >= MOMENT_S
+        return self._keys if self._draft.question and is_late_enough else ""
 
     @property
     def is_waiting(self) -> bool:
@@ -137,6 +162,18 @@ class Page:
         finally:
             self._output.release()
 
+    def alert(self, title: str, *, rings: bool) -> None:
+        """Write a title, or the plain one if it is empty and there was another, and ring."""
+        shown = title or (self._title and PLAIN_TITLE)
+        if shown != self._title and not (self._output.term or "").startswith(WITHOUT_TITLE):
+            if not self._title:
+                self._output.write_raw(tty.keep_title())
+            self._title = shown
+            self._output.set_title(sanitize(shown))
+        if rings:
+            self._output.write_raw("\a")
+        self._output.flush()
+
     def draw(self, app: Application[Any]) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
@@ -145,19 +182,23 @@ class Page:
             # a question that is not on the screen yet.
             is_as_tall = _height_of(self.tail) == _height_of(self._next_tail)
             self.tail = self._next_tail
+            is_asked = self._next_question not in ("", self._draft.question)
             self._draft.question = self._next_question
+            if is_asked:
+                self._keys, self._asked_at = self._next_keys, math.inf
             self._last.extend(rows)
         if not app.is_running or app.is_done:
             return
-        self._output.hold()
-        try:
+        with self._output.held():
             if rows or not is_as_tall:
                 self._erase(app)
             if rows:
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
-        finally:
-            self._output.release()
+        if is_asked:
+            # Only now: a terminal that takes its time has the question on it no earlier.
+            self._asked_at = time.monotonic()
+            asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def is_due_again(self) -> bool:
         """Whether something came since the last drawing; if not, the next row has to schedule one."""
@@ -171,23 +212,30 @@ class Page:
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
             self._last.clear()
-        self._output.hold()
-        try:
+        with self._output.held():
             self._erase(app)
             self._output.cursor_goto(0, 0)
             self._output.erase_down()
             self.draw(app)
-        finally:
-            self._output.release()
+
+    def step_aside(self, app: Application[Any]) -> None:
+        """Erase the prompt, for another program that gets the terminal; what comes is drawn behind it."""
+        with self._output.held():
+            self._erase(app)
+
+    def come_back(self, app: Application[Any], said: str = "") -> None:
+        """Draw the prompt again, below what the other program left and a text of ours."""
+        with self._lock:
+            self._rows += in_rows(said, screen_size().columns)
+        with self._output.held():
+            self._output.write_raw("\r")
+            self.draw(app)
 
     def resize(self, app: Application[Any]) -> None:
         """Draw the prompt for the terminal's new size."""
-        self._output.hold()
-        try:
+        with self._output.held():
             self._erase(app)
             app._redraw()
-        finally:
-            self._output.release()
 
 
 def _height_of(tail: str) -> int:
@@ -201,6 +249,4 @@ def _filled(row: Mapping[int, Char]) -> int:
 
 def _wraps_again(environ: Mapping[str, str]) -> bool:
     """Whether the terminal wraps its rows anew when its width changes; the few that do not cut them off."""
-    if "TMUX" in environ:
-        return True
-    return not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM", "") == "linux")
+    return "TMUX" in environ or not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")

@@ -1,7 +1,7 @@
 """The interface between a terminal (``editor``, ``dumb``) and the listener that its input goes to.
 
-Every method of a ``Listener`` is called in trio's thread and returns at once, except ``toolbar``, which any thread may
-call, and ``ready``, which waits.
+Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target`` and
+``toolbar``, which any thread may call, and ``ready``, which waits.
 """
 
 from __future__ import annotations
@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from chain.lines.parse import Urgency
+Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "replace", "later", "gone"]
+"""What happened to a line: accepted, as it is or as an answer; kept in the editor to be corrected, or to be replaced by
+the next key, as what was not meant so; kept there to be sent again later as it is; kept there since the question that
+it was to answer has gone, and a line from now on."""
 
-Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "later", "gone"]
-"""What happened to a line: accepted, as it is or as an answer; kept in the editor to be corrected; kept there to be
-sent again later as it is; kept there since the question that it was to answer has gone, and a line from now on."""
+
+def sign(question: str, target: str = "") -> str:
+    """What stands before what is typed: the question that it answers, or the prompt with the agent that it is for."""
+    if question:
+        return f"{question}? "
+    return f"{target} > " if target else "> "
 
 
 class Listener(Protocol):
     """Receives what is typed."""
 
-    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
+    def accept(self, text: str, *, at: str = "") -> Acceptance:
         """Accept a line, or say why it stays in the editor; ``at`` is the question at which it was begun."""
 
     async def ready(self) -> None:
@@ -47,8 +53,17 @@ class Listener(Protocol):
     def completions(self, text: str) -> Sequence[str]:
         """The completions of the text before the cursor."""
 
-    def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
-        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``."""
+    def menu(self, typed: str) -> Sequence[tuple[str, str]]:
+        """The commands that begin so, with their arguments, and what each does."""
+
+    def target(self, typed: str) -> str:
+        """The agent that the line would go to; empty for the main one."""
+
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
+        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
+
+        ``keys`` answer the question ``at`` which it was begun, without Enter.
+        """
 
 
 class Screen(Protocol):
@@ -67,14 +82,17 @@ class Screen(Protocol):
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Show whole rows above the prompt, and below them the unfinished ones. Never blocks."""
 
-    def ask(self, question: str | None) -> None:
-        """From the rows shown so far on, what is begun in an empty editor answers this question."""
+    def ask(self, question: str | None, keys: str = "") -> None:
+        """From the rows shown so far on, what is begun in an empty editor answers this question, or one of the keys."""
 
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""
 
     def refresh(self) -> None:
         """Redraw the toolbar."""
+
+    def alert(self, title: str, *, rings: bool) -> None:
+        """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
 
     def resized(self) -> None:
         """Adapt to the terminal's new size."""

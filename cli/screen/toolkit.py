@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from chain.threads import quickly
-from cli.screen import line_history, tty
+from cli.screen import tty
 from cli.writing import write_all
+
+MAX_READ = 256 * 1024
+"""Bytes that are read from the end of the history: some thousand lines, in a few milliseconds."""
+
+MAX_ENTRY = 10_000
+"""Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
 
 
 class HeldOutput(Vt100_Output):
@@ -30,6 +42,15 @@ class HeldOutput(Vt100_Output):
         """Write what was collected, unless somebody else holds it too."""
         self._held -= 1
         self.flush()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold what is written inside the block."""
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
 
     def flush(self) -> None:
         """Write what was collected, but not by ``sys.stdout``: while nobody reads, that would hold a lock."""
@@ -49,6 +70,31 @@ class HeldOutput(Vt100_Output):
         return 1
 
 
+_MODIFIED = re.compile(r"\x1b\[(?:27;(?P<how>\d+);(?P<code>\d+)~|(?P<kitty>\d+);(?P<mods>\d+)u)")
+
+
+def read_modified_keys(parser: Vt100Parser) -> None:
+    """Let a parser ignore keys with modifiers that nobody knows: it would take them for Esc, which stops a run.
+
+    Shift with a key that is a sign is that sign.
+    """
+    find, feed = parser._get_match, parser.feed_key_callback
+
+    def get_match(prefix: str) -> Keys | tuple[Keys, ...] | None:
+        return find(prefix) or (Keys.Ignore if _MODIFIED.fullmatch(prefix) else None)
+
+    def feed_key(press: KeyPress) -> None:
+        found = _MODIFIED.fullmatch(press.data) if press.key == Keys.Ignore else None
+        if found is not None and (found["how"] or found["mods"]) == "2":
+            code = int(found["code"] or found["kitty"])
+            sign = chr(code) if code < 0x110000 else ""
+            press = KeyPress(sign, sign) if sign.isprintable() and sign else press
+        feed(press)
+
+    parser._get_match = get_match  # type: ignore[method-assign]
+    parser.feed_key_callback = feed_key
+
+
 class WholeTextCompleter(Completer):
     """Completions of the whole text before the cursor, as ``find`` gives them."""
 
@@ -62,7 +108,11 @@ class WholeTextCompleter(Completer):
 
 
 class FileHistory(History):
-    """The history in a file, as the editor asks for it."""
+    """The history in a file that only its user may read. A file that cannot be used is ignored.
+
+    The format is that of prompt_toolkit's own history. Its reader and writer are not used: the reader reads the whole
+    file at the start, however long it is, and the writer raises when the disk is full.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -70,11 +120,38 @@ class FileHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         """The entries, the newest first."""
-        return line_history.read_entries(self._path)
+        return read_entries(self._path)
 
     def store_string(self, string: str) -> None:
         """Append an entry."""
-        quickly(lambda: line_history.append(self._path, string))
+        quickly(lambda: append_entry(self._path, string))
+
+
+def read_entries(path: Path) -> list[str]:
+    """The latest entries, the newest first."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MAX_READ))
+            # What comes before the first mark may be half an entry.
+            entries = file.read().decode(errors="replace").split("\n# ")[1:]
+    except OSError:
+        return []
+    rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
+    return ["\n".join(found) for found in reversed(rows) if found]
+
+
+def append_entry(path: Path, entry: str) -> None:
+    """Append an entry, unless it is too long or the file cannot be written."""
+    if len(entry) > MAX_ENTRY:
+        return
+    rows = "".join(f"+{row}\n" for row in entry.split("\n"))
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
+        finally:
+            os.close(file)
 
 
 def screen_size() -> Size:

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,12 +23,20 @@ from typing import Any
 _RESET = b"\x1b[?2004l\x1b[?25h\x1b[0m"
 """No bracketed paste, the cursor visible, no colour."""
 
+_MODIFIED_KEYS, _PLAIN_KEYS = b"\x1b[>4;1m", b"\x1b[>4m"
+"""xterm's modifyOtherKeys, in the mode that leaves alone all keys that have a code of their own, such as Ctrl-C. Not
+kitty's protocol: it changes those as well, by the layout and the locks of the keyboard."""
+
+_REPORTERS = ("foot", "mintty", "tmux", "xterm-ghostty")
+_REPORTING_PROGRAMS = ("WezTerm", "iTerm.app", "ghostty", "mintty")
+
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 """What Python itself sets LC_CTYPE to when it is started in the C locale; it says nothing about the terminal."""
 
 WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
+_asked_for_keys = False
 _before: list[Any] | None = None
 _reset = _RESET
 
@@ -38,11 +47,9 @@ def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
         if _before is None:
-            _before, _reset = _copied(settings), b"" if is_dumb else _RESET
+            _before, _reset = settings, b"" if is_dumb else _RESET
             atexit.register(restore, fd)
-        settings[0] &= ~termios.ICRNL
-        settings[3] &= ~(termios.ECHO | termios.ICANON)
-        termios.tcsetattr(fd, termios.TCSANOW, settings)
+        termios.tcsetattr(fd, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
     return _typed_ahead(fd)
 
 
@@ -57,9 +64,7 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
     if _before is None:
         yield
         return
-    shown = _before
-    hidden = _copied(shown)
-    hidden[3] &= ~termios.ECHO
+    shown, hidden = _before, _without(_before, termios.ECHO)
 
     def give_way(number: int, frame: FrameType | None) -> None:
         """Restore the terminal for whoever has it while the program is suspended, or after SIGQUIT has ended it."""
@@ -112,9 +117,7 @@ def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
     settings = None
     with suppress(termios.error):
         settings = termios.tcgetattr(fd)
-        now = _copied(settings)
-        now[3] &= ~(termios.ECHO | termios.ICANON)
-        termios.tcsetattr(fd, termios.TCSANOW, now)
+        termios.tcsetattr(fd, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
     try:
         yield lambda: _typed_ahead(fd)
     finally:
@@ -123,15 +126,14 @@ def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
                 termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
-def _copied(settings: list[Any]) -> list[Any]:
-    return [*settings[:6], list(settings[6])]
+def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
+    return [settings[0] & ~input, *settings[1:3], settings[3] & ~local, *settings[4:]]
 
 
 def _typed_ahead(fd: int) -> bytes:
     """What was typed and not read; nothing is held back where line editing is off."""
     with suppress(OSError):
-        waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-        if waiting:
+        if waiting := int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(fd, waiting).replace(b"\n", b"\r")
     return b""
 
@@ -146,6 +148,13 @@ def restore(fd: int = 0) -> None:
         with suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSANOW, settings)
     write_briefly(_reset)
+
+
+def keep_title() -> str:
+    """The sequence by which a terminal keeps the title of its window, which ``restore`` brings back."""
+    global _reset
+    _reset += b"\x1b[23;2t"
+    return "\x1b[22;2t"
 
 
 def _is_in_background(fd: int) -> bool:
@@ -177,16 +186,54 @@ def take_signal_keys(fd: int = 0) -> None:
         termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
+def suspend(fd: int = 0) -> None:
+    """Suspend the program, as Ctrl-Z does everywhere, and restore the terminal until it continues."""
+    with lent(fd):
+        # Sent to this thread, which therefore stops at this line until the program continues.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+
+
 @contextmanager
-def restored(fd: int = 0) -> Iterator[None]:
-    """Restore the terminal inside the block, such as for the shell while the program is suspended."""
+def lent(fd: int = 0) -> Iterator[bool]:
+    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
     now = termios.tcgetattr(fd)
+    if _asked_for_keys:
+        write_briefly(_PLAIN_KEYS)
     if _before is not None:
         termios.tcsetattr(fd, termios.TCSANOW, _before)
     try:
-        yield
+        yield _is_foreground(fd)
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, now)
+        if _asked_for_keys:
+            write_briefly(_MODIFIED_KEYS)
+
+
+def put_in_foreground(group: int, fd: int = 0) -> None:
+    """Let a group of processes have the terminal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        with suppress(OSError):
+            os.tcsetpgrp(fd, group)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_foreground(fd: int) -> bool:
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
+    """Ask a terminal that is known to understand it to report Shift-Enter as such, until ``restore``."""
+    global _asked_for_keys, _reset
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
+    is_known = "XTERM_VERSION" in environ or term.startswith(_REPORTERS) or program in _REPORTING_PROGRAMS
+    if _before is not None and is_known and not _asked_for_keys:
+        _asked_for_keys, _reset = True, _PLAIN_KEYS + _reset
+        write_briefly(_MODIFIED_KEYS)
 
 
 def write_briefly(data: bytes, fd: int = 1) -> None:

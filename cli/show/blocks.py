@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,26 +32,16 @@ _QUOTED = re.compile(r" {0,3}>")
 _ITEM = re.compile(r" *(?:[-+*]|\d{1,9}[.)]) {1,4}(?=[^ \t\n])")
 _FENCE = re.compile(r"( {0,3})(`{3,}(?!.*`)|~{3,})[ \t]*(.*)")
 
-_LISTS = ("bullet_list_open", "ordered_list_open")
 _COMPLETE = ("heading_open", "hr")
 _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "html_block")
 
 
 @cache
-def text_parser() -> MarkdownIt:
-    """The parser for everything. Definitions of links are text to it, so that a block depends on no other."""
-    return _ready(_parser())
+def parser_of(*, blocks_only: bool) -> MarkdownIt:
+    """A parser; ``blocks_only``: it leaves the text inside blocks alone.
 
-
-@cache
-def block_parser() -> MarkdownIt:
-    """A parser that finds blocks and leaves the text inside them alone."""
-    parser = _parser()
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    return _ready(parser)
-
-
-def _parser() -> MarkdownIt:
+    Definitions of links are text to it, so that a block depends on no other.
+    """
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
@@ -63,12 +54,9 @@ def _parser() -> MarkdownIt:
 
     parser = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"]).disable("reference")
-    return parser
-
-
-def _ready(parser: MarkdownIt) -> MarkdownIt:
-    """The parser, which collects its rules when it is first used: not while another thread uses it as well."""
-    parser.parse("*a*")
+    if blocks_only:
+        parser.core.ruler.enableOnly(["normalize", "block"])
+    parser.parse("*a*")  # collects the rules: not while another thread uses it as well
     return parser
 
 
@@ -81,10 +69,10 @@ class CodeFence:
     """What opens a fenced code block: ``opening`` is a match of its first line."""
 
     def __init__(self, opening: re.Match[str]) -> None:
-        indent, self.mark, info = opening.groups()
+        indent, mark, info = opening.groups()
         self.language = (info.split() or [""])[0]
         self._indent = re.compile(rf" {{0,{len(indent)}}}")
-        self._closing = re.compile(rf" {{0,3}}{re.escape(self.mark[0])}{{{len(self.mark)},}}[ \t]*\n?\Z")
+        self._closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*\n?\Z")
 
     def is_closed_by(self, line: str) -> bool:
         """Whether the line is the block's last one."""
@@ -126,11 +114,6 @@ class Blocks:
         self._credit = MAX_CREDIT
 
     @property
-    def pending(self) -> str:
-        """The source of the unfinished block."""
-        return "".join(self.lines) + self.partial
-
-    @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
         return bool(self.kind) or not is_blank(self.partial)
@@ -161,7 +144,7 @@ class Blocks:
         return [] if self._surely_goes_on(line) else self._split()
 
     def _surely_goes_on(self, line: str) -> bool:
-        """Whether the unfinished block holds this line for certain and is not completed by it."""
+        """Whether this line belongs to the unfinished block and does not complete it."""
         blank = is_blank(line)
         match self.kind:
             case "":
@@ -188,20 +171,16 @@ class Blocks:
             self.kind = self.kind or "paragraph_open"
             return []
         self._credit -= self.size
-        tokens = [t for t in block_parser().parse("".join(self.lines)) if _opens_block(t)]
+        tokens = [t for t in parser_of(blocks_only=True).parse("".join(self.lines)) if _opens_block(t)]
         if not tokens:
             self.kind = ""
             return []
         starts = [t.map[0] for t in tokens if t.map is not None]
-        ends = [*starts[1:], len(self.lines)]
-        if not self._is_complete(tokens[-1]):
-            ends.pop()
-        first = starts[len(ends)] if len(ends) < len(starts) else 0
-        opening = self.lines[first]
-        blocks = [self._cut(end - start) for start, end in zip([0, *ends], ends, strict=False)]
-        if len(ends) < len(starts):
-            self.kind = tokens[-1].type
-            self.fence = fence_of(opening)
+        opening, is_complete = self.lines[starts[-1]], self._is_complete(tokens[-1])
+        ends = [0, *starts[1:], *([len(self.lines)] if is_complete else [])]
+        blocks = [self._cut(end - start) for start, end in pairwise(ends)]
+        if not is_complete:
+            self.kind, self.fence = tokens[-1].type, fence_of(opening)
             item = _ITEM.match(opening)
             self._item_indent = item.end() if item is not None else 0
         return blocks
@@ -216,7 +195,6 @@ class Blocks:
         return token.type in _COMPLETE or (token.type in _ENDED_BY_A_BLANK_LINE and end < len(self.lines))
 
     def _cut(self, count: int) -> str:
-        """Take this many lines from the unfinished block."""
         block = "".join(self.lines[:count])
         del self.lines[:count]
         self.size -= len(block)
@@ -226,5 +204,5 @@ class Blocks:
 
 def _opens_block(token: Token) -> bool:
     if token.level == 0:
-        return token.nesting >= 0 and token.type not in _LISTS
+        return token.nesting >= 0 and token.type not in ("bullet_list_open", "ordered_list_open")
     return token.level == 1 and token.type == "list_item_open"

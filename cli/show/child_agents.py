@@ -5,6 +5,7 @@ An event costs the same however many came before it: of what a child writes only
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +16,7 @@ from chain.text import phrases
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from cli.show.signs import Sign
-from cli.show.text import Cleaner, columns, cut, cut_start, flat
+from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
     from chain.chain import AgentView
@@ -111,19 +112,19 @@ def depth_of(working: Working, name: str) -> int:
 
 def with_parents(working: Working, name: str) -> Iterator[Child]:
     """One at work, the one that started it, and so on; without the main agent."""
-    child = working.get(name)
-    while child is not None:
+    child, depth = working.get(name), sys.maxsize
+    # Only upwards: strange events could make a circle.
+    while child is not None and child.depth < depth:
         yield child
-        parent = working.get(child.parent)
-        # Only upwards: strange events could make a circle.
-        child = parent if parent is not None and parent.depth < child.depth else None
+        depth = child.depth
+        child = working.get(child.parent)
 
 
-def child_rows(working: Working, width: int, sign: Sign) -> list[str]:
-    """A row for each of those at work, at most ``MOST_ROWS`` of ``width`` columns; the others are counted."""
+def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
+    """A row for each of those at work, at most ``most`` of ``width`` columns; the others are counted."""
     parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in in_order(parents)]
-    shown = ordered if len(ordered) <= MOST_ROWS else ordered[: MOST_ROWS - 1]
+    shown = ordered if len(ordered) <= most else ordered[: most - 1]
     rows = [_row(child, width, sign) for child in shown]
     if left := len(ordered) - len(shown):
         rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
@@ -181,7 +182,7 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
     """
     named = {agent.name: agent for agent in agents if not _can_be_asked(agent)}
     order = in_order({agent.name: agent.parent for agent in named.values()})
-    names = {name: " " * min(STEP * depth, width // 4) + flat(name) for depth, name in order}
+    names = {name: indent(depth, width) + flat(name) for depth, name in order}
     room = max(map(columns, names.values()), default=0)
     rows = [_tree_row(names[n], room, _facts(named[n], now), named[n].task, width) for n in names]
     finished = [agent for agent in agents if _can_be_asked(agent)]

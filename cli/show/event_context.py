@@ -30,9 +30,6 @@ class Context:
     is_repeated: bool = False
 
 
-_OF_MAIN = Context()
-
-
 class Contexts:
     """Follows the events of a session, and gives each its context in the main agent's view."""
 
@@ -49,7 +46,7 @@ class Contexts:
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
             working[event.agent].update(event)
-        own = _OF_MAIN if event.agent == MAIN else Context(depth, event.agent)
+        own = Context() if event.agent == MAIN else Context(depth, event.agent)
         match event:
             case events.Init():
                 # Another session, which counts its lines and its agents from one again.

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cli.show.spans import Line, Span
-from cli.show.text import TAB
+from cli.show.text_rows import TAB
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
@@ -112,18 +112,11 @@ def _style(kind: _TokenType) -> str:
 
 @cache
 def _lexer(language: str) -> Lexer | None:
-    from pygments.lexers import get_lexer_by_name
+    from pygments.lexers import get_all_lexers, get_lexer_by_name
 
-    name = _names().get(language)
+    # A search by name would look for plugins, on the disk.
+    known = (aliases for _, aliases, _, _ in get_all_lexers(plugins=False) if not _LANGUAGES.isdisjoint(aliases))
+    name = next((aliases[0] for aliases in known if language in map(str.lower, aliases)), None)
     # A class of lexers puts its rules together in its first object: not in two threads at once.
     with _FIRST_LEXER:
         return None if name is None else get_lexer_by_name(name, stripnl=False, ensurenl=False)
-
-
-@cache
-def _names() -> dict[str, str]:
-    """The names that a language goes by. A search by name would look for plugins, on the disk."""
-    from pygments.lexers import get_all_lexers
-
-    known = [aliases for _, aliases, _, _ in get_all_lexers(plugins=False) if not _LANGUAGES.isdisjoint(aliases)]
-    return {alias.lower(): aliases[0] for aliases in known for alias in aliases}

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from cli.show.blocks import Blocks, CodeFence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
-from cli.show.markdown_layout import code_rows, is_apart, page
+from cli.show.markdown_layout import MarkdownPage, code_rows, is_apart
 from cli.show.spans import Look
-from cli.show.text import Cleaner, Flow, hard_rows
+from cli.show.text_rows import Cleaner, Flow, hard_rows
 
 MAX_CHARS = 12_000
 """Of a block that is rendered. A longer one is shown as it came: some hostile text takes 10 us a character to parse."""
@@ -41,23 +41,16 @@ _LANGUAGES = ("python", "json", "bash", "diff", "javascript", "yaml", "html")
 
 
 class MarkdownFlow:
-    """One streaming reply, ``width`` columns wide, painted with SGR sequences. ``width`` may be set at any time.
+    """One streaming reply, ``width`` columns wide, painted with SGR sequences. ``width`` may be set at any time."""
 
-    ``reflow`` joins the lines of a paragraph. Without ``color`` the signs of Markdown stay. Lines of code are left to
-    the terminal to wrap, so that they can be copied whole, unless ``cuts_code``.
-    """
-
-    def __init__(
-        self, width: int, *, ascii: bool = False, color: bool = True, reflow: bool = False, cuts_code: bool = False
-    ) -> None:
+    def __init__(self, width: int, look: Look) -> None:
         self.width = width
-        self._look = Look(color=color, ascii=ascii, reflow=reflow, cuts_code=cuts_code)
+        self._look = look
         self._cleaner = Cleaner()
         self._blocks = Blocks()
         self._shown = _Shown()
         self._part: _Code | _Raw | None = None
         """The unfinished block, if its first lines were shown already."""
-        self._tail: tuple[int, str] | None = None
         self.whole: int | None = None
         """How many of the rows that ``add`` returned last belong to whole blocks; ``None`` if it completed none."""
 
@@ -69,16 +62,23 @@ class MarkdownFlow:
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as it will look, joined with newlines."""
-        if self._tail is None or self._tail[0] != self.width:
-            self._tail = self.width, "\n".join(self._tail_rows())
-        return self._tail[1]
+        blocks, part = self._blocks, self._part
+        if not blocks.is_open:
+            return ""
+        if part is None and _is_too_long(blocks.size + len(blocks.partial), len(blocks.lines)):
+            part = _Raw()
+        if part is not None:
+            kind = part.kind
+            rows = part.tail(blocks, self.width)
+        else:
+            begun = MarkdownPage(self._tail_source(), self.width, replace(self._look, cuts_code=True))
+            kind, rows = begun.first, begun.rows
+        if rows and (part is None or not part.count) and self._shown.is_apart(kind, after_blank=blocks.start > 0):
+            rows = ["", *rows]
+        return "\n".join(rows[-MAX_TAIL:])
 
     def add(self, text: str) -> list[str]:
         """Append a piece, and return the rows that it completes."""
-        self.whole = None
-        if not text:
-            return []
-        self._tail = None
         sources = self._blocks.add(self._cleaner.add(text))
         rows = [row for source in sources for row in self._block(source)]
         self.whole = len(rows) if sources else None
@@ -86,7 +86,6 @@ class MarkdownFlow:
 
     def end(self) -> list[str]:
         """End the text, and return the rows that are left."""
-        self._tail = None
         sources = self._blocks.add(self._cleaner.end()) + self._blocks.end()
         return [row for source in sources for row in self._block(source)]
 
@@ -99,7 +98,7 @@ class MarkdownFlow:
         start = next(n for n, line in enumerate(lines) if not is_blank(line))
         part, self._part = self._part or _part(lines[start], len(source), len(lines), self._look), None
         if part is None:
-            done = page(source, self.width, self._look)
+            done = MarkdownPage(source, self.width, self._look)
             if done.rows:
                 self._shown.begin(done.first, after_blank=start > 0)
                 self._shown.kind = done.last
@@ -115,7 +114,7 @@ class MarkdownFlow:
         is_in_parts = blocks.fence is not None or _is_too_long(blocks.size, len(blocks.lines))
         if self._part is None and blocks.kind and is_in_parts:
             self._part = _part(blocks.lines[blocks.start], blocks.size, len(blocks.lines), self._look)
-        if self._part is None or not self._part.is_due(len(blocks.lines) - blocks.start):
+        if self._part is None or len(blocks.lines) - blocks.start - self._part.count < self._part.flush:
             return []
         return self._more(self._part, blocks.lines, blocks.start)
 
@@ -123,23 +122,6 @@ class MarkdownFlow:
         if not part.count:
             self._shown.begin(part.kind, after_blank=start > 0)
         return self._shown.add(part.rows(lines[start + part.count :], self.width, is_whole=is_whole))
-
-    def _tail_rows(self) -> list[str]:
-        blocks = self._blocks
-        if not blocks.is_open:
-            return []
-        part = self._part
-        if part is None and _is_too_long(blocks.size + len(blocks.partial), len(blocks.lines)):
-            part = _Raw()
-        if part is not None:
-            kind = part.kind
-            rows = part.tail(blocks.lines[blocks.start + part.skipped :][-MAX_TAIL:], blocks.partial, self.width)
-        else:
-            begun = page(self._tail_source(), self.width, replace(self._look, cuts_code=True))
-            kind, rows = begun.first, begun.rows
-        if rows and (part is None or not part.count) and self._shown.is_apart(kind, after_blank=blocks.start > 0):
-            rows = ["", *rows]
-        return rows[-MAX_TAIL:]
 
     def _tail_source(self) -> str:
         """Enough of the unfinished block for its last rows."""
@@ -203,16 +185,16 @@ class PlainFlow:
         return rows + self._flow.end()
 
 
-def render(text: str, width: int, *, color: bool, ascii: bool) -> list[str]:
+def render(text: str, width: int, *, ascii: bool) -> list[str]:
     """The rows of a whole Markdown text, such as a file, at most ``width`` columns each."""
-    flow = MarkdownFlow(width, ascii=ascii, color=color, reflow=True)
+    flow = MarkdownFlow(width, Look(ascii=ascii, reflow=True))
     return flow.add(text) + flow.end()
 
 
 def warm() -> None:
     """Import what rendering needs, for a thread in the background: then the first reply does not wait for it."""
     for language in _LANGUAGES:
-        render(f"# a\n\n| *b* |\n|---|\n| `c` |\n\n~~~{language}\nd\n~~~", 80, color=True, ascii=True)
+        render(f"# a\n\n| *b* |\n|---|\n| `c` |\n\n~~~{language}\nd\n~~~", 80, ascii=True)
 
 
 class _Shown:
@@ -250,6 +232,7 @@ class _Code:
     """A fenced code block whose rows are returned while it comes."""
 
     kind = "code"
+    flush = FLUSH
 
     def __init__(self, fence: CodeFence, look: Look) -> None:
         self.count = 0
@@ -257,89 +240,64 @@ class _Code:
         self._fence = fence
         self._look = look
         self._before: list[str] = []
-        self._waiting: tuple[tuple[int, int], list[str]] | None = None
-        """The rows of the whole lines in the tail, and what they were made of."""
-
-    def is_due(self, lines: int) -> bool:
-        """Whether rows should be returned, of so many lines of the block."""
-        return lines - self.count >= FLUSH
+        self._waiting: tuple[tuple[int, int, int], list[str]] = (0, 0, 0), []
+        """The rows of the whole lines in the tail, and what they were made of: colours take long for every piece."""
 
     def rows(self, lines: list[str], width: int, *, is_whole: bool) -> list[str]:
         """The rows of the lines that follow; ``is_whole`` if they are the last ones."""
-        self._waiting = None
-        is_first, self.count = not self.count, self.count + len(lines)
-        opening, lines = (lines[:1], lines[1:]) if is_first else ([], lines)
-        closing: list[str] = []
+        code = lines if self.count else lines[1:]
+        self.count += len(lines)
         if is_whole:
-            while lines and is_blank(lines[-1]):
-                lines = lines[:-1]
-            if lines and self._fence.is_closed_by(lines[-1]):
-                lines, closing = lines[:-1], lines[-1:]
+            while code and is_blank(code[-1]):
+                code.pop()
+            if code and self._fence.is_closed_by(code[-1]):
+                code.pop()
         # A line of spaces is a blank one: those at the end are not shown, and may be the end for all that is known.
-        code = ["" if is_blank(line) else self._fence.code(line) for line in lines]
+        code = ["" if is_blank(line) else self._fence.code(line) for line in code]
         # So many at once did not come from a stream: to colour them all would take too long.
         language = self._fence.language if len(code) <= MAX_LINES else ""
         rows = code_rows(code, language, width, self._look, self._before)
         self._before = [*self._before, *code][-CONTEXT:]
-        if self._look.color:
-            return rows
-        return [*self._as_they_came(opening, width), *rows, *self._as_they_came(closing, width)]
+        return rows
 
-    @property
-    def skipped(self) -> int:
-        """Lines of the block that are not part of the tail."""
-        return max(self.count, 1)
-
-    def tail(self, lines: list[str], partial: str, width: int) -> list[str]:
-        """The rows of lines that were not returned, and of the unfinished one."""
-        if self._waiting is None or self._waiting[0] != (len(lines), width):
-            self._waiting = (len(lines), width), self._rows_now(lines, width, self._before[-MAX_TAIL:])
+    def tail(self, blocks: Blocks, width: int) -> list[str]:
+        """The rows of the last lines that were not returned, and of the unfinished one."""
+        lines = blocks.lines[blocks.start + max(self.count, 1) :][-MAX_TAIL:]
         # A line may be very long: its end is what will be seen.
-        partial = partial[-MAX_TAIL * width :] if partial.strip("`~ ") else ""
+        partial = blocks.partial[-MAX_TAIL * width :] if blocks.partial.strip("`~ ") else ""
+        if self._waiting[0] != (key := (self.count, len(lines), width)):
+            self._waiting = key, self._rows_now(lines, width, self._before[-MAX_TAIL:])
         return self._waiting[1] + (self._rows_now([partial], width, []) if partial else [])
 
     def _rows_now(self, lines: list[str], width: int, before: list[str]) -> list[str]:
         code = [self._fence.code(line) for line in lines]
         return code_rows(code, self._fence.language, width, replace(self._look, cuts_code=True), before)
 
-    def _as_they_came(self, lines: list[str], width: int) -> list[str]:
-        return code_rows([self._fence.code(line) for line in lines], "", width, self._look)
-
 
 class _Raw:
     """A block that is too long to be rendered: its text as it came."""
 
     kind = "paragraph"
+    flush = 1
 
     def __init__(self) -> None:
         self.count = 0
         self._flow = Flow(0)
 
-    def is_due(self, lines: int) -> bool:
-        """Whether rows should be returned, of so many lines of the block."""
-        return lines > self.count
-
     def rows(self, lines: list[str], width: int, *, is_whole: bool) -> list[str]:
-        """The rows of the lines that follow; ``is_whole`` if they are the last ones."""
         self.count += len(lines)
         self._flow.width = width
         rows = self._flow.add("".join(line.removesuffix("\n") + "\n" for line in lines))
         return rows + self._flow.end() if is_whole else rows
 
-    @property
-    def skipped(self) -> int:
-        """Lines of the block that are not part of the tail."""
-        return self.count
-
-    def tail(self, lines: list[str], partial: str, width: int) -> list[str]:
-        """The rows of lines that were not returned, and of the unfinished one."""
+    def tail(self, blocks: Blocks, width: int) -> list[str]:
         flow = Flow(width)
-        rows = [row for line in (*lines, partial) for row in flow.add(line[-MAX_TAIL * width :])]
+        lines = blocks.lines[blocks.start + self.count :][-MAX_TAIL:]
+        rows = [row for line in (*lines, blocks.partial) for row in flow.add(line[-MAX_TAIL * width :])]
         return rows + flow.end()
 
 
 def _part(first: str, chars: int, lines: int, look: Look) -> _Code | _Raw | None:
-    """What shows a block part by part, if it is code or too long."""
     if (fence := fence_of(first)) is not None:
         return _Code(fence, look)
     return _Raw() if _is_too_long(chars, lines) else None

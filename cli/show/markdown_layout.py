@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, TypeAlias
 
-from cli.show.blocks import text_parser
+from cli.show.blocks import parser_of
 from cli.show.highlight import highlighted
-from cli.show.markdown_tables import Cell, table_rows
-from cli.show.spans import Line, Look, Span, plain, safe_row, wrap_all, wrap_hard
-from cli.show.text import TAB, columns
+from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all, wrap_hard
+from cli.show.text_rows import columns
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 LEAST_ROOM = 12
 """Columns that are left for text: what would be indented further is not indented at all."""
 LONGEST_RULE = 40
+LONGEST_WORD = 12
+"""Columns that the longest word of a column may claim; a longer one, such as an address, is cut."""
 
 _HEADINGS = {"h1": "1;4", "h2": "1"}
 _OTHER_HEADING = "4"
@@ -31,19 +32,25 @@ _TASK = re.compile(r"\[([ xX])\][ \t]+")
 _CLOSE_TO_WHAT_FOLLOWS = ("heading", "paragraph", "item")
 _CLOSE_TO_WHAT_PRECEDES = ("paragraph", "item")
 
+Cell: TypeAlias = Sequence[Line]
+"""The lines of a cell: one, unless it holds line breaks."""
+
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     """Whether a blank row stands between two blocks: where the source has one, and always around all but text."""
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
 
 
-@dataclass(frozen=True)
-class LaidOut:
-    """The rows of some blocks, and the kinds of the first and the last block of them; none for no rows."""
+def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:
+    """The rows of code; ``before`` are lines of the same block that were shown before."""
+    return [painted_row(row) for row in _code_lines(lines, language, width, look, before)]
 
-    rows: list[str]
-    first: str
-    last: str
+
+def _code_lines(
+    lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()
+) -> Sequence[Line]:
+    found = highlighted(lines, language, before)
+    return [row for line in found for row in wrap_hard(line, width)] if look.cuts_code else found
 
 
 @dataclass
@@ -54,125 +61,98 @@ class _Indent:
     rest: str
     is_quote: bool
 
-    @property
-    def columns(self) -> int:
-        return columns(self.rest)
-
     def next(self) -> str:
         prefix, self.marker = self.rest if self.marker is None else self.marker, None
         return prefix
 
 
-def page(source: str, width: int, look: Look) -> LaidOut:
+class MarkdownPage:
     """The rows of a Markdown text, each at most ``width`` columns."""
-    layout = _Layout(source, width, look)
-    layout.add(text_parser().parse(source))
-    return LaidOut(layout.rows, layout.first, layout.before or layout.first)
 
-
-def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:
-    """The rows of code; ``before`` are lines of the same block that were shown before."""
-    painted = highlighted(lines, language, before) if look.color else [[("", line.expandtabs(TAB))] for line in lines]
-    rows = painted if not look.cuts_code else [row for line in painted for row in wrap_hard(line, width)]
-    return [look.painted(row) for row in rows]
-
-
-class _Layout:
     def __init__(self, source: str, width: int, look: Look) -> None:
         self.rows: list[str] = []
         self.first = ""
-        self.before: str | None = None
-        """The kind of the block before, in the same item or quote."""
+        """The kind of the first block; empty where there is none."""
+        self.last = ""
+        """The kind of the last block; while the page is made, of the one before in the same item or quote."""
         self._source = source.split("\n")
         self._width = width
         self._look = look
         self._indents: list[_Indent] = []
+        self._add(parser_of(blocks_only=False).parse(source))
 
-    def add(self, tokens: Sequence[Token]) -> None:
+    def _add(self, tokens: Sequence[Token]) -> None:
         for n, token in enumerate(tokens):
             match token.type:
                 case "paragraph_open" | "heading_open":
-                    self._text(token, tokens[n + 1])
+                    self._begin(token.type.removesuffix("_open"), token)
+                    base = _HEADINGS.get(token.tag, _OTHER_HEADING) if token.type == "heading_open" else ""
+                    self._put(inline_lines(tokens[n + 1], self._look, base))
                 case "list_item_open":
                     self._begin("item", token)
                     self._item(token, tokens[n + 2])
                 case "blockquote_open":
                     self._begin("quote", token)
-                    self._quote()
-                case "list_item_close" | "blockquote_close":
-                    self._close("item" if token.type == "list_item_close" else "quote")
+                    bar = self._look.sign("│ ", "| ")
+                    self._indent(bar, bar, is_quote=True)
+                case "list_item_close":
+                    # What follows an item that ends in code stands apart from it, as it would from the code.
+                    self._close("item" if self.last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self.last)
+                case "blockquote_close":
+                    self._close("quote")
                 case "table_open":
-                    self._table(token, tokens[n : next(m for m in range(n, len(tokens)) if _closes_table(tokens[m]))])
+                    self._begin("table", token)
+                    self._table(tokens[n:])
                 case "fence" | "code_block":
                     self._code(token)
                 case "html_block":
                     self._begin("html", token)
                     self._put([[("", safe_row(line))] for line in token.content.rstrip("\n").split("\n")])
-                    self.before = "html"
                 case "hr":
                     self._begin("rule", token)
-                    sign = self._look.sign("─", "-")
-                    self._put([[("2", sign * min(self._room, LONGEST_RULE))]])
-                    self.before = "rule"
+                    self._put([[("2", self._look.sign("─", "-") * min(self._room, LONGEST_RULE))]])
                 case _:
                     pass
 
     @property
     def _room(self) -> int:
-        return self._width - sum(indent.columns for indent in self._indents)
+        return self._width - sum(columns(indent.rest) for indent in self._indents)
 
     def _begin(self, kind: str, token: Token) -> None:
         """A blank row before a block, where there is one."""
+        if self.last:
+            start = token.map[0] if token.map is not None else 0
+            has_blank = start > 0 and not self._source[start - 1].strip(" \t>")
+            if is_apart(self.last, kind, has_blank=has_blank):
+                self._row([])
         self.first = self.first or kind
-        if self.before is None:
-            return
-        start = token.map[0] if token.map is not None else 0
-        has_blank = start > 0 and not self._source[start - 1].strip(" \t>")
-        if is_apart(self.before, kind, has_blank=has_blank):
-            self._row([], only_quotes=False)
+        self.last = kind
 
-    def _row(self, row: Line, *, only_quotes: bool) -> None:
-        before = [i.next() for i in self._indents if i.is_quote or not only_quotes]
-        prefix = "".join(before) if plain(row) else "".join(before).rstrip()
-        bars: list[Span] = [("2" if any(i.is_quote for i in self._indents) else "", prefix)] if prefix else []
-        self.rows.append(self._look.painted([*bars, *row]))
+    def _row(self, row: Line, *, only_quotes: bool = False) -> None:
+        prefix = "".join(i.next() for i in self._indents if i.is_quote or not only_quotes)
+        style = "2" if any(i.is_quote for i in self._indents) else ""
+        self.rows.append(painted_row([(style, prefix if plain(row) else prefix.rstrip()), *row]))
 
     def _put(self, lines: Sequence[Line]) -> None:
         for row in wrap_all(lines, self._room):
-            self._row(row, only_quotes=False)
+            self._row(row)
 
     def _put_marker(self) -> None:
         """A row with the markers that wait for one."""
         if any(indent.marker is not None for indent in self._indents if not indent.is_quote):
-            self._row([], only_quotes=False)
-
-    def _text(self, token: Token, inline: Token) -> None:
-        kind = token.type.removesuffix("_open")
-        self._begin(kind, token)
-        base, sign = "", ""
-        if kind == "heading":
-            base = _HEADINGS.get(token.tag, _OTHER_HEADING)
-            sign = "" if self._look.color else "#" * int(token.tag[1:]) + " "
-        first, *rest = inline_lines(inline, self._look, base)
-        self._put([[("", sign), *first] if sign else first, *rest])
-        self.before = kind
+            self._row([])
 
     def _item(self, token: Token, text: Token) -> None:
-        look = self._look
-        level = sum(1 for indent in self._indents if not indent.is_quote)
-        bullet = look.sign(_BULLETS[min(level, len(_BULLETS) - 1)], "-")
+        level = sum(not indent.is_quote for indent in self._indents)
+        bullet = self._look.sign(_BULLETS[min(level, len(_BULLETS) - 1)], "-")
         marker = f"{token.info}{token.markup} " if token.info else f"{bullet} "
-        if text.type == "inline" and (task := _TASK.match(text.content)):
-            _drop_front(text, task.end())
-            marker = "[ ] " if task[1] == " " else look.sign("[✓] ", "[x] ")
+        if text.type == "inline" and text.children and (task := _TASK.match(text.content)):
+            text.children[0].content = text.children[0].content[task.end() :]
+            marker = "[ ] " if task[1] == " " else self._look.sign("[✓] ", "[x] ")
         self._indent(marker, " " * len(marker), is_quote=False)
 
-    def _quote(self) -> None:
-        bar = self._look.sign("│ ", "| " if self._look.color else "> ")
-        self._indent(bar, bar, is_quote=True)
-
     def _indent(self, marker: str, rest: str, *, is_quote: bool) -> None:
-        self.before = None
+        self.last = ""
         if self._room - columns(rest) >= LEAST_ROOM:
             self._indents.append(_Indent(marker, rest, is_quote))
             return
@@ -182,33 +162,20 @@ class _Layout:
         self._indents.append(_Indent(None, "", is_quote))
 
     def _close(self, kind: str) -> None:
-        if self.before is None:
+        if not self.last:
             self._put_marker()
         self._indents.pop()
-        # What follows an item that ends in code stands apart from it, as it would from the code.
-        ends_in_text = self.before is None or self.before in _CLOSE_TO_WHAT_FOLLOWS
-        self.before = kind if kind == "quote" or ends_in_text else self.before
+        self.last = kind
 
     def _code(self, token: Token) -> None:
         self._put_marker()
         self._begin("code", token)
-        room = self._width - sum(indent.columns for indent in self._indents if indent.is_quote)
-        language = (token.info.split() or [""])[0]
+        room = self._width - sum(columns(indent.rest) for indent in self._indents if indent.is_quote)
         lines = token.content.removesuffix("\n").split("\n")
-        painted: list[Line] = []
-        if self._look.color:
-            painted = highlighted(lines, language)
-        else:
-            fence = [token.markup] if token.type == "fence" else []
-            opening = [token.markup + token.info] if fence else []
-            painted = [[("", line.expandtabs(TAB))] for line in (*opening, *lines, *fence)]
-        for line in painted:
-            for row in wrap_hard(line, room) if self._look.cuts_code else [line]:
-                self._row(row, only_quotes=True)
-        self.before = "code"
+        for row in _code_lines(lines, (token.info.split() or [""])[0], room, self._look):
+            self._row(row, only_quotes=True)
 
-    def _table(self, token: Token, tokens: Sequence[Token]) -> None:
-        self._begin("table", token)
+    def _table(self, tokens: Sequence[Token]) -> None:
         rows: list[list[Cell]] = []
         aligned: list[str] = []
         for part, following in pairwise(tokens):
@@ -218,10 +185,11 @@ class _Layout:
                 rows[-1].append(inline_lines(following, self._look))
                 if len(rows) == 1:
                     aligned.append(str(part.attrs.get("style", "")).removeprefix("text-align:"))
+            elif part.type == "table_close":
+                break
         head, *body = rows
         for row in table_rows(head, body, aligned, width=self._room, look=self._look):
-            self._row(row, only_quotes=False)
-        self.before = "table"
+            self._row(row)
 
 
 def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
@@ -235,47 +203,99 @@ def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
             lines[-1].append((";".join([*dict.fromkeys(styles), *more]), safe_row(text)))
 
     for token in inline.children or ():
-        name = token.type.removesuffix("_open").removesuffix("_close")
+        style = _STYLES.get(token.type.removesuffix("_open").removesuffix("_close"))
         if token.type == "softbreak" and look.reflow:
             put(" ")
         elif token.type in ("softbreak", "hardbreak") or _BREAK.fullmatch(token.content):
             lines.append([])
         elif token.type == "code_inline":
-            put(token.content, _CODE) if look.color else put(f"{token.markup}{token.content}{token.markup}")
+            put(token.content, _CODE)
         elif token.type == "image":
             put(token.content, _STYLES["link"])
             put(f" ({token.attrs.get('src', '')})", "2")
-        elif name in _STYLES and token.nesting == 1:
-            styles.append(_STYLES[name])
-            if name == "link":
+        elif style is None:
+            put(token.content)
+        elif token.nesting == 1:
+            styles.append(style)
+            if token.type == "link_open":
                 links.append((str(token.attrs.get("href", "")), sum(map(len, lines))))
-            elif not look.color:
-                put(token.markup)
-        elif name in _STYLES:
-            if name != "link" and not look.color:
-                put(token.markup)
-            styles.reverse()
-            styles.remove(_STYLES[name])
-            styles.reverse()
-            if name == "link":
+        else:
+            styles.pop()
+            if token.type == "link_close":
                 address, first = links.pop()
-                text = "".join(text for _, text in [span for line in lines for span in line][first:])
+                text = plain([span for line in lines for span in line][first:])
                 if safe_row(address) not in (text, f"mailto:{text}"):
                     put(f" ({address})", "2")
-        else:
-            put(token.content)
     return list(lines)
 
 
-def _closes_table(token: Token) -> bool:
-    return token.type == "table_close"
+def table_rows(
+    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: Look
+) -> list[Line]:
+    """The rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
+    bold = [[styled("1", line) for line in cell] for cell in head]
+    between = 3 * (len(head) - 1)
+    every = [bold, *body]
+    natural = [max(_width(row[n]) for row in every) for n in range(len(head))]
+    least = [min(max(_longest_word(row[n]) for row in every), LONGEST_WORD) for n in range(len(head))]
+    if sum(least) + between > width:
+        return _stacked(bold, body, width)
+    return _grid(bold, body, aligned, _widths(natural, least, width - between), look)
 
 
-def _drop_front(inline: Token, count: int) -> None:
-    """Leave out the first characters of a text, which are plain."""
-    for token in inline.children or ():
-        dropped = min(len(token.content), count)
-        token.content = token.content[dropped:]
-        count -= dropped
-        if not count:
-            return
+def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
+    """The columns' widths: narrow columns get what they need, wide ones share the rest."""
+    widths = least
+    for n in sorted(range(len(natural)), key=lambda n: natural[n] - least[n]):
+        open_ones = sum(1 for m in range(len(natural)) if widths[m] < natural[m])
+        share = (room - sum(widths)) // max(open_ones, 1)
+        widths = [*widths[:n], min(natural[n], widths[n] + share), *widths[n + 1 :]]
+    return widths
+
+
+def _grid(
+    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], widths: list[int], look: Look
+) -> list[Line]:
+    bar = look.sign(" │ ", " | ")
+    rule: Line = [("2", look.sign("─┼─", "-+-").join(look.sign("─", "-") * width for width in widths))]
+    cells = [[wrap_all(cell, width) for cell, width in zip(row, widths, strict=True)] for row in (head, *body)]
+    # Rows of several lines each would run into one another.
+    is_ruled = any(len(cell) > 1 for row in cells[1:] for cell in row)
+    rows: list[Line] = []
+    for n, row in enumerate(cells):
+        if n == 1 or (n > 1 and is_ruled):
+            rows.append(rule)
+        rows += [_joined(parts, widths, aligned, bar) for parts in zip_longest(*row, fillvalue=[])]
+    return rows if body else [*rows, rule]
+
+
+def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], bar: str) -> Line:
+    row: list[Span] = []
+    for n, (part, width, side) in enumerate(zip(parts, widths, aligned, strict=True)):
+        free = width - columns(plain(part))
+        left = {"right": free, "center": free // 2}.get(side, 0)
+        right = free - left if n < len(widths) - 1 else 0
+        row += [("2", bar)] * (n > 0) + [("", " " * left), *part, ("", " " * right)]
+    return row
+
+
+def _stacked(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
+    """Each row as lines of the form ``head: cell``, with a blank row between two of them."""
+    rows: list[Line] = []
+    for n, cells in enumerate(body or [[[]] * len(head)]):
+        rows += [[]] if n else []
+        for name, cell in zip(head, cells, strict=True):
+            title = [span for line in name for span in line]
+            first, *rest = cell or [[]]
+            lines = [[*title, ("", ": "), *first] if title else first, *rest]
+            wrapped = wrap_all(lines, width - 2)
+            rows += [wrapped[0], *([("", "  "), *row] for row in wrapped[1:])]
+    return rows
+
+
+def _width(cell: Cell) -> int:
+    return max((columns(plain(line)) for line in cell), default=0)
+
+
+def _longest_word(cell: Cell) -> int:
+    return max((columns(word) for line in cell for word in plain(line).split()), default=1)

@@ -29,22 +29,23 @@ _ANYWHERE = (
 )
 _EDITOR = (
     _ANYWHERE[0],
-    ("Alt-Enter", "sends it like !text", "sends it as urgent, like !; also Shift-Enter where the terminal reports it"),
+    (
+        "Alt-Enter",
+        "a new line",
+        "a new line; also Shift-Enter where the terminal reports it, Ctrl-J, and Enter after \\",
+    ),
     ("Esc", "interrupts the run", "interrupts the run; what is typed stays"),
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
-    ("Ctrl-J", "a new line", "a new line; also Enter after a trailing backslash"),
+    ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
     ("Tab", "completes", "completes commands, plan commands and what else a line can begin with"),
     ("Ctrl-R", "searches the history", "searches the history"),
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
+_KEYS: dict[bool, Sequence[tuple[str, str, str]]] = {True: _EDITOR, False: _ANYWHERE}
+"""Each key with what it does, shortly and at length; without an editor the terminal has few."""
 
 TOPICS = ("lines", "keys")
-
-
-def keys(*, has_keys: bool) -> Sequence[tuple[str, str, str]]:
-    """Each key with what it does, shortly and at length; without an editor the terminal has few."""
-    return _EDITOR if has_keys else _ANYWHERE
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
@@ -52,15 +53,12 @@ def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool)
     groups = {
         "Commands:": commands,
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
-        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys(has_keys=has_keys)],
+        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in _KEYS[has_keys]],
     }
-    rows = []
-    for head, entries in groups.items():
-        rows += [head, *side_by_side(entries, width, TERM, ABOUT)]
-    return rows
+    return [row for head, found in groups.items() for row in (head, *side_by_side(found, width, TERM, ABOUT))]
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
     """All about ``lines`` or ``keys``."""
-    entries = LINES if name == "lines" else keys(has_keys=has_keys)
+    entries = LINES if name == "lines" else _KEYS[has_keys]
     return table([(term, about) for term, _, about in entries], width)

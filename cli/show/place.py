@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chain.text.plain import sanitize
 from cli.show import signs
 from cli.show.child_agents import indent, short_name
-from cli.show.spans import Look, Span, lines_in, wrap_all
-from cli.show.text import cut, flat, in_rows
+from cli.show.spans import Span, lines_in, painted_row, plain, wrap_all
+from cli.show.text_rows import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK
 
 INDENT = "  "
@@ -39,8 +39,7 @@ class RowPlace:
     def below(self, depth: int, agent: str) -> RowPlace:
         """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
         who = f"{self.name(agent)}: " if agent else ""
-        before = indent(depth, self.width)
-        return RowPlace(self.width, self.color, self.ascii, self.wraps, before, who)
+        return replace(self, indent=indent(depth, self.width), who=who)
 
     def name(self, agent: str) -> str:
         """An agent's name, cut."""
@@ -80,8 +79,8 @@ class RowPlace:
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
             rows = wrap_all(rows, self.room - len(INDENT))
-        look = Look(color=self.color)
-        return hanging([look.painted(row).replace(NO_BREAK, " ").rstrip() for row in rows])
+        as_row = painted_row if self.color else plain
+        return hanging([as_row(row).replace(NO_BREAK, " ").rstrip() for row in rows])
 
     @property
     def _cuts(self) -> bool:

@@ -13,17 +13,19 @@ from dataclasses import replace
 
 from chain import events
 from chain.events import Event
-from chain.text.phrases import beyond_replies
+from chain.text.phrases import duration
 from chain.text.wording import counted
-from cli.show import questions
-from cli.show.child_agents import MOST_ROWS, child_rows, depth_of, indent
+from cli.show import question_rows
+from cli.show.air import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Air, Piece, piece
+from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
-from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
-from cli.show.rows import painted_preview, rows
+from cli.show.replies import HeldReplies, StreamedReplies
+from cli.show.rows import at_limit, painted_preview, rows
 from cli.show.table import table
-from cli.show.text import Flow, flat, in_rows
+from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
+from cli.show.unsettled import Unsettled
 from cli.show.user_lines import as_typed
 
 NARROWEST = 20
@@ -58,25 +60,53 @@ _ENDS_THOUGHT = (
     events.Result,
 )
 
+_KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
+"""What the rows of an event are, if they are not work."""
+
+LEAST_THOUGHT_S = 1.0
+"""Seconds of a thought that has a row: nobody has waited for a shorter one."""
+
+LEAST_ROWS = 3
+"""Rows of what runs, however many lines wait."""
+
 
 class Renderer:
     """Turns the events of a chain into rows, in order; keeps what later rows need of earlier events.
 
     With ``streams`` replies are shown as they come, and nothing else prints the answer. With ``collapses`` what
     children do is no row but in ``tail``: only their starts, their ends and all that is between them and the user are.
+    With ``updates``, which needs both, rows can be updated: what is not settled is in ``tail``, blank rows part what is
+    shown, and a call, a line and a thought are one row each.
     """
 
     def __init__(
-        self, *, color: bool, ascii: bool, width: int = 80, streams: bool = False, collapses: bool = False
+        self,
+        *,
+        color: bool,
+        ascii: bool,
+        width: int = 80,
+        streams: bool = False,
+        collapses: bool = False,
+        updates: bool = False,
     ) -> None:
         self.shows_answers = streams
         """Whether the answers are among the rows, so that nobody else has to print them."""
+        self.shows_thinking = not updates
+        """Whether thoughts are shown whole; one that is already goes on so."""
         self._collapses = collapses
+        self._unsettled = Unsettled() if updates else None
+        self._air = Air() if updates else None
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
-        self._replies = _StreamedReplies() if streams else _HeldReplies()
+        self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
         self._thought: Flow | None = None
+        self._thinks_since: float | None = None
+        """When the thought began that is not shown whole."""
+        self._now = 0.0
+        """When the last event happened."""
         self._progress: dict[tuple[str, str], _Progress] = {}
+        self._hint: tuple[str, list[str]] = ("", [])
+        """The question that is open, and how it is answered, where that is no row to stay."""
         self._owe_reply = set[str]()
         """The children that have read a line and not replied yet."""
 
@@ -86,43 +116,66 @@ class Renderer:
 
     def lines_of(self, event: Event, context: Context) -> list[str]:
         """The same for an event whose context is known otherwise."""
-        if context.depth:
-            if self._is_left_out(event):
-                return []
-            place = self.place.below(context.depth, context.agent)
-            found = self._rows(event, place, context)
-            return self._replies.aside([f"{place.indent}{row}" if row else row for row in found])
-        found = [*self._released(event, context), *self._rows(event, self.place, context)]
-        return found if isinstance(event, events.TextDelta | events.Reply) else self._replies.aside(found)
+        self._now = event.time
+        if isinstance(event, events.Answer) and event.id == self._hint[0]:
+            self._hint = ("", [])
+        shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
+        if self._air is not None and isinstance(event, events.Reply):
+            # A reply with calls says what they are for, so they follow it at once.
+            self._air.join(ANSWER, WORK) if event.tool_calls else self._air.part(ANSWER)
+        return shown
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
         """The rows of a result in two parts: the answer stands between them."""
         context = self._contexts.of(event)
-        return self._released(event, context), self._rows(event, self.place, context)
+        return self._shown(self._released(event, context)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found = self._replies.resize(self.place.width)
+        found = piece(ANSWER, self._replies.resize(self.place.width))
         if self._thought is not None:
             self._thought.width = self.place.width
-            found += self._thought.add("")
-        return found
+            found += piece(THINKING, self._thought.add(""))
+        return self._shown(found)
+
+    def rest(self) -> list[str]:
+        """The rows of what is not settled, when nothing more will come."""
+        if self._unsettled is None:
+            return [row for row in self.tail.split("\n") if row.strip()]
+        unfinished = [row for row in (self._unfinished or "").split("\n") if row]
+        found = [*self._unheld(), *piece(ANSWER, unfinished), *piece(WORK, self._unsettled.rest(self.place))]
+        return self._shown(found)
 
     # ------------------------------------------------------------------------------------------------ beside events
 
     @property
     def tail(self) -> str:
-        """What may still change: the unfinished rows of a reply or a thought, else what children do and tools say."""
-        place, unfinished = self.place, self._replies.tail
-        if unfinished is None and self._thought is not None:
-            unfinished = self._thought.tail
-        if unfinished:
-            return unfinished
-        working = child_rows(self._contexts.working, place.width, place.sign) if self._collapses else []
-        said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
-        latest = [place.one_row(f"  {row}") for row in next(filter(None, said), [])]
-        return "\n".join([*(place.paint("dim", row) for row in working), *latest[: MOST_ROWS - len(working)]])
+        """What may still change, as it was at the last event."""
+        return self.tail_at(self._now)
+
+    def tail_at(self, now: float) -> str:
+        """What may still change: the unfinished rows of a reply or a thought, what children do and tools say.
+
+        Where rows can be updated also what is not settled, at this time; elsewhere a reply hides all else.
+        """
+        unfinished, unsettled = self._unfinished, self._unsettled
+        if unsettled is None:
+            return unfinished or "\n".join(self._working(now, MOST_ROWS))
+        waiting = unsettled.waiting(self.place, now, MOST_ROWS - LEAST_ROWS)
+        working = self._working(now, MOST_ROWS - len(waiting))
+        thinking = []
+        if self._thinks_since is not None:
+            took = duration(now - self._thinks_since, whole=True)
+            thinking = [self.place.paint("dim", f"thinking {took}")]
+        kind = THINKING if self._thought is not None else ANSWER
+        groups = [(kind, unfinished.split("\n") if unfinished else []), (THINKING, thinking)]
+        return self._air_in([*groups, (WORK, [*self._hint[1], *working, *waiting])])
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether ``tail_at`` changes as time passes."""
+        return self._thinks_since is not None or (self._unsettled is not None and self._unsettled.is_timed)
 
     @property
     def drawn_tail(self) -> str:
@@ -130,16 +183,45 @@ class Renderer:
         return self.tail.lstrip("\n") if self.shows_answers and self.place.color else ""
 
     @property
+    def _unfinished(self) -> str | None:
+        unfinished = self._replies.tail
+        return self._thought.tail if unfinished is None and self._thought is not None else unfinished
+
+    def _working(self, now: float, most: int) -> list[str]:
+        """At most so many rows of what children do, what runs, and what tools say."""
+        place, working = self.place, self._contexts.working if self._collapses else {}
+        running: list[str] = []
+        if self._unsettled is not None:
+            running = self._unsettled.running(place, now, max(most - len(working), most // 2))
+        children = child_rows(working, place.width, place.sign, most - len(running))
+        rows = [*(place.paint("dim", row) for row in children), *running]
+        said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
+        return [*rows, *(place.one_row(f"  {row}") for row in next(filter(None, said), []))][:most]
+
+    def _air_in(self, groups: Sequence[Piece]) -> str:
+        """The rows of the tail, with a blank one wherever one will stand when they are settled."""
+        rows: list[str] = []
+        for kind, found in groups:
+            if not found:
+                continue
+            is_apart = bool(rows) or (self._air is not None and self._air.is_apart(kind))
+            rows += [*([""] if is_apart and found[0] else []), *found]
+        return "\n".join(rows)
+
+    @property
     def holds_rows(self) -> bool:
         """Whether rows wait for the end of a block of a reply."""
         return self._replies.holds_rows
 
-    def hint(self, event: events.Question) -> list[str]:
-        """How to answer a question that is open."""
-        place = self.place
-        before = indent(depth_of(self._contexts.working, event.agent), place.width)
-        found = in_rows(questions.hint(event).replace("·", place.sign("·")), place.width - len(before) - 2)
-        return [f"{before}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
+    def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
+        """How to answer a question that is open; ``by_key``: one key does."""
+        place = self.place.below(depth_of(self._contexts.working, event.agent), "")
+        found = in_rows(question_rows.hint(event, by_key=by_key).replace("·", place.sign("·")), place.room - 2)
+        rows = [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
+        if self._unsettled is None:
+            return rows
+        self._hint = (event.id, rows)  # of use until the answer
+        return self._shown(self._unheld())
 
     def preview(self, text: str) -> list[str]:
         """The rows of all that a call would do."""
@@ -149,22 +231,26 @@ class Renderer:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         place = self.place
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
-        return self._replies.aside([*typed, *in_rows(text, place.room), *rows])
+        found = piece(COMMAND if typed else START, [*typed, *in_rows(text, place.room), *rows])
+        shown = self._shown(self._replies.aside(found))
+        if self._air is not None:
+            self._air.part(COMMAND)
+        return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""
         place, found = self.place, list[str]()
-        for is_table, group in itertools.groupby(comments, key=lambda comment: isinstance(comment, tuple)):
-            if is_table:
+        for kind, group in itertools.groupby(comments, key=type):
+            if kind is tuple:
                 found += table([comment for comment in group if isinstance(comment, tuple)], place.width - 2)
             else:
                 found += in_rows("\n".join(text for text in group if isinstance(text, str)), place.width - 2)
-        return self._replies.aside([place.paint("yellow", f"{place.sign('│')} {row}") for row in found])
+        said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
+        return self._shown(self._replies.aside(piece(BESIDE, said)))
 
     # --------------------------------------------------------------------------------------------- the rows of events
 
     def _is_left_out(self, event: Event) -> bool:
-        """Whether an event of a child is no row."""
         if not self._collapses:
             return isinstance(event, NEVER_OF_CHILDREN)
         # Whoever writes to a child wants to read what it says to that, though the rest of its replies is not shown.
@@ -175,195 +261,136 @@ class Renderer:
             return False
         return isinstance(event, WORK_OF_CHILDREN)
 
-    def _released(self, event: Event, context: Context) -> list[str]:
+    def _shown(self, pieces: Iterable[Piece]) -> list[str]:
+        if self._air is None:
+            return [row for _, rows in pieces for row in rows]
+        return self._air.rows(pieces)
+
+    def _unheld(self, event: Event | None = None) -> list[Piece]:
+        """The question that was held back, if the event does not answer it at once."""
+        held = self._unsettled.unheld(event) if self._unsettled is not None else None
+        return (
+            []
+            if held is None
+            else self._replies.aside(piece(WORK, _indented(rows(held[0], held[1], Context()), held[1])))
+        )
+
+    def _before(self, event: Event, context: Context) -> list[Piece]:
+        """What was held back or repeated, and is settled by this event."""
+        if self._unsettled is None:
+            return []
+        place = self.place.below(context.depth, context.agent) if context.depth else self.place
+        went_on = _indented(self._unsettled.went_on(event, place), place)
+        return [*self._unheld(event), *self._replies.aside(piece(WORK, went_on))]
+
+    def _pieces(self, event: Event, context: Context) -> list[Piece]:
+        if context.depth:
+            if self._is_left_out(event):
+                return []
+            place = self.place.below(context.depth, context.agent)
+            return self._replies.aside(piece(WORK, _indented(self._rows(event, place, context), place)))
+        released = self._released(event, context)
+        match event:
+            case events.TextDelta():
+                return [*released, *self._replies.add(event.text, self.place)]
+            case events.Reply():
+                return [*released, *self._replies.end(event, self.place)]
+            case events.Retry():
+                cut_off = self._replies.cut_off(self.place)
+                return [*released, *cut_off, *piece(WORK, self._rows(event, self.place, context))]
+            case _:
+                kind = _KINDS.get(type(event), WORK)
+                return self._replies.aside([*released, *piece(kind, self._rows(event, self.place, context))])
+
+    def _released(self, event: Event, context: Context) -> list[Piece]:
         """What was held back, or is unfinished, and is settled by this event."""
-        found: list[str] = []
+        found: list[Piece] = []
         # A queued line or a note does not end a thought.
-        if isinstance(event, _ENDS_THOUGHT) and self._thought is not None:
-            ended, self._thought = self._thought.end(), None
-            found = [] if isinstance(event, events.Retry) else self._dim(ended)
+        if isinstance(event, _ENDS_THOUGHT):
+            since, self._thinks_since = self._thinks_since, None
+            ended = [] if self._thought is None else self._dim(self._thought.end())
+            self._thought = None
+            if since is not None and event.time - since >= LEAST_THOUGHT_S:
+                ended = [self.place.paint("dim", f"thought {duration(event.time - since, whole=True)}")]
+            found = [] if isinstance(event, events.Retry) else piece(THINKING, ended)
         return found + self._replies.release(event, self.place, context)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        is_own = not context.depth
+        """The rows of an event that is no reply of the agent whose view it is."""
         match event:
+            case events.ThinkingDelta() if not self.shows_thinking and self._thought is None:
+                self._thinks_since = self._thinks_since or event.time
+                return []
             case events.ThinkingDelta():
                 if self._thought is None:
-                    self._thought = Flow(place.width)
+                    self._thought, self._thinks_since = Flow(place.width), None
                 return self._dim(self._thought.add(event.text))
-            case events.TextDelta() if is_own:
-                return self._replies.add(event.text, place)
-            case events.Reply() if is_own:
-                return self._replies.end(event, place)
-            case events.Retry() if is_own:
-                return [*self._replies.cut_off(place), *rows(event, place, context)]
             case events.ToolProgress():
                 # What writes over its own row, as progress bars do, has said something each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
-                return _progress_rows(
-                    self._progress.setdefault((context.agent, event.id), _Progress()).add(said), place
-                )
+                progress = self._progress.setdefault((context.agent, event.id), _Progress())
+                return _progress_rows(progress.add(said, holds=self._unsettled is not None), place)
             case events.ToolResult():
-                progress = self._progress.pop((context.agent, event.id), None)
-                left = [] if progress is None else _progress_rows(progress.end(place.sign("…")), place)
-                return [*left, *rows(event, place, context)]
+                ended = self._progress.pop((context.agent, event.id), _Progress())
+                last = ended.last[-1:] if self._unsettled is not None else []
+                settled = self._settled(event, place, context)
+                said = _progress_rows(ended.end(place.sign("…")), place)
+                # What is said in the row below is not said twice.
+                is_twice = bool(last) and any(flat(last[0]) in row for row in settled)
+                return [*(said[:-1] if is_twice else said), *settled]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
+            case events.Result(status="max_iterations") if self._collapses and not context.is_repeated:
+                return at_limit(event, place, context)
+            case events.IterationStarted() if self._unsettled is not None:
+                return []
             case events.Result(trace_path=str(path)) if path and not (self._collapses or context.is_repeated):
                 # At a prompt /debug shows the trace.
                 return [*rows(event, place, context), place.paint("dim", f"  trace: {flat(path)}")]
             case _:
                 pass
-        return rows(event, place, context)
+        return self._settled(event, place, context)
+
+    def _settled(self, event: Event, place: RowPlace, context: Context) -> list[str]:
+        settled = self._unsettled.rows(event, place, context) if self._unsettled is not None else None
+        return rows(event, place, context) if settled is None else settled
 
     def _dim(self, rows: Sequence[str]) -> list[str]:
         return [self.place.paint("dim", row) for row in rows if row]
+
+
+def _indented(rows: Sequence[str], place: RowPlace) -> list[str]:
+    return [f"{place.indent}{row}" if row else row for row in rows]
 
 
 def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in rows]
 
 
-class _HeldReplies:
-    """Holds back a reply without tool calls, which is probably the run's answer, until an event shows that it was not.
-
-    That is another iteration, lines that were delivered after it, a tool call, or a result with another text. Events
-    that do not decide this (a receipt, token usage) leave it held back.
-    """
-
-    tail = None
-    holds_rows = False
-
-    def __init__(self) -> None:
-        self._held: str | None = None
-
-    def add(self, text: str, place: RowPlace) -> list[str]:
-        return []
-
-    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
-        if reply.tool_calls == 0:
-            self._held = reply.text
-            return []
-        return rows_of(reply.text)
-
-    def cut_off(self, place: RowPlace) -> list[str]:
-        return []
-
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        if self._held is None:
-            return []
-        match event:
-            case events.Result():
-                held, self._held = self._held, None
-                answer, text = event.result.strip(), held.strip()
-                # The answer of a stopped run is the text that the stop cut, and after it what was found.
-                has_it = answer.startswith(text) if event.status.startswith("cancelled") else answer == text
-                return [] if has_it else rows_of(held)
-            case events.IterationStarted() | events.RunStarted() | events.UserInterruption() | events.ToolCall():
-                held, self._held = self._held, None
-                return rows_of(held)
-            case _:
-                return []
-
-    def aside(self, rows: Sequence[str]) -> list[str]:
-        return list(rows)
-
-    def resize(self, width: int) -> list[str]:
-        return []
-
-
-class _StreamedReplies:
-    """Shows replies as they come, as Markdown where there are colours; ``tail`` is the unfinished rows.
-
-    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end.
-    """
-
-    def __init__(self) -> None:
-        self._flow: MarkdownFlow | PlainFlow | None = None
-        self._aside: list[str] = []
-        """Rows that wait for the end of the block that is being written."""
-
-    @property
-    def tail(self) -> str | None:
-        return None if self._flow is None else self._flow.tail
-
-    @property
-    def holds_rows(self) -> bool:
-        return bool(self._aside)
-
-    def add(self, text: str, place: RowPlace) -> list[str]:
-        if self._flow is None:
-            self._flow = _new_flow(place)
-        rows = self._flow.add(text)
-        if self._flow.whole is not None:
-            rows[self._flow.whole : self._flow.whole] = self._take_aside()
-        return rows
-
-    def end(self, reply: events.Reply, place: RowPlace) -> list[str]:
-        if self._flow is not None:
-            return self._end_flow()
-        flow = _new_flow(place)
-        return [*flow.add(reply.text), *flow.end()]
-
-    def cut_off(self, place: RowPlace) -> list[str]:
-        was_begun, self._flow = self._flow is not None, None
-        note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
-        return [*self._take_aside(), *note]
-
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
-            return []
-        rows = self._end_flow()
-        if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
-            return rows
-        # Replies were shown as they came; only what a stop adds to one is left to show.
-        return [*rows, *in_rows(beyond_replies(event), place.room)]
-
-    def aside(self, rows: Sequence[str]) -> list[str]:
-        if self._flow is None or not self._flow.is_open:
-            return list(rows)
-        self._aside += rows
-        return []
-
-    def resize(self, width: int) -> list[str]:
-        if self._flow is None:
-            return []
-        self._flow.width = width
-        return self._flow.add("")
-
-    def _end_flow(self) -> list[str]:
-        flow, self._flow = self._flow, None
-        return [*([] if flow is None else flow.end()), *self._take_aside()]
-
-    def _take_aside(self) -> list[str]:
-        rows, self._aside = self._aside, []
-        return rows
-
-
-def _new_flow(place: RowPlace) -> MarkdownFlow | PlainFlow:
-    return MarkdownFlow(place.width, ascii=place.ascii) if place.color else PlainFlow(place.width)
-
-
 class _Progress:
-    """The rows of one tool call."""
+    """The rows of one tool call. Where rows can be updated the last one is held back until there is another."""
 
     def __init__(self) -> None:
-        self._shown = 0
-        self._later = 0
+        self._count = 0
+        self.held = ""
         self._last: deque[str] = deque(maxlen=LAST)
 
     @property
     def last(self) -> list[str]:
-        return list(self._last)
+        """The latest of the rows that are not shown yet."""
+        return [*([self.held] if self.held else []), *self._last]
 
-    def add(self, rows: Sequence[str]) -> list[str]:
-        room = max(FIRST - self._shown, 0)
-        self._shown += len(rows[:room])
-        self._later += len(rows[room:])
-        self._last.extend(rows[room:][-LAST:])
-        return list(rows[:room])
+    def add(self, rows: Sequence[str], *, holds: bool) -> Sequence[str]:
+        room = max(FIRST - self._count, 0)
+        self._count += len(rows)
+        self._last.extend(rows[room:])
+        shown = [*([self.held] if self.held and rows else []), *rows[:room]]
+        if not rows or not holds:
+            return shown
+        self.held = "" if self._last else shown.pop()
+        return shown
 
     def end(self, mark: str) -> list[str]:
-        left_out = self._later - len(self._last)
+        left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
-        return [*note, *self._last]
+        return [*([self.held] if self.held else []), *note, *self._last]

@@ -7,7 +7,7 @@ What is shown here was written by models, tools, files and users. Every text tha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from chain import events
@@ -15,10 +15,10 @@ from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
-from cli.show import questions, user_lines
+from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
-from cli.show.text import flat, in_rows
+from cli.show.text_rows import flat, in_rows
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
@@ -59,13 +59,13 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.PlanChanged():
             return _plan(event, place)
         case events.Question():
-            title = f"{place.sign('❓')} {place.who}{questions.title(event)}"
+            title = f"{place.sign('❓')} {place.who}{question_rows.title(event)}"
             shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
-            # One row that the title has already says nothing more.
-            shown += [] if event.preview in event.text else painted_preview(event.preview, place)
-            return [*shown, *(row for each in questions.options(event) for row in in_rows(each, place.room))]
+            shown += painted_preview(event.preview, place) if question_rows.shows_preview(event) else []
+            shown += [place.paint("dim", f"  {row}") for row in in_rows(question_rows.fence(event), place.room - 2)]
+            return [*shown, *(row for each in question_rows.options(event) for row in in_rows(each, place.room))]
         case events.Answer():
-            sign, text = questions.answer_parts(event)
+            sign, text = question_rows.answer_parts(event)
             return [place.line(sign, text, "green" if sign == "✓" else "yellow")]
         case events.AgentStarted():
             parent = f" (of {place.name(context.parent)})" if context.parent else ""
@@ -92,7 +92,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
 
 def painted_preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
-    found = questions.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
+    found = question_rows.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
     return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
 
@@ -111,6 +111,11 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     text = f"{event.name}{took}" + (f": {first}" if first else "")
+    if event.name == call_rows.COMMAND and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
+        dot = f" {place.sign('·')} "
+        text = f"{event.name}{took}: {dot.join(said)}"
+        if call_rows.has_failed(event):
+            return [place.line("✗", text, "red")]
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # Behind why a call was refused stands what would allow it.
@@ -124,29 +129,41 @@ def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
         return [place.paint("bold", "Plan: empty")]
     counts = phrases.how_far([task.state for task in event.tasks])
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
-    shown = [place.paint("bold", f"Plan: {counts}{by}")]
-    for task in event.tasks:
+    return [place.paint("bold", f"Plan: {counts}{by}"), *task_rows(event.tasks, place)]
+
+
+def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
+    """A row for each of these tasks."""
+    found = []
+    for task in tasks:
         why = f" ({task.reason})" if task.reason else ""
-        shown.append(place.one_row(f"  {place.sign(BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
-    return shown
+        found.append(place.one_row(f"  {place.sign(BOXES.get(task.state, '[ ]'))} {task.n}. {task.text}{why}"))
+    return found
+
+
+def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
+    """The row of a run that has used its iterations, where Enter on an empty line starts one that goes on."""
+    steps = f"{counted(event.iterations, 'step')} done; Enter goes on"
+    return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 
 
 def _result(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    parts = [
-        phrases.outcome(event.status),
-        counted(event.iterations, "iteration"),
-        counted(event.usage.total_tokens, "token"),
-    ]
-    if event.usage.cost_usd is not None:
-        parts.append(phrases.cost(event.usage.cost_usd))
-    if context.began is not None:
-        parts.append(duration(event.time - context.began))
+    parts = [phrases.outcome(event.status), counted(event.iterations, "iteration"), *_used(event, context)]
     sign, style = _outcome(event.status)
     return place.note(sign, ", ".join(parts), style)
 
 
+def _used(event: events.Result, context: Context) -> list[str]:
+    """The tokens, the cost and the time of a run."""
+    parts = [counted(event.usage.total_tokens, "token")]
+    if event.usage.cost_usd is not None:
+        parts.append(phrases.cost(event.usage.cost_usd))
+    if context.began is not None:
+        parts.append(duration(event.time - context.began))
+    return parts
+
+
 def _outcome(status: events.Status) -> tuple[str, str]:
-    """The sign and the style of an end."""
     if status == "done":
         return "✓", "green"
     if phrases.was_stopped(status):

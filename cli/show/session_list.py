@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chain.text.wording import counted
 from cli.show.signs import Sign
-from cli.show.text import columns, cut, cut_start, flat
+from cli.show.text_rows import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
     from chain.app import sessions as kept
@@ -20,30 +20,51 @@ LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
 GAP = "  "
 INDENT = "    "
+NUMBER = 4
+"""Columns of a row's number, for lists to choose from."""
+
+
+def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
+    """The id that a number of one of these rows means, else what was typed."""
+    is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
+    return sessions[int(typed) - 1].id if is_number else typed
 
 
 def session_rows(
-    sessions: Sequence[kept.Summary], width: int, sign: Sign, *, here: str, home: str, now: float
+    sessions: Sequence[kept.Summary],
+    width: int,
+    sign: Sign,
+    *,
+    here: str,
+    home: str,
+    now: float,
+    is_numbered: bool = False,
 ) -> list[str]:
     """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
     if not sessions:
         return []
-    heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting", "query"]
+    width -= NUMBER if is_numbered else 0
+    heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting"]
     table = [_cells(each, sign, now) for each in sessions]
     # Columns that say nothing of any session are left out.
     shown = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
-    widths = {n: max(columns(row[n]) for row in ([sign("●")], *table) if n < len(row)) for n in shown}
-    widths = {n: max(wide, columns(heads[n])) for n, wide in widths.items()}
+    widths = {n: max(columns(cells[n]) for cells in (heads, *table)) for n in shown}
     room = width - sum(widths.values()) - len(GAP) * len(shown)
-    if room < LEAST_QUERY:
-        found = [row for each in sessions for row in _below(each, width, sign, here, home, now)]
-    else:
-        lines = [[*heads[:7]], *table]
-        queries = [heads[7], *(_query(each, room, sign, here, home) for each in sessions)]
-        found = [
-            GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), query]).rstrip()
-            for cells, query in zip(lines, queries, strict=True)
+    groups = [_below(each, width, sign, here, home, now) for each in sessions]
+    if room >= LEAST_QUERY:
+        groups = [
+            [GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), _query(each, room, sign, here, home)])]
+            for cells, each in zip(table, sessions, strict=True)
         ]
+    numbers = [f"{n:>2}. " if is_numbered else "" for n in range(1, len(sessions) + 1)]
+    found = [
+        f"{number if row is group[0] else ' ' * len(number)}{row}".rstrip()
+        for number, group in zip(numbers, groups, strict=True)
+        for row in group
+    ]
+    if room >= LEAST_QUERY:
+        head = GAP.join([*(_padded(heads[n], widths[n], n) for n in shown), "query"])
+        found.insert(0, f"{' ' * len(numbers[0])}{head}")
     if any(each.is_open for each in sessions):
         found += ["", cut(f"{sign('●')} open in another process", width, sign("…"))]
     return found
@@ -51,19 +72,19 @@ def session_rows(
 
 def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
     """All but the query."""
+    usd = session.cost_usd
     return [
         sign("●") if session.is_open else "",
         moment(session.changed, now),
         flat(session.id),
         f"{session.runs:,}",
         short_count(session.tokens),
-        "" if session.cost_usd is None else _cost(session.cost_usd),
+        "" if usd is None else f"${usd:.2f}" if usd >= 0.01 or not usd else "<$0.01",
         f"{len(session.open_lines):,}" if session.open_lines else "",
     ]
 
 
 def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
-    """A session on rows of its own."""
     mark, when, id, _, tokens, cost, _ = _cells(session, sign, now)
     facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
     facts += [f"{counted(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
@@ -108,7 +129,3 @@ def short_count(number: int) -> str:
     if number < 10_000:
         return f"{number:,}"
     return f"{number // 1000:,}k" if number < 1_000_000 else f"{number / 1_000_000:,.1f}M"
-
-
-def _cost(usd: float) -> str:
-    return f"${usd:.2f}" if usd >= 0.01 or not usd else "<$0.01"

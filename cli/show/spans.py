@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from chain.text.plain import sanitize
-from cli.show.text import TAB, columns, fitting, row_starts
+from cli.show.text_rows import TAB, columns, fitting, row_starts
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
@@ -21,13 +21,12 @@ _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
 
 @dataclass(frozen=True)
 class Look:
-    """How things are to look. Without colours the signs of Markdown stay, since nothing else would show them.
+    """How Markdown is to look.
 
     ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends. ``cuts_code`` cuts
     lines of code to the width; else that is left to the terminal, from which they can then be copied whole.
     """
 
-    color: bool = True
     ascii: bool = False
     reflow: bool = False
     cuts_code: bool = False
@@ -36,9 +35,10 @@ class Look:
         """The sign, or what stands for it where only ASCII is shown."""
         return plain if self.ascii else sign
 
-    def painted(self, line: Line) -> str:
-        """The line as a row. Each span resets its own colours."""
-        return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text and self.color else text for sgr, text in line)
+
+def painted_row(line: Line) -> str:
+    """The line as a row. Each span resets its own colours."""
+    return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text for sgr, text in line)
 
 
 def safe_row(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from cli.show.text import columns, fitting, flat
+from cli.show.text_rows import columns, fitting, flat
 
 GAP = 2
 """Columns between two cells."""

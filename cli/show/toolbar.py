@@ -18,7 +18,8 @@ from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
-from cli.show.text import columns, cut, flat
+from cli.show.bare_words import bare_command, interrupts_nothing
+from cli.show.text_rows import columns, cut, flat
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
@@ -32,6 +33,11 @@ GAP = 2
 def answers_question(text: str) -> bool:
     """Whether a text that was begun at a question answers it; stops, ``!``, ``!!`` and commands keep their meaning."""
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
+
+
+def listed_or(keys: str) -> str:
+    """Keys as a sentence names them: ``y, a or n``."""
+    return f"{', '.join(keys[:-1])} or {keys[-1]}"
 
 
 class _Signs(NamedTuple):
@@ -70,24 +76,20 @@ class Toolbar:
         self._inbox_size = inbox_size
         self._tokens = 0
         self._plan = plan
-        self._is_running = False
+        self.is_running = False
+        """Whether a run has begun whose result has not come yet."""
         self._is_stopping = False
         self._iteration = ""
         self._step = _ToolbarStep("starting", 0.0)
         self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
         """The tool call, as in ``_tools``, that each child works for."""
-        self._asked: events.Question | None = None
+        self.asked: events.Question | None = None
+        """The question that is open."""
 
-    @property
-    def question(self) -> str | None:
-        """The id of the question that is open."""
-        return None if self._asked is None else self._asked.id
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a run has begun whose result has not come yet."""
-        return self._is_running
+    def resumed(self, tokens: int) -> None:
+        """Begin with what the session had used before, of which not all events are told again."""
+        self._tokens = tokens
 
     def update(self, event: Event) -> None:
         """Update the row for an event."""
@@ -99,10 +101,9 @@ class Toolbar:
                 closed = sum(task.state != "PENDING" for task in event.tasks)
                 self._plan = closed, len(event.tasks)
             case events.Question():
-                self._asked = event
-            case events.Answer():
-                if event.id == self.question:
-                    self._asked = None
+                self.asked = event
+            case events.Answer() if self.asked is not None and event.id == self.asked.id:
+                self.asked = None
             case events.ToolCall():
                 self._tools[event.agent, event.id] = event
             case events.ToolResult():
@@ -114,22 +115,20 @@ class Toolbar:
             case events.AgentEnded():
                 self._children.pop(event.name, None)
                 self._tools = {key: tool for key, tool in self._tools.items() if tool.agent != event.name}
-                if self._asked is not None and self._asked.agent == event.name:
-                    self._asked = None
+                if self.asked is not None and self.asked.agent == event.name:
+                    self.asked = None
             case _ if event.agent != MAIN:
                 pass  # a child's steps are not shown, only its tools
             case events.Init() | events.Result():
-                self._is_running = self._is_stopping = False
-                self._iteration = ""
-                self._asked = None
+                self.is_running = self._is_stopping = False
+                self._iteration, self.asked = "", None
                 self._tools.clear()
                 self._children.clear()
             case events.RunStarted():
-                self._is_running, self._is_stopping = True, False
-                self._iteration = ""
+                self.is_running, self._is_stopping, self._iteration = True, False, ""
                 self._step = _ToolbarStep("starting", event.time)
             case events.IterationStarted():
-                self._is_running = True
+                self.is_running = True
                 self._iteration = f"{event.iteration}/{event.max_iterations}"
                 self._step = _ToolbarStep("thinking", event.time)
             case events.ThinkingDelta() if self._step.until is not None:
@@ -139,9 +138,13 @@ class Toolbar:
             case events.Retry():
                 self._step = _ToolbarStep("retry", event.time, event.time + event.delay_s)
             case events.Receipt() if is_stop_receipt(event):
-                self._is_stopping = self._is_running
+                self._is_stopping = self.is_running
             case _:
                 pass
+
+    def target(self, agent: str) -> str:
+        """An agent as the prompt shows it; empty for the main one, and for none."""
+        return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
         """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
@@ -166,6 +169,7 @@ class Toolbar:
         ahead: int | None = None,
         others: int = 0,
         holds_rows: bool = False,
+        keys: str = "",
     ) -> str:
         """The row, at most ``width`` columns of it.
 
@@ -173,11 +177,12 @@ class Toolbar:
         begun, ``target`` the agent that the next line goes to; ``is_addressed``: it was named, and the target is empty
         if that agent is not at work. ``ahead`` lines wait for the target (``None``: all that wait). ``others`` are
         lines in the editor that Enter sends before what is typed. ``holds_rows``: rows wait for the end of a block of
-        the reply.
+        the reply. ``keys`` answer by themselves, without Enter, while nothing is typed.
         """
         if at and answers_question(typed):
-            asker = MAIN if self._asked is None else self._asked.agent
-            right = f"{self._signs.enter}answers {at} ({self._name(asker)})"
+            asker = MAIN if self.asked is None else self.asked.agent
+            how = f"{listed_or(keys)} " if keys and not typed else self._signs.enter
+            right = f"{how}answers {at} ({self._name(asker)})"
         elif is_addressed and not target:
             right = "no such agent at work"
         elif is_addressed and target != MAIN and is_stop(typed):
@@ -199,7 +204,7 @@ class Toolbar:
         """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
         own = waiting if ahead is None else ahead
         others = f" +{waiting - own}" if waiting > own else ""
-        return f"queue {own}/{self._inbox_size}{others}" if self._is_running or waiting else ""
+        return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
     def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
         """The possible left sides, the longest first."""
@@ -208,7 +213,7 @@ class Toolbar:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         closed, tasks = self._plan
         plan = f"plan {closed}/{tasks}" if tasks else ""
-        if not self._is_running:
+        if not self.is_running:
             yield from (("idle", queue, plan, tokens)[:count] for count in range(4, -1, -1))
             return
         step, short = self._step_in_hand(now)
@@ -222,8 +227,8 @@ class Toolbar:
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
-        if self._asked is not None:
-            name, since = f"{self._whose(self._asked.agent)}{self._asked.id} waits", self._asked.time
+        if self.asked is not None:
+            name, since = f"{self._whose(self.asked.agent)}{self.asked.id} waits", self.asked.time
         elif tool is not None:
             name, since = f"{self._whose(tool[0])}{tool[1]}", tool[2]
         elif step.until is not None and now < step.until:
@@ -247,7 +252,6 @@ class Toolbar:
         return last.agent, f"{name} +{others}" if others else name, last.time
 
     def _whose(self, agent: str) -> str:
-        """What stands before something that is not the main agent's."""
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, typed: str, waiting: int, target: str) -> str:
@@ -256,17 +260,19 @@ class Toolbar:
         agent = self._name(target) or MAIN
         if not typed.strip():
             starts = f"{signs.enter}starts a run with {counted(waiting, 'line')}" if waiting else ""
-            return f"{signs.to}{agent}" if self._is_running else starts
+            return f"{signs.to}{agent}" if self.is_running else starts
         if len(typed) > MAX_LINE:
             return f"too long, at most {MAX_LINE:,} characters"
         line = parse_line(typed) if len(typed) < LONGEST_PARSED else Line(typed, "redirect", typed)
-        if line.kind == "local":
+        if line.kind == "local" or bare_command(typed):
             return "command"
+        if not self.is_running and interrupts_nothing(typed):
+            return "nothing to interrupt"
         if line.kind == "stop":
-            return f"{signs.stop}stops the run" if self._is_running else "nothing to stop"
+            return f"{signs.stop}stops the run" if self.is_running else "nothing to stop"
         if line.problem:
             return line.problem
-        if not self._is_running:
+        if not self.is_running:
             at_once = line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status")
             return f"{signs.enter}answers at once" if at_once else f"{signs.enter}starts a run"
         if waiting >= self._inbox_size and line.urgency != "now":
@@ -275,8 +281,7 @@ class Toolbar:
             return "comes back after the stop"
         if line.kind == "follow-up":
             return "after this run"
-        is_todo = line.kind == "todo"
-        goes_to = "plan" if is_todo and target == MAIN else agent
+        goes_to = "plan" if line.kind == "todo" and target == MAIN else agent
         if line.urgency == "now":
             return f"{signs.urgent}{goes_to}, at once"
         if line.urgency == "urgent":

@@ -36,8 +36,6 @@ AFTERWARDS = (
     "The prompt stays. Ask about the files: list the files, search SKU122, which file is the largest? Or have another "
     "product analysed: analyze SKU122. /quit ends.",
 )
-FAREWELL = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
-
 _EFFECTS = {
     "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
     "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
@@ -55,7 +53,7 @@ _EFFECTS = {
 class Tour:
     """Comments on the events of a demonstration, in their order."""
 
-    farewell = FAREWELL
+    farewell = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
 
     def __init__(self) -> None:
         self._left = dict(TRIES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from chain import events
@@ -17,7 +17,7 @@ from chain.text.wording import counted
 from cli.show.child_agents import with_parents
 from cli.show.event_context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
-from cli.show.text import flat
+from cli.show.text_rows import flat
 
 MAX_AGENTS = 64
 """Agents: as many as the shipped configuration keeps to be asked again, and those that run."""
@@ -37,27 +37,24 @@ _Running: TypeAlias = events.TextDelta | events.ThinkingDelta | events.ToolProgr
 
 @dataclass(eq=False, slots=True)
 class _TranscriptEntry:
-    """An event, and its context in the view of the agent whose transcript it is. Running text is in ``pieces``."""
+    """An event, and its context in the view of the agent whose transcript it is. Running text is in ``text``."""
 
     event: Event
     context: Context
     size: int = 0
-    pieces: list[str] = field(default_factory=list)
+    text: str = ""
     is_cut: bool = False
 
     def add(self, text: str) -> None:
-        """Add running text. Twice the bound is kept, so that not every piece has to be cut."""
-        self.pieces.append(text)
-        self.size += len(text)
-        if self.size > 2 * MAX_RUNNING:
-            self.pieces, self.is_cut = ["".join(self.pieces)[-MAX_RUNNING:]], True
-            self.size = MAX_RUNNING
+        self.text += text
+        if len(self.text) > 2 * MAX_RUNNING:  # twice the bound, so that not every piece has to be cut
+            self.text, self.is_cut = self.text[-MAX_RUNNING:], True
+        self.size = len(self.text)
 
     def whole(self) -> Event:
-        """The event, with all of a running text that is kept."""
         if not isinstance(self.event, _Running):
             return self.event
-        return replace(self.event, text=(_CUT if self.is_cut else "") + "".join(self.pieces))
+        return replace(self.event, text=(_CUT if self.is_cut else "") + self.text)
 
 
 class _Transcript:
@@ -71,7 +68,6 @@ class _Transcript:
         self._dropped = 0
 
     def add(self, event: Event, context: Context) -> None:
-        """Add an event, and drop the oldest that there is no room for."""
         if isinstance(event, _Running):
             self._run_on(event, context)
         else:
@@ -98,7 +94,7 @@ class _Transcript:
         if entry is None:
             entry = self._open[key] = _TranscriptEntry(event, context)
             self._append(entry)
-        elif isinstance(event, events.ToolProgress) and not entry.pieces[-1].endswith("\n"):
+        elif isinstance(event, events.ToolProgress) and not entry.text.endswith("\n"):
             text = f"\n{text}"  # a report is a row of its own
         before = entry.size
         entry.add(text)
@@ -119,7 +115,6 @@ class _Transcript:
                 pass
 
     def rows(self, renderer: Renderer) -> list[str]:
-        """The rows of all that is kept."""
         count = self._dropped
         rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
@@ -131,14 +126,10 @@ class Transcripts:
     """What every agent below the main one did, as far back as it is kept."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Transcript] = {}
+        self.kept: dict[str, _Transcript] = {}
+        """By the names of the agents, the one started last at the end."""
         self._contexts = Contexts()
         self._dropped = 0
-
-    @property
-    def names(self) -> list[str]:
-        """The agents that something is kept of, the one started last at the end."""
-        return list(self._kept)
 
     def update(self, event: Event) -> None:
         """Keep an event, if it is about a child."""
@@ -149,22 +140,22 @@ class Transcripts:
                 start = events.RunStarted(id="", query=event.task, time=event.time)
                 self._of(event.name).add(start, Context())
             case events.AgentEnded():
-                if (own := self._kept.get(event.name)) is not None:
+                if (own := self.kept.get(event.name)) is not None:
                     own.add(event, Context(child=context.child))
                 self._add_nested(event, context)
             case events.Init():
                 # Another session, which counts its agents from one again.
-                self._kept.clear()
+                self.kept.clear()
                 self._dropped = 0
-            case _ if event.agent in self._kept and not isinstance(event, events.UsageReport):
-                self._kept[event.agent].add(event, replace(context, depth=0, agent=""))
+            case _ if event.agent in self.kept and not isinstance(event, events.UsageReport):
+                self.kept[event.agent].add(event, replace(context, depth=0, agent=""))
                 self._add_nested(event, context)
             case _:
                 pass
 
     def rows(self, name: str, width: int, *, color: bool, ascii: bool) -> list[str]:
         """How an agent would look if it were the main one. Of one that is not known, a row that says so."""
-        transcript = self._kept.get(name)
+        transcript = self.kept.get(name)
         if transcript is not None:
             return transcript.rows(Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True))
         only = f"; of {counted(self._dropped, 'older agent')} no more" if self._dropped else ""
@@ -172,11 +163,11 @@ class Transcripts:
 
     def _of(self, name: str) -> _Transcript:
         """The transcript of an agent that starts; it is now the latest, and the oldest one at rest may have to go."""
-        found = self._kept[name] = self._kept.pop(name) if name in self._kept else _Transcript()
-        if len(self._kept) > MAX_AGENTS:
+        found = self.kept[name] = self.kept.pop(name) if name in self.kept else _Transcript()
+        if len(self.kept) > MAX_AGENTS:
             working = self._contexts.working
-            oldest = next((known for known in self._kept if known not in working), next(iter(self._kept)))
-            del self._kept[oldest]
+            oldest = next((known for known in self.kept if known not in working), next(iter(self.kept)))
+            del self.kept[oldest]
             self._dropped += 1
         return found
 
@@ -188,9 +179,9 @@ class Transcripts:
         # The start and the end of an agent stand below the one that started it, other events below whose they are.
         is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
         for depth, one in enumerate(above[is_below_itself:], 1):
-            if one.name in self._kept:
+            if one.name in self.kept:
                 parent = context.parent if depth > 1 else ""
-                self._kept[one.name].add(event, replace(context, depth=depth, parent=parent))
+                self.kept[one.name].add(event, replace(context, depth=depth, parent=parent))
 
 
 def _trimmed(event: Event) -> Event:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chain.config.trust import Sensitive
-from cli.show.questions import visible
-from cli.show.text import columns, hard_rows, in_rows
+from cli.show.question_rows import visible
+from cli.show.text_rows import columns, hard_rows, in_rows
 
 INDENT, DEEPER = "  ", "      "
 

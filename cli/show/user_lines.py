@@ -1,11 +1,13 @@
 """The user's own lines, as spans of a named style: what a row says of a line that is queued, is in, or came back. Pure.
 
-A line is two rows, one when it is queued and one when the model has it. It is shown whole once, where it is queued,
-with the line ends of a pasted text and with the space that makes it verbatim; where it is delivered a long one is
-shortened.
+A line is one row where rows can be updated, shown whole once it is settled. Elsewhere it is two, one when it is queued
+and one when the model has it: it is shown whole once, where it is queued, with the line ends of a pasted text and with
+the space that makes it verbatim; where it is delivered a long one is shortened.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from chain import events
 from chain.text import phrases
@@ -13,7 +15,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted
 from cli.show.signs import Sign
 from cli.show.spans import Span
-from cli.show.text import flat
+from cli.show.text_rows import flat
 
 MAX_ROWS = 20
 """Rows shown of what is delivered, which was shown whole when it was queued."""
@@ -45,9 +47,8 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     """The row of a line that waits."""
     target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     spans: list[Span] = [("bold", f"{sign('📤')} Interrupting{target}:"), ("", f" {as_typed(event.text)} ")]
-    if (guidance := event.adjustment) is not None:
-        kind = flat(_GUIDANCE.get(guidance.type, guidance.type))
-        spans += [("cyan", f"{sign('↪')}{NO_BREAK}{kind}: {flat(guidance.value)}"), ("", " ")]
+    if guidance := _guidance(event, sign):
+        spans += [("cyan", guidance.rstrip()), ("", " ")]
     waits = {"now": "Injecting now", "urgent": "Will inject ASAP (may skip tools)"}.get(event.urgency, "")
     if waits:
         return [*spans, ("yellow", f"{sign('⚡')}{NO_BREAK}{waits}")]
@@ -75,6 +76,37 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
     if event.tools_skipped:
         spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
     return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
+
+
+def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
+    """The beginning, the text and the end of the row of a line that waits, where rows can be updated."""
+    target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
+    state = {"now": f"{sign('⚡')} now", "urgent": f"{sign('⚡')} ASAP, may skip tools"}.get(event.urgency, "")
+    if not state:
+        state = f"{sign('⏳')} {'after this run' if event.kind == 'follow-up' else 'next safe point'}"
+    # Only the beginning is processed, since a pasted text may be long and the row is drawn each second.
+    text, guidance = one_row(event.text[:MAX_CHARS]), _guidance(event, sign, MAX_CHARS)
+    return f"{sign('📤')} Interrupting{target}: ", text, f" {guidance}{state}"
+
+
+def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
+    """The row of lines that one safe point delivered, where it is the only one: their text is shown whole."""
+    target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
+    when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
+    text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
+    spans: list[Span] = [("dim", f"{sign('🔔')} INTERRUPTION{target} {when}: {text} ")]
+    spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
+    if event.tools_skipped:
+        spans.append(("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(', '.join(event.tools_skipped))}"))
+        spans.append(("", " "))
+    took = phrases.duration(event.waited_s, whole=True).replace(" ", NO_BREAK)
+    return [*spans, ("dim", f"{sign('✓')}{NO_BREAK}injected ({took})")]
+
+
+def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> str:
+    if (guidance := event.adjustment) is None:
+        return ""
+    return f"{sign('↪')}{NO_BREAK}{flat(_GUIDANCE.get(guidance.type, guidance.type))}: {flat(guidance.value[:most])} "
 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:

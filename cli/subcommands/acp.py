@@ -1,9 +1,10 @@
-"""``chain acp``: the Agent Client Protocol on standard input and output."""
+"""``chain acp``: the Agent Client Protocol on standard input and output; standard error is for people."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,14 @@ import trio
 from chain.app import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
-from cli.acp.opening import Opener
-from cli.acp.serving import EditorProcess
+from chain.text.plain import sanitize
+from chain.threads import Threads
+from cli.acp.host import GRACE_S, Opener
+from cli.acp.methods import EditorAgent
+from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
+from cli.ending import LEAVING, code_of, exit_at_once, received_signals
+from cli.input.stdin import Lines
+from cli.writing import write_all
 
 if TYPE_CHECKING:
     import argparse
@@ -22,9 +29,10 @@ if TYPE_CHECKING:
 
 AT_TERMINAL = "chain acp speaks with an editor, in JSON; chain help editors says how one is set up. Ctrl-D ends it.\n"
 
-
 _OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin", "stdin")
 """Options for what an editor decides."""
+
+_THREADS = Threads("output")
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -37,16 +45,68 @@ def check_options(args: argparse.Namespace) -> None:
 def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[Tool], traces: Path | None) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
     check_state(state)
-    stdin, stdout = _take_streams()
-    opener = Opener(read_settings, state, tools, traces, os.environ)
-    return trio.run(EditorProcess(opener, stdin=stdin, stdout=stdout).run)
-
-
-def _take_streams() -> tuple[int, int]:
-    """Standard input and output for the messages alone: a tool that prints, or reads, must not get into them."""
+    # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return stdin, stdout
+    return trio.run(_EditorProcess(Opener(read_settings, state, tools, traces, os.environ), stdin, stdout).run)
+
+
+class _EditorProcess:
+    def __init__(self, opener: Opener, stdin: int, stdout: int) -> None:
+        self._rows = Outbox(partial(_write, stdout))
+        self._notes = Outbox(partial(_write, 2))
+        self._agent = EditorAgent(Wire(Lines(stdin, MAX_ROW).next, self._rows), opener, self._notify)
+        self._signal: int | None = None
+        self._has_failed = False
+
+    async def run(self) -> int:
+        """Serve the editor until the end of its input, or a signal; the exit code."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write_rows)
+            nursery.start_soon(self._write_notes)
+            await nursery.start(self._watch_signals)
+            await self._agent.run()
+            with trio.move_on_after(GRACE_S):
+                await self._rows.wait_empty()
+                await self._notes.wait_empty()
+            nursery.cancel_scope.cancel()
+        return int(self._has_failed) if self._signal is None else code_of(self._signal)
+
+    def _notify(self, note: str) -> None:
+        """Tell people something. What nobody reads is left out: it must not grow, and holds nobody up."""
+        if len(self._notes) < ROOM:
+            self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
+
+    async def _write_rows(self) -> None:
+        try:
+            await self._rows.run()
+        except OSError as error:
+            # The editor has gone. A pipe that it has closed is its way to say so.
+            if not isinstance(error, BrokenPipeError):
+                self._has_failed = True
+                self._notify(f"standard output cannot be written: {error.strerror}")
+            self._rows.close()
+            self._agent.leave()
+
+    async def _write_notes(self) -> None:
+        try:
+            await self._notes.run()
+        except OSError:
+            self._notes.close()
+
+    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with received_signals(*LEAVING) as signals:
+            task_status.started()
+            async for number in signals:
+                if self._signal is not None:
+                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
+                    exit_at_once(code_of(number))
+                self._signal = number
+                self._agent.leave()
+
+
+async def _write(fd: int, rows: bytes) -> None:
+    await _THREADS.run(partial(write_all, fd, rows), abandon_on_cancel=True)

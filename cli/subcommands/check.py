@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -21,17 +22,20 @@ from chain.toolbox import (
     shell_protections,
     tool_groups,
 )
-from cli.show.text import flat
+from cli.show.text_rows import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chain import Tool
     from chain.config.load import Settings
     from chain.config.settings import ChainSettings
     from chain.toolbox import ToolGroups
 
-_CHAIN = ("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s")
+_CHAIN = (
+    *("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s"),
+    *("budget.max_tokens", "budget.max_cost_usd"),
+)
 _BOUNDS = ("max_depth", "max_running", "max_kept")
 _KIND = ("description", "prompt", "tools", "model", "max_iterations")
 _SHELL = ("sandbox", "network", "env", "writable")
@@ -47,8 +51,7 @@ class _CheckResult:
     """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
     values: dict[str, object] = field(default_factory=dict)
-    rows: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, list[str]] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
 
     def problem(self, key: str, text: str) -> None:
@@ -64,11 +67,6 @@ class _CheckResult:
             self.problem(key, str(error))
             return None
 
-    def told(self, key: str) -> list[str]:
-        """The rows about a key, its problems included."""
-        row = [self.rows[key]] if key in self.rows else []
-        return [*row, *self.notes.get(key, ()), *(f"problem: {text}" for text in self.problems.get(key, ()))]
-
 
 def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
@@ -82,11 +80,14 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         require_trust(settings)
     except ConfigError as error:
         return [*head, f"1 problem: {error}"], False
-    found, shipped = _CheckResult(), _CheckResult()
-    _show_values(settings, found)
+    found = _CheckResult()
+    for key, value, shown in _values(settings):
+        found.values[key] = value
+        found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
     # The defaults in the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
-    _show_values(load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd()), shipped)
+    defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd())
+    shipped = {key: value for key, value, _ in _values(defaults)}
     _check_values(settings, found, tools)
     if state is not None:
         try:
@@ -94,13 +95,14 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
         except SessionError as error:
             found.problem("", str(error))
     keys = list(dict.fromkeys([*found.rows, *found.problems]))
-    differ = [key for key in keys if key in found.problems or found.values[key] != shipped.values.get(key, _NOTHING)]
+    differ = [key for key in keys if key in found.problems or found.values[key] != shipped.get(key, _NOTHING)]
     same = [key for key in keys if key not in differ]
     rows = head
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
     for title, group in ((first, differ), ("As the defaults are:", same)):
-        if group:
-            rows += ["", title, *(row for key in group for row in found.told(key))]
+        rows += ["", title] if group else []
+        for key in group:
+            rows += [*found.rows.get(key, ()), *(f"problem: {text}" for text in found.problems.get(key, ()))]
     rows.append("")
     return (rows, True) if not found.problems else ([*rows, _verdict(found)], False)
 
@@ -111,11 +113,10 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
     verdict = await model.check()
-    if verdict.is_good is None:
-        return [f"All is well: no problem was found, but the model could not be checked: {verdict.message}"], True
-    if not verdict.is_good:
+    if verdict.is_good is False:
         return [f"1 problem: {verdict.message}"], False
-    return [f"All is well: no problem was found, and {verdict.message}"], True
+    that = "and" if verdict.is_good else "but the model could not be checked:"
+    return [f"All is well: no problem was found, {that} {verdict.message}"], True
 
 
 def _verdict(found: _CheckResult) -> str:
@@ -127,41 +128,34 @@ def _verdict(found: _CheckResult) -> str:
     return f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"
 
 
-def _show_values(settings: Settings, found: _CheckResult) -> None:
-
-    def show(key: str, value: object, shown: str = "") -> None:
-        found.values[key] = value
-        found.rows[key] = f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"
-
-    show("models.default", settings.default_model)
-    show("chain", settings.default_chain)
+def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
+    """The dotted keys and values, each with how it is shown if not by its own text; without those that are problems."""
+    yield "models.default", settings.default_model, ""
+    yield "chain", settings.default_chain, ""
     for name in settings.model_names:
-        with suppress(ConfigError):  # it is one of the problems
+        with suppress(ConfigError):
             model = settings.model(name)
             for key, value in model.values.items():
-                show(f"models.definitions.{name}.{key}", value, model.shown.get(key, ""))
+                yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
-            chain = settings.chain(name)
-            for key in _CHAIN:
-                show(f"chains.{name}.{key}", getattr(chain, key))
-            show(f"chains.{name}.budget.max_tokens", chain.budget.max_tokens)
-            show(f"chains.{name}.budget.max_cost_usd", chain.budget.max_cost_usd)
-    show("inbox.size", settings.inbox_size)
-    show("tools.timeout_s", settings.tool_timeout_s)
-    show("tools.result_limit", settings.tool_result_limit)
-    show("tools.allow", settings.allow)
-    for key in _SHELL:
-        show(f"tools.shell.{key}", getattr(settings.shell, key))
-    show("tools.research.hosts", settings.research_hosts)
+            yield from _fields(f"chains.{name}", settings.chain(name), _CHAIN)
+    yield "inbox.size", settings.inbox_size, ""
+    yield "notify", settings.notify, ""
+    yield "tools.timeout_s", settings.tool_timeout_s, ""
+    yield "tools.result_limit", settings.tool_result_limit, ""
+    yield "tools.allow", settings.allow, ""
+    yield from _fields("tools.shell", settings.shell, _SHELL)
+    yield "tools.research.hosts", settings.research_hosts, ""
     with suppress(ConfigError):
-        for key in _BOUNDS:
-            show(f"agents.{key}", getattr(settings.agents, key))
+        yield from _fields("agents", settings.agents, _BOUNDS)
     for name in settings.kind_names:
         with suppress(ConfigError):
-            kind = settings.kind(name)
-            for key in _KIND:
-                show(f"agents.{name}.{key}", getattr(kind, key))
+            yield from _fields(f"agents.{name}", settings.kind(name), _KIND)
+
+
+def _fields(place: str, of: object, keys: Sequence[str]) -> Iterator[tuple[str, object, str]]:
+    return ((f"{place}.{key}", attrgetter(key)(of), "") for key in keys)
 
 
 def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]) -> None:
@@ -181,7 +175,7 @@ def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]
         except ConfigError as error:
             found.problem("tools.allow", str(error))
         else:
-            found.notes.setdefault("tools.allow", []).append(f"  {text}: {explain_allowance(text, groups)}")
+            found.rows["tools.allow"].append(f"  {text}: {explain_allowance(text, groups)}")
     for host in settings.research_hosts:
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
@@ -235,7 +229,6 @@ def _check_kind(settings: Settings, name: str, found: _CheckResult, tools: Seque
 
 
 def _check_shell(settings: Settings, found: _CheckResult, groups: ToolGroups) -> None:
-    """What fences commands in on this machine, and what they can do all the same."""
     place = "tools.shell.sandbox"
     try:
         held, open_to, closed_to = shell_protections(settings, Path.cwd())
@@ -243,11 +236,11 @@ def _check_shell(settings: Settings, found: _CheckResult, groups: ToolGroups) ->
         found.problem(place, str(error))
         return
     if not groups["shell"]:
-        found.notes[place] = ["  the shell is left out here: it needs Linux"]
+        found.rows[place].append("  the shell is left out here: it needs Linux")
         return
     fenced = [f"  fenced in: {', '.join(held)}"] if held else []
     closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
-    found.notes[place] = [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
+    found.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
 def _shown(key: str, value: object) -> str:

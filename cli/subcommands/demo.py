@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
 from cli.arguments import Place
-from cli.ending import even_at_once
+from cli.ending import LEAVING, even_at_once, received_signals
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 
@@ -72,8 +72,6 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
     """Play the demonstration on standard output; the exit code. ``has_input``: it says that it reads none."""
     import trio
 
-    from cli.signals import LEAVING, received_signals
-
     async def work() -> int:
         from chain.app import open_chain
         from cli import headless
@@ -82,7 +80,9 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
 
         # The signals that come before and after the run must not leave the folder behind.
         with received_signals(*LEAVING), _folder() as folder:
-            settings = _built_in(model="offline")
+            # The built-in configuration, not the user's: a demonstration is the same everywhere.
+            config, flags = defaults_folder() / "config.yaml", {"model": "offline"}
+            settings = load_settings(config=config, environ={}, cwd=Path.cwd(), flags=flags)
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
                 job = Job(QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
@@ -130,11 +130,6 @@ def _folder() -> Iterator[Path]:
             why = error.strerror or str(error)
             raise UserError(f"the demonstration needs a temporary folder: {why}; set TMPDIR to one with room") from None
         yield folder
-
-
-def _built_in(**flags: str) -> Settings:
-    """The built-in configuration, not the user's: a demonstration is the same everywhere."""
-    return load_settings(config=defaults_folder() / "config.yaml", environ={}, cwd=Path.cwd(), flags=flags)
 
 
 def _settings_at(folder: Path, rules: Path | None) -> Settings:

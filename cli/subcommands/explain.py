@@ -8,7 +8,7 @@ from chain.app import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
-from cli.show.text import cut_to_row, flat
+from cli.show.text_rows import cut_to_row, flat
 
 MAX_SHOWN = 200
 """Characters of a line that are repeated in a row: enough to know it by."""
@@ -33,15 +33,15 @@ def explanation_rows(settings: Settings, text: str) -> list[str]:
     """The rows that explain a line. Raises ``ConfigError``."""
     to, line = split_address(text)
     found = explain_line(settings, line)
-    rows = [
+    return [
         f"line: {_shortened(text) or '(blank)'}",
         *([f"to: {flat(to)}, {_ADDRESSED}"] if to else []),
         f"kind: {_kind(found)}",
         f"while a run is active: {_while_active(found)}",
         f"with no run active: {_while_idle(found)}",
         *_rule(found),
+        *_told(found),
     ]
-    return [*rows, *_told(found)]
 
 
 def _kind(found: Explanation) -> str:

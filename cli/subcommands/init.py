@@ -19,7 +19,6 @@ def init(folder: Path) -> list[str]:
             raise UserError(
                 "already exists, and init overwrites nothing: move it away, or name a new folder", file=target
             )
-    lines = []
     for source, target in zip(sources, targets, strict=True):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -27,5 +26,5 @@ def init(folder: Path) -> list[str]:
                 file.write(source.read_bytes())
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror}", file=target) from None
-        lines.append(f"wrote {target}")
-    return [*lines, f"Edit these files, then run `chain check` in {folder} to see the values in force."]
+    wrote = (f"wrote {target}" for target in targets)
+    return [*wrote, f"Edit these files, then run `chain check` in {folder} to see the values in force."]

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from chain.app import sessions
@@ -15,7 +16,7 @@ from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.signs import written
-from cli.show.text import cut_to_row
+from cli.show.text_rows import cut_to_row
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -48,14 +49,9 @@ def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~")
-    return session_rows(
-        found,
-        width,
-        lambda sign: written(sign, ascii=ascii),
-        here=str(here.resolve()),
-        home=home if home != "~" else "",
-        now=time.time(),
-    )
+    home = "" if home == "~" else home
+    signs = partial(written, ascii=ascii)
+    return session_rows(found, width, signs, here=str(here.resolve()), home=home, now=time.time())
 
 
 def show_rows(
@@ -87,34 +83,25 @@ def write_export(
         raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
     pieces = sessions.export(session, chosen, report)
     if output is None:
-        return _write_all(pieces, write)
+        return next(filter(None, map(write, pieces)), "")
     _write_file(Path(output), pieces)
-    return ""
-
-
-def _write_all(pieces: Iterable[str], write: Callable[[str], str]) -> str:
-    for piece in pieces:
-        if why := write(piece):
-            return why
     return ""
 
 
 def _write_file(path: Path, pieces: Iterable[str]) -> None:
     """Write a new file that only its owner can read, as a journal is. Raises ``UserError``."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
+            try:
+                file.writelines(pieces)
+                file.close()  # only here a network's disk may say that it is full
+            except BaseException:
+                path.unlink(missing_ok=True)  # half a document is none
+                raise
     except FileExistsError:
         raise UserError("is there already; name another file, or remove it first", file=path) from None
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", file=path) from None
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines(pieces)
-    except BaseException as error:
-        path.unlink(missing_ok=True)  # half a document is none
-        if isinstance(error, OSError):
-            raise UserError(f"cannot be written: {error.strerror}", file=path) from None
-        raise
 
 
 def delete_if_sure(state: Path, id: str, ask: Callable[[str], object]) -> bool:

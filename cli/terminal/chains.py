@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
+from chain import Task
 from chain.app import build_model
+from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError
 
-if TYPE_CHECKING:
-    from chain import Chain, Task
-
-OpenChain: TypeAlias = "Callable[..., AbstractAsyncContextManager[Chain]]"
-OpenDoor: TypeAlias = "Callable[[Chain], AbstractAsyncContextManager[str]]"
+OpenChain: TypeAlias = Callable[..., AbstractAsyncContextManager[Chain]]
+OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +48,9 @@ class Chains:
         asked = build_model(definition, interactive=True)
         opening = self._open_chain(model=asked, **how)
         chain: Chain = await self._nursery.start(self._keep_open, opening)
-        if definition.max_attempts != self._settings.model().max_attempts:
-            with suppress(JournalError):  # the usual number of attempts will do
-                chain.use_model(asked, max_attempts=definition.max_attempts)
+        if definition.retries != self._settings.model().retries:
+            with suppress(JournalError):  # the usual ones will do
+                chain.use_model(asked, retries=definition.retries)
         return chain
 
     def notes(self, chain: Chain) -> Sequence[str]:

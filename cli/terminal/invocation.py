@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chain import Tool
     from chain.config.load import Settings
     from cli.arguments import Place
@@ -20,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What the terminal can show."""
+    """What the terminal can show, and is to show; ``updates``: rows are updated where they can be."""
 
     color: bool
     ascii: bool
+    updates: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +43,5 @@ class Invocation:
     tour: Tour | None = None
 
 
-Prepare: TypeAlias = "Callable[[], AbstractContextManager[Invocation]]"
+Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]
 """Prepares an invocation once the prompt is on the screen, and clears away after the session what that took."""

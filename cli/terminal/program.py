@@ -15,20 +15,19 @@ from typing import NoReturn
 
 import trio
 
-from chain.app import open_chain, sessions
+from chain.app import open_chain, sessions, whereabouts
 from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.lines.parse import Urgency
 from chain.signal import Signal
 from chain.text.plain import sanitize
 from cli.door.server import side_door
-from cli.ending import exit_at_once, exit_soon, let_signals_end
+from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
-from cli.show.text import in_rows
-from cli.signals import LEAVING
+from cli.show.text_rows import in_rows
+from cli.terminal.alerts import Alerts
 from cli.terminal.chains import Chains
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
@@ -62,6 +61,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         tools=tuple(invocation.tools),
         interactive=True,
         traces=invocation.traces,
+        whereabouts=whereabouts if invocation.tour is None else None,
     )
     # A demonstration is nobody's work, and is kept nowhere.
     door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
@@ -74,7 +74,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         else:
             # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
             gc.freeze()
-            program = Program(chains, chain, name, screen, looks, invocation)
+            program = _Program(chains, chain, name, screen, looks, invocation)
             try:
                 return await program.run(signals, notes)
             finally:
@@ -83,8 +83,8 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     raise problem
 
 
-class Program:
-    """What the screen calls when the user types, and what keeps the session in use."""
+class _Program:
+    """The ``Listener`` of the screen, and the ``SessionOwner`` of the session in use."""
 
     def __init__(
         self, chains: Chains, chain: Chain, model: str, screen: Screen, looks: Looks, invocation: Invocation
@@ -94,9 +94,8 @@ class Program:
         self._screen = screen
         self._looks = looks
         self._invocation = invocation
-        self._tour = invocation.tour
         self._session = self._show(chain, model)
-        self._used = {chain.session_id: chain.journal_path}
+        self._used = [chain.session_id]
         """The sessions that were in use, the last one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
         self._wanted: tuple[str, CommandAnswer] | None = None
@@ -126,14 +125,14 @@ class Program:
             for line in self._invocation.scheduled:
                 self._sender.schedule(line)
             self._screen.listen(self)
-            if self._tour is None:
+            if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
             await self._switch_until_left()
             code = await self._finish()
             nursery.cancel_scope.cancel()
         return code
 
-    def _show(self, chain: Chain, model: str) -> TerminalSession:
+    def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
         asked = self._invocation
         commands = Commands(
             chain,
@@ -143,23 +142,23 @@ class Program:
             summaries=partial(sessions.resumable, asked.state, asked.place.workspace),
             whole_id=partial(sessions.whole_id, asked.state),
         )
-        session = TerminalSession(chain, commands, self._screen, self, self._looks, tour=self._tour)
+        alerts = Alerts() if asked.settings.notify == "bell" else None
+        session = TerminalSession(
+            chain, commands, self._screen, self, self._looks, tour=asked.tour, alerts=alerts, before=before
+        )
         session.notify(self._chains.notes(chain))
         return session
 
-    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
-        """Submit a line, or an answer to the question at which it was begun."""
+    def accept(self, text: str, *, at: str = "") -> Acceptance:
         if self._is_leaving or self._wanted is not None:
             return "later"
-        return self._session.accept(text, urgency=urgency, at=at)
+        return self._session.accept(text, at=at)
 
     async def ready(self) -> None:
-        """Wait until no line has to be sent again only because another session is being opened."""
         while self._wanted is not None:
             await self._ready.wait()
 
     def escape(self) -> None:
-        """Interrupt the run, if there is one."""
         self._session.chain.interrupt()
 
     def ctrl_c(self, *, has_text: bool) -> bool:
@@ -179,43 +178,40 @@ class Program:
         return False
 
     def leave(self) -> None:
-        """Exit."""
         self._exit_with(0)
 
     def hang_up(self) -> None:
-        """Exit, as after SIGHUP: the terminal is gone."""
         self._exit_with(SIGTERM_CODE)
 
     def take_back(self) -> str | None:
-        """Drop the latest waiting line and return its text."""
         return self._session.take_back()
 
     @property
     def awaits_input(self) -> bool:
-        """Whether nothing happens until the user types."""
         return not (self._is_leaving or self._wanted is not None or self._session.is_running)
 
     def completions(self, text: str) -> Sequence[str]:
-        """The completions of the text before the cursor."""
         return self._session.commands.completions(text)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
-        """The row below the prompt."""
-        return self._session.toolbar(width, typed, at, others)
+    def menu(self, typed: str) -> Sequence[tuple[str, str]]:
+        return self._session.commands.menu(typed)
+
+    def target(self, typed: str) -> str:
+        return self._session.target(typed)
+
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
+        return self._session.toolbar(width, typed, at, others, keys)
 
     def give_back(self, text: str) -> None:
-        """Put a line that came back into the editor."""
         if self._is_leaving:
             self._came_back.append(text)
         else:
             self._screen.give_back(text)
 
     def never_sent(self, text: str) -> None:
-        """Keep a line that a script did not send, to show it at the end."""
         self._never_sent.append(text)
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
-        """Do what the answer to a command asks for besides being shown."""
         if answer.edit is not None:
             self._screen.edit(answer.edit)
         if answer.quit:
@@ -246,16 +242,15 @@ class Program:
             try:
                 chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume)
             except UserError as error:
-                before.answer_command(command, sanitize(str(error)))
+                before.print(sanitize(str(error)), command=command)
             else:
                 await self._chains.close(before.chain)
         if chain is None:
             self._sender.go_on(before.chain)
             return
         before.end()
-        self._session = self._show(chain, model)
-        self._used.pop(chain.session_id, None)
-        self._used[chain.session_id] = chain.journal_path
+        self._session = self._show(chain, model, before)
+        self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
         self._sender.go_on(chain)
@@ -316,6 +311,6 @@ class Program:
     @property
     def _farewell(self) -> tuple[str, ...]:
         """How the sessions can be gone on with, if they are kept, the last one last."""
-        if self._tour is not None:
-            return tuple(in_rows(self._tour.farewell, self._screen.width))
+        if (tour := self._invocation.tour) is not None:
+            return tuple(in_rows(tour.farewell, self._screen.width))
         return tuple(f"Session {id}; chain -r {id} goes on with it." for id in self._used)

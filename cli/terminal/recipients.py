@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chain.chain import AgentView, Chain
+from chain.chain import Chain
 from chain.lines.parse import parse_line
 from chain.text.wording import MAIN
 from cli.input.address import begun_address
@@ -37,8 +37,7 @@ class Recipients:
 
     def update(self) -> None:
         """Adapt to the agents that are at work now."""
-        waiting = {view.name: view.waiting for view in _at_work(self._chain)}
-        self._standing = self._chain.target(), waiting
+        self._standing = self._chain.target(), waiting_by_agent(self._chain)
 
     @property
     def waiting(self) -> int:
@@ -56,9 +55,9 @@ class Recipients:
         return Recipient(found, text, waiting.get(found, 0), is_addressed=True)
 
 
-def names_at_work(chain: Chain) -> list[str]:
-    """The agents that a line can be addressed to."""
-    return [view.name for view in _at_work(chain)]
+def waiting_by_agent(chain: Chain) -> dict[str, int]:
+    """The agents that a line can be addressed to, and how many lines wait for each."""
+    return {view.name: view.waiting for view in chain.agents if view.state == "executing" or view.name == MAIN}
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
@@ -71,7 +70,3 @@ def take_back(chain: Chain, id: str, reason: str) -> str:
 def _is_for_main(typed: str) -> bool:
     """Whether a line goes to the main agent whoever is at work. Its beginning decides, and a paste may be long."""
     return parse_line(typed[:LONGEST_PARSED]).kind in ("todo", "follow-up")
-
-
-def _at_work(chain: Chain) -> list[AgentView]:
-    return [view for view in chain.agents if view.state == "executing" or view.name == MAIN]

@@ -19,13 +19,14 @@ from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
+from cli.show.bare_words import LEAVE
 from cli.show.child_agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
-from cli.show.session_list import session_rows
+from cli.show.session_list import chosen, session_rows
 from cli.show.signs import written
 from cli.show.table import table
-from cli.show.text import cut_to_row, flat
-from cli.terminal.recipients import names_at_work, take_back
+from cli.show.text_rows import cut_to_row, flat
+from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
@@ -40,6 +41,7 @@ TAKEN_BACK = "taken back to edit"
 WIDTH, NARROWEST = 80, 20
 """Columns that answers are made for: unless another width is given, and at least."""
 
+_SWITCH = ("on", "off")
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
 """What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
@@ -64,6 +66,12 @@ OTHER_NAMES = {
 }
 """Names that other programs have for a command: they do the same."""
 
+WAITS_AS = {"redirect": "line", "verbatim": "line"}
+"""What ``/queue`` calls lines of a kind that only the grammar has a name for."""
+CLEAN = "--clean"
+"""``/new`` without the plan."""
+CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
+
 INSTEAD = {
     "/add": "name the file in a line, and the model reads it",
     "/compact": "a conversation cannot be shortened yet; /new begins afresh and keeps the plan",
@@ -85,17 +93,6 @@ INSTEAD = {
 }
 """What does what is meant by a command of other programs that there is not."""
 
-BARE = {
-    "exit": "/quit",
-    "exit()": "/quit",
-    "help": "/help",
-    "quit": "/quit",
-    "quit()": "/quit",
-    ":q": "/quit",
-    "?": "/help",
-}
-"""Words that people type at a prompt where nothing runs, and that are no task."""
-
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
@@ -110,7 +107,8 @@ class CommandAnswer:
     """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
 
     ``keeps``: what was typed stays there, as it was not understood. ``preview`` is what a call would do, ``agent`` one
-    whose work is shown whole. With an ``opening`` the text is for when that session is open.
+    whose work is shown whole. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
+    is for when that session is open.
     """
 
     text: str = ""
@@ -118,6 +116,7 @@ class CommandAnswer:
     agent: str = ""
     edit: str | None = None
     keeps: bool = False
+    thinking: bool | None = None
     quit: bool = False
     opening: NextSession | None = None
 
@@ -137,7 +136,7 @@ class Commands:
     """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
     ``model`` is the definition that the chain was opened with, by default the configured one. ``summaries`` finds the
-    sessions to resume, ``whole_id`` the one whose id begins so, or raises ``UserError``.
+    sessions to resume, ``whole_id`` the one whose id begins or ends so, or raises ``UserError``.
     """
 
     def __init__(
@@ -154,9 +153,12 @@ class Commands:
         self._settings = settings
         self._summaries = summaries
         self._whole_id = whole_id
-        self._model = model
+        self.model = settings.chain().model if model is None else model
+        """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
         self._width = WIDTH
+        self._listed: list[kept.Summary] = []
+        """The sessions that ``/resume`` has shown last, which a number chooses from."""
         self._commands = {
             "/help": _Command("more: lines or keys", self._help, "[TOPIC]", lambda: TOPICS),
             "/status": _Command("what is going on", self._status),
@@ -171,18 +173,14 @@ class Commands:
                 "who is at work", self._agents, "[NAME]", lambda: [view.name for view in self._known_agents()]
             ),
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
+            "/thinking": _Command("thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH),
             "/tools": _Command("what the model may use", self._tools),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", self._session_ids),
-            "/new": _Command("a fresh conversation", self._new),
+            "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN]),
             "/debug": _Command("this session's files", self._debug),
-            "/quit": _Command("ends the program", lambda _: CommandAnswer(quit=True)),
+            LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True)),
         }
-
-    @property
-    def model(self) -> str:
-        """The name of the definition whose model the next run asks."""
-        return self._settings.chain().model if self._model is None else self._model
 
     def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
@@ -190,8 +188,6 @@ class Commands:
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
         name = OTHER_NAMES.get(name.casefold(), name)
         command = self._commands.get(name.casefold())
-        if command is None and (instead := INSTEAD.get(name.casefold())):
-            return _not_understood(f"there is no {name.casefold()}: {instead}")
         if command is None:
             return _not_understood(self._unknown(name))
         if argument and not command.argument:
@@ -203,6 +199,13 @@ class Commands:
         except (UserError, JournalError) as error:
             answer = CommandAnswer(str(error))
         return replace(answer, text=sanitize(answer.text))
+
+    def menu(self, typed: str) -> list[tuple[str, str]]:
+        """The commands that begin like what is typed, and what each does; any thread may call it."""
+        if not typed.startswith("/"):
+            return []
+        typed = typed.casefold()
+        return [(f"{n} {c.argument}".rstrip(), c.about) for n, c in self._commands.items() if n.startswith(typed)]
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
@@ -236,23 +239,20 @@ class Commands:
     def _status(self, _: str) -> CommandAnswer:
         used = self._chain.usage
         tokens = (
-            f"{used.input_tokens:,} input, {used.output_tokens:,} output, "
-            f"{used.cache_read_tokens:,} cache read, {used.cache_write_tokens:,} cache write"
+            f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
+            f"{used.cache_write_tokens:,} cache write (runs that ended)"
         )
-        cost = () if used.cost_usd is None else (("cost", f"{cost_of(used.cost_usd)} (runs that ended)"),)
-        rows = (
-            ("model", self._chain.model_name),
-            ("session", self._chain.session_id),
-            ("tokens", f"{tokens} (runs that ended)"),
-            *cost,
-        )
+        rows = [("model", self._chain.model_name), ("session", self._chain.session_id), ("tokens", tokens)]
+        if used.cost_usd is not None:
+            rows.append(("cost", f"{cost_of(used.cost_usd)} (runs that ended)"))
         return CommandAnswer("\n".join([self._chain.status(), *table(rows, self._width)]))
 
     def _queue(self, _: str) -> CommandAnswer:
         rows = []
         for accepted in self._chain.waiting:
             line = accepted.line
-            kind = line.kind if line.urgency == "next" else f"{line.urgency} {line.kind}"
+            named = WAITS_AS.get(line.kind, line.kind)
+            kind = named if line.urgency == "next" else f"{line.urgency} {named}"
             target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
             rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
         return CommandAnswer("\n".join(table(rows, self._width)) or "Nothing waits.")
@@ -299,11 +299,11 @@ class Commands:
         """A line with an address is sent as a line, so what comes here is not well-formed."""
         if argument.partition(" ")[2].startswith("/"):
             return _not_understood("a command goes to no agent; with one more space before the / it is text")
-        there = ", ".join(names_at_work(self._chain))
+        there = ", ".join(waiting_by_agent(self._chain))
         return _not_understood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
     def _recipients(self) -> list[str]:
-        return [f"{name} " for name in names_at_work(self._chain)]
+        return [f"{name} " for name in waiting_by_agent(self._chain)]
 
     def _agents(self, name: str) -> CommandAnswer:
         every = self._known_agents()
@@ -332,6 +332,13 @@ class Commands:
     def _questions(self) -> list[str]:
         return [question.id for question in self._chain.questions]
 
+    def _thinking(self, argument: str) -> CommandAnswer:
+        if argument.casefold() not in ("", *_SWITCH):
+            return _not_understood("write it as /thinking on or /thinking off")
+        is_on = argument.casefold() != "off"
+        shown = "are shown whole" if is_on else "are one row each"
+        return CommandAnswer(f"From now on thoughts {shown}.", thinking=is_on)
+
     def _tools(self, _: str) -> CommandAnswer:
         rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
         return CommandAnswer("\n".join(table(rows, self._width)) or "The model has no tools.")
@@ -348,30 +355,34 @@ class Commands:
         # Imported late, since the first prompt does not need it.
         from chain.app import build_model
 
-        self._chain.use_model(build_model(definition, interactive=True), max_attempts=definition.max_attempts)
-        self._model = name
+        self._chain.use_model(build_model(definition, interactive=True), retries=definition.retries)
+        self.model = name
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{name} ({definition.label}) answers {when}.")
 
-    def _new(self, _: str) -> CommandAnswer:
+    def _new(self, option: str) -> CommandAnswer:
+        if option not in ("", CLEAN):
+            return _not_understood(f"write it as /new, which keeps the plan, or /new {CLEAN}")
         self._require_idle()
         closed, count = self._chain.plan.counts
-        kept = f"; the plan is kept ({closed}/{count})" if count else ""
-        return CommandAnswer(f"The conversation begins afresh{kept}.", opening=NextSession(self._chain.plan.tasks))
+        if option or not count:
+            return CommandAnswer("The conversation begins afresh.", opening=NextSession())
+        kept = f"the plan is kept ({closed}/{count}), which /new {CLEAN} does not do"
+        return CommandAnswer(f"The conversation begins afresh; {kept}.", opening=NextSession(self._chain.plan.tasks))
 
     def _resume(self, id: str) -> CommandAnswer:
         if not id:
-            return CommandAnswer("\n".join(self._session_rows()) or "There is no other session here.")
+            there = self._listed = self._sessions()
+            if not there:
+                return CommandAnswer("There is no other session here.")
+            here, plain = str(self._chain.workspace), partial(written, ascii=True)  # as all answers to commands are
+            rows = session_rows(there, self._width, plain, here=here, home="", now=time.time(), is_numbered=True)
+            return CommandAnswer("\n".join([*rows, CHOOSE]))
         self._require_idle()
-        id = self._whole_id(id)
+        id = self._whole_id(chosen(id, self._listed or self._sessions()))
         if id == self._chain.session_id:
             return _not_understood("that session is the one that is open")
         return CommandAnswer("The session goes on.", opening=NextSession(resume=id))
-
-    def _session_rows(self) -> list[str]:
-        here = str(self._chain.workspace)
-        plain = partial(written, ascii=True)  # as all answers to commands are
-        return session_rows(self._sessions(), self._width, plain, here=here, home="", now=time.time())
 
     def _sessions(self) -> list[kept.Summary]:
         """The other sessions of this workspace that changed last, the last one first."""
@@ -400,6 +411,8 @@ class Commands:
 
     def _unknown(self, name: str) -> str:
         typed = name.casefold()
+        if instead := INSTEAD.get(typed):
+            return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
         if did_mean := " or ".join(near) or nearest(typed, self._commands):
             return f"there is no {name[:40]}; did you mean {did_mean}?"

@@ -9,29 +9,33 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from chain.errors import UserError
 from chain.exit_codes import SIGTERM_CODE
 from cli.screen import tty
 from cli.terminal.invocation import Looks, Prepare
 
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
 
-    from cli.screen.protocol import Screen
-
-
-def run_at_terminal(prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool) -> int:
+def run_at_terminal(
+    prepare: Prepare,
+    *,
+    history: Path | None,
+    typed: bytes = b"",
+    no_color: bool,
+    ascii: bool,
+    updates: bool = True,
+) -> int:
     """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
 
     ``prepare`` is called when the prompt is up: nobody waits for its imports. ``typed`` are keys pressed before.
+    Without ``updates`` no row is updated.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
     is_dumb = tty.is_dumb(os.environ)
-    looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii)
+    looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates)
     # From here on every exit has to restore the terminal.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -42,11 +46,19 @@ def run_at_terminal(prepare: Prepare, *, history: Path | None, typed: bytes = b"
 
     import trio
 
-    from cli.signals import LEAVING, received_signals
+    from cli.ending import LEAVING, received_signals
 
     async def work() -> int:
         with received_signals(*LEAVING, signal.SIGWINCH) as signals:
-            async with _screen(history, typed, is_dumb=is_dumb, by_key=by_key, color=looks.color) as screen:
+            if is_dumb:  # a terminal of rows, which reads keys or whole lines
+                from cli.screen.dumb import open_plain
+
+                opening = open_plain(typed, by_key=by_key)
+            else:
+                from cli.screen.editor import open_terminal
+
+                opening = open_terminal(color=looks.color, history=history, typed=typed.decode(errors="replace"))
+            async with opening as screen:
                 from cli.terminal.program import serve
 
                 try:
@@ -77,16 +89,3 @@ def _exit_on_signal(number: int, frame: object) -> NoReturn:
     # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
     tty.restore()
     os._exit(SIGTERM_CODE)
-
-
-def _screen(
-    history: Path | None, typed: bytes, *, is_dumb: bool, by_key: bool, color: bool
-) -> AbstractAsyncContextManager[Screen]:
-    """The terminal with an editor; a dumb one is a terminal of rows, and reads keys or whole lines."""
-    if is_dumb:
-        from cli.screen.dumb import open_plain
-
-        return open_plain(typed, by_key=by_key)
-    from cli.screen.editor import open_terminal
-
-    return open_terminal(color=color, history=history, typed=typed.decode(errors="replace"))

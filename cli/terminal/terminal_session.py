@@ -17,22 +17,30 @@ import trio
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
-from chain.lines.parse import Urgency, marked_urgent, parse_line
+from chain.lines.parse import DID_YOU_MEAN, is_stop, parse_line
 from chain.signal import Signal
 from chain.text.wording import MAIN, counted
 from chain.threads import Threads
-from cli.input.address import split_address
+from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance, Screen
+from cli.show import question_rows
+from cli.show.bare_words import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.renderer import Renderer
 from cli.show.toolbar import Toolbar, answers_question
 from cli.show.tour import Tour
 from cli.show.transcripts import Transcripts
+from cli.terminal.alerts import Alerts
 from cli.terminal.invocation import Looks
 from cli.terminal.recipients import Recipients, take_back
-from cli.terminal.slash import BARE, TAKEN_BACK, CommandAnswer, Commands
+from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
 _THREADS = Threads("imports")
+
+GO_ON = "Continue."
+"""The query of a run that goes on where the one before it had used its iterations."""
+
+_MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
 
 QUIET_S = 0.5
 """How long an exit waits for a cancelled tool before it says that it waits."""
@@ -55,7 +63,10 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
+    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread.
+
+    It goes on with how the one ``before`` it, if there was one, showed thoughts.
+    """
 
     def __init__(
         self,
@@ -66,16 +77,27 @@ class TerminalSession:
         looks: Looks,
         *,
         tour: Tour | None = None,
+        alerts: Alerts | None = None,
+        before: TerminalSession | None = None,
     ) -> None:
         self.chain = chain
         self.commands = commands
         self._screen = screen
         self._owner = owner
         self._tour = tour
+        self._alerts = alerts
         self._looks = looks
         self._renderer = Renderer(
-            color=looks.color, ascii=looks.ascii, width=screen.width, streams=True, collapses=True
+            color=looks.color,
+            ascii=looks.ascii,
+            width=screen.width,
+            streams=True,
+            collapses=True,
+            updates=screen.has_keys and looks.updates,
         )
+        if before is not None:
+            # The user has chosen it for the terminal, as the model.
+            self._renderer.shows_thinking = before._renderer.shows_thinking
         self._transcripts = Transcripts()
         self._toolbar = Toolbar(
             ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys, plan=chain.plan.counts
@@ -87,6 +109,10 @@ class TerminalSession:
         self._answerer = chain.answering()
         self._run_began = Signal()
         self._all_shown = trio.Event()
+        self._is_at_limit = False
+        """Whether the last run has used its iterations."""
+        self._refused = ("", "")
+        """The line that was refused last, and why, until there is room: Enter on it says nothing new."""
         self._answered: set[str] = set()
         """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
         self._tasks: trio.Nursery | None = None
@@ -121,6 +147,7 @@ class TerminalSession:
     def end(self) -> None:
         """Show what is left of a chain that has been closed."""
         self.show_rest()
+        self._screen.show(self._renderer.rest())
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
@@ -144,18 +171,18 @@ class TerminalSession:
         with self._lock:
             for event in past:
                 if not isinstance(event, events.Init):
-                    self._toolbar.update(event)
+                    self._update(event)
                     self._transcripts.update(event)
                     rows += self._renderer.lines(event)
-        self._screen.show(rows, self._renderer.tail)
+            if not self.chain.is_running:
+                self._toolbar.resumed(self.chain.usage.total_tokens)
+        self._screen.show(rows, self._renderer.tail_at(time.time()))
         self._update_queue()
 
     def _what_waits(self) -> list[str]:
         ids = [accepted.id for accepted in self.chain.waiting]
-        if not ids:
+        if not ids or self.chain.is_running:  # if it runs, they go with the run that has just begun
             return []
-        if self.chain.is_running:
-            return []  # they go with the run that has just begun
         them = "it" if len(ids) == 1 else "them"
         return [
             f"{counted(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
@@ -167,30 +194,48 @@ class TerminalSession:
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
-    def accept(self, text: str, *, urgency: Urgency, at: str = "") -> Acceptance:
+    def accept(self, text: str, *, at: str = "") -> Acceptance:
         """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
 
-        One begun at a question answers it, unless it is stronger or has an address. A blank one sends what waits.
+        One begun at a question answers it, unless it is stronger or has an address. A blank one sends what waits, or
+        else goes on where the last run has used its iterations.
         """
-        if at and urgency == "next" and answers_question(text):
+        if at and answers_question(text):
             return self._answer(at, text)
         if not text.strip():
-            self.chain.run_waiting()
+            if not self.chain.run_waiting() and self._is_at_limit and not self.chain.is_running:
+                self.start(GO_ON)
             return "accepted"
-        if not self.chain.is_running and (command := BARE.get(text.rstrip().casefold())):
+        if command := bare_command(text):
+            if command == LEAVE and self.chain.is_running:
+                self.print(f"A run is active: stop ends it, {LEAVE} leaves. {AS_TEXT}", command=text)
+                return "replace"
             return "accepted" if self._run_command(command) else "keep"
+        if not self.chain.is_running and self._is_urgent_for_nothing(text):
+            self.print(f"Nothing runs that a ! could interrupt, and it is no way to a shell. {AS_TEXT}", command=text)
+            return "replace"
         to, line = split_address(text)
-        if to and urgency == "urgent":
-            line = marked_urgent(line)
-        had_room = self.chain.has_room(line, urgency=urgency, to=to)
-        answer = self.chain.submit(line, urgency=urgency, to=to)
+        had_room = self.chain.has_room(line, to=to)
+        answer = self.chain.submit(line, to=to)
         if self.report(answer, text, to):
             return "accepted"
         # A command, or a line that is not well-formed, is not refused for want of room.
-        return "keep" if had_room or answer.what == "local" or parse_line(line).problem else "later"
+        problem = parse_line(line).problem
+        if problem.startswith(DID_YOU_MEAN):
+            return "replace"
+        return "keep" if had_room or answer.what == "local" or problem else "later"
+
+    def _is_urgent_for_nothing(self, text: str) -> bool:
+        """Whether a line is to interrupt a run and none is active; what came back may well start one."""
+        return interrupts_nothing(text) and all(receipt.text != text for receipt in self.chain.receipts)
 
     def _answer(self, question: str, text: str) -> Acceptance:
+        """Answer a question. What may have been meant as a key is asked back, and never refuses a call."""
         if not text.strip():
+            return "accepted"
+        asked = self._toolbar.asked
+        if asked is not None and asked.id == question and (how := question_rows.unclear(asked, text)):
+            self.print(how, command=text)
             return "accepted"
         if self.chain.answer(question, text).what == "answered":
             return "answered"
@@ -223,9 +268,9 @@ class TerminalSession:
                 self._answered.add(answer.id)
                 is_status = split_address(text)[1].strip().casefold() == "status"
                 status = self.commands.run("/status", width=self._screen.width) if is_status else None
-                self.answer_command(text, answer.message if status is None else status.text)
+                self.print(answer.message if status is None else status.text, command=text)
             case "nothing" | "returned" if answer.message:
-                self.answer_command(text, answer.message)
+                self.print(answer.message, command=text)
             case _:
                 pass
         return True
@@ -235,20 +280,17 @@ class TerminalSession:
         answer = self.commands.run(text, width=self._screen.width)
         if self.chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
+        if answer.thinking is not None:
+            self._renderer.shows_thinking = answer.thinking
         self._update_queue()
         rows = self._renderer.preview(answer.preview)
         if answer.agent not in ("", MAIN):
-            looks = self._looks
-            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
+            width, looks = self._screen.width, self._looks
+            rows += self._transcripts.rows(answer.agent, width, color=looks.color, ascii=looks.ascii)
         if answer.opening is None:
-            self.answer_command(text, answer.text, rows)
+            self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
         return not answer.keeps
-
-    def answer_command(self, command: str, text: str, rows: Sequence[str] = ()) -> None:
-        """Show what was typed, and below it the answer, if there is one."""
-        if text.strip() or rows:
-            self.print(text, rows, command=command)
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""
@@ -256,9 +298,10 @@ class TerminalSession:
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
-        """Show a text, and rows below it, after all events that came before it."""
-        self.show_rest()
-        self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail)
+        """Show what was typed, a text and rows, after all events that came before; nothing without text and rows."""
+        if text.strip() or rows:
+            self.show_rest()
+            self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail_at(time.time()))
 
     def show_rest(self) -> None:
         """Show what has happened and is not shown yet; for the terminal's width as it is now."""
@@ -274,7 +317,13 @@ class TerminalSession:
         """How many lines came back."""
         return sum(receipt.state == "returned" for receipt in self.chain.receipts)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int = 0) -> str:
+    def target(self, typed: str) -> str:
+        """The agent that the line would go to, empty for the main one; any thread may call it."""
+        to = self._recipients.of(typed)
+        is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
+        return "" if is_for_all else self._toolbar.target(to.agent)
+
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
         """The row below the prompt; any thread may call it."""
         to = self._recipients.of(typed)
         if to.is_addressed:
@@ -290,6 +339,7 @@ class TerminalSession:
                 is_addressed=to.is_addressed,
                 ahead=to.waiting,
                 others=others,
+                keys=keys,
                 holds_rows=self._renderer.holds_rows,
             )
 
@@ -302,20 +352,32 @@ class TerminalSession:
         settled = {event.id for event in batch if isinstance(event, events.Answer)}
         with self._lock:
             for event in batch:
-                self._toolbar.update(event)
-            question = self._toolbar.question
+                self._update(event)
+            question = self._toolbar.asked
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "handled" and event.id in self._answered:
                 self._answered.remove(event.id)
                 continue
+            if isinstance(event, events.LineRefused):
+                if (refused := (event.text, event.reason)) == self._refused:
+                    continue
+                self._refused = refused
+            elif isinstance(event, _MAKES_ROOM) or (
+                # A line before it may be told as queued later, when it is on the disk.
+                isinstance(event, events.LineQueued) and event.text == self._refused[0]
+            ):
+                self._refused = ("", "")
             self._transcripts.update(event)
             rows += self._renderer.lines(event)
-            if isinstance(event, events.Question) and event.id not in settled:
-                rows += self._renderer.hint(event)
+            is_settled = isinstance(event, events.Question) and event.id in settled
+            if isinstance(event, events.Question) and not is_settled:
+                rows += self._renderer.hint(event, by_key=self._screen.has_keys)
+            if self._alerts is not None and not is_settled and (alert := self._alerts.of(event)):
+                self._screen.alert(alert.title, rings=alert.rings)
             if self._tour is not None:
                 rows += self._renderer.beside(self._tour.comments(event))
-        self._screen.show(rows, self._renderer.tail)
-        self._screen.ask(question)
+        self._screen.show(rows, self._renderer.tail_at(time.time()))
+        self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "returned" and event.origin == "prompt":
@@ -324,6 +386,11 @@ class TerminalSession:
                 self._owner.never_sent(event.text)
         if self._toolbar.is_running:
             self._run_began.set()
+
+    def _update(self, event: events.Event) -> None:
+        self._toolbar.update(event)
+        if isinstance(event, events.RunStarted | events.Result):
+            self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
         """Import what the first reply needs, one thing after the other: two at once would delay keys."""
@@ -335,4 +402,7 @@ class TerminalSession:
             await self._run_began.wait()
             while self._toolbar.is_running:
                 await trio.sleep(1)
-                self._screen.refresh()
+                if self._renderer.is_timed:
+                    self._screen.show((), self._renderer.tail_at(time.time()))
+                else:
+                    self._screen.refresh()

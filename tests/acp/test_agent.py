@@ -13,7 +13,6 @@ from support.editor import Editor, connected, opener
 from support.gate import Gate
 
 from chain.tools.tool import ToolContext, tool
-from cli.acp.outbox import ROOM
 from cli.acp.rpc import (
     CANCELLED,
     INTERNAL_ERROR,
@@ -23,6 +22,7 @@ from cli.acp.rpc import (
     NOT_FOUND,
     RpcError,
 )
+from cli.acp.wire import ROOM
 from cli.door import sockets
 
 RULES = r"""

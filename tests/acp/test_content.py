@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.acp.content import MAX_BLOCKS, prompt_text
+from cli.acp.params import MAX_BLOCKS, prompt_text
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 WORKSPACE = Path("/work space")

@@ -15,9 +15,8 @@ from support.editor import ChannelRows, Editor
 from support.examples import trying
 from trio.testing import wait_all_tasks_blocked
 
-from cli.acp.outbox import ROOM, Outbox
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
-from cli.acp.wire import MAX_REQUESTS, MAX_ROW, IncomingCall, Wire
+from cli.acp.wire import MAX_REQUESTS, MAX_ROW, ROOM, IncomingCall, Outbox, Wire
 from cli.input.splitter import RawLine
 from cli.input.stdin import Lines
 
@@ -53,7 +52,7 @@ async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Edit
     if reads:
         editor.reads.set()
     editor.outbox = Outbox(editor.write)
-    wire = Wire(ChannelRows(receiver), editor.outbox)
+    wire = Wire(ChannelRows(receiver).next, editor.outbox)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(editor.outbox.run)
         nursery.start_soon(wire.run, server)
@@ -66,11 +65,11 @@ async def test_requests_are_answered_when_the_server_likes() -> None:
     async with wired(server) as (editor, wire):
         held = editor.begin("hold")
         assert await editor.call("echo", a=1) == {"a": 1}
-        assert wire.in_work == 1
+        assert len(wire._calls) == 1
         server.held[0].answer({"b": 2})
         server.held[0].answer({"c": 3})
         assert await editor.result(held) == {"b": 2}
-        assert wire.in_work == 0
+        assert len(wire._calls) == 0
         assert [id for what, id in editor.log if id == held] == [held]
 
 
@@ -90,7 +89,7 @@ async def test_a_request_that_is_refused(row: dict[str, Any], code: int) -> None
         with pytest.raises(RpcError) as caught:
             await editor.result(row["id"])
         assert caught.value.code == code
-        assert wire.in_work == 1
+        assert len(wire._calls) == 1
 
 
 async def test_an_id_may_be_used_again_once_it_is_answered_and_1_is_not_its_text() -> None:
@@ -99,7 +98,7 @@ async def test_an_id_may_be_used_again_once_it_is_answered_and_1_is_not_its_text
         editor.say(id=1, method="hold", params={})
         editor.say(id="1", method="hold", params={})
         await wait_all_tasks_blocked()
-        assert wire.in_work == 2
+        assert len(wire._calls) == 2
         for call in server.held:
             call.answer({})
         editor.say(id=1, method="hold", params={})
@@ -135,7 +134,7 @@ async def test_the_number_of_requests_in_work_is_bounded() -> None:
         with pytest.raises(RpcError) as caught:
             await editor.call("echo")
         assert caught.value.code == INVALID_REQUEST
-        assert wire.in_work == MAX_REQUESTS
+        assert len(wire._calls) == MAX_REQUESTS
 
 
 async def test_requests_of_ours_have_answers_and_errors() -> None:
@@ -158,7 +157,7 @@ async def test_requests_of_ours_have_answers_and_errors() -> None:
         editor.say(id=good.id, result=[2])
         await editor.call("echo")
         assert found == {"good": [1], "bad": "no"}
-        assert wire.asked == 0
+        assert len(wire._asked) == 0
 
 
 async def test_a_request_of_ours_that_is_cancelled_is_withdrawn_and_forgotten() -> None:
@@ -169,7 +168,7 @@ async def test_a_request_of_ours_that_is_cancelled_is_withdrawn_and_forgotten() 
             nursery.cancel_scope.cancel()
         await editor.until(lambda: editor.heard)
         assert editor.heard == [{"method": "$/cancel_request", "params": {"requestId": asked.id}}]
-        assert wire.asked == 0
+        assert len(wire._asked) == 0
         editor.say(id=asked.id, result="too late")
         assert await editor.call("echo") == {}
 
@@ -211,7 +210,7 @@ async def answers_to(data: bytes) -> list[dict[str, Any]]:
         file.write(data)
         file.seek(0)
         outbox = Outbox(write)
-        wire = Wire(Lines(file.fileno(), MAX_ROW), outbox)
+        wire = Wire(Lines(file.fileno(), MAX_ROW).next, outbox)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run)
             await wire.run(Echo())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.app import open_chain
-from chain.messages import Text, ToolCall, assistant
+from chain.errors import ParameterRefused
+from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool, ToolContext, tool
 
 TWO_STEPS = """
@@ -207,6 +209,50 @@ rules:
         [notice] = session.of(events.Notice)
         assert "handler.yaml" in notice.message
         assert "temperature" in notice.message
+
+
+async def test_a_model_may_refuse_what_no_handler_can_set() -> None:
+    gate = Gate()
+    handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
+
+        def refuse(request: Request) -> None:
+            session.mark(request)
+            if request.overrides.temperature is not None:
+                raise ParameterRefused("not these", ["top_p", "without", "temperature"])
+
+        session.model.on_request = refuse
+        await say_while_tool_runs(session, gate, "how is it going?")
+        assert session.result.status == "done"
+        [notice] = session.of(events.Notice)
+        assert "the service refused temperature, which" in notice.message
+
+
+@dataclass(frozen=True, slots=True)
+class DetailedUsage(Usage):
+    """Says more than the chain counts."""
+
+    reasoning_tokens: int = 9
+
+
+class DetailedModel:
+    """A user's own, which replies at once."""
+
+    name = "detailed"
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        return Reply(assistant([Text("The answer.")]), "end_turn", DetailedUsage(1, 2, 3, 4, 0.5))
+
+    async def prepare(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def test_a_model_may_say_more_of_its_usage_than_is_counted() -> None:
+    async with open_session(DetailedModel()) as session:
+        assert (await session.run("Do the task")).usage == Usage(1, 2, 3, 4, 0.5)
+        [told] = session.of(events.UsageReport)
+        assert (told.input_tokens, told.cache_write_tokens, told.cost_usd) == (1, 4, 0.5)
 
 
 @pytest.mark.spec("3", "then: text")
@@ -413,6 +459,77 @@ async def test_after_the_last_attempt_the_run_ends_with_the_cause(autojump_clock
         assert len(session.model.requests) == 3
         assert session.of(events.Error)[0].kind == "model"
         check_invariants(session)
+
+
+BUSY = "rules: [{text: Answer., error: {message: try later, retryable: true, cause: overloaded%s}}]"
+
+
+async def test_an_overloaded_service_is_asked_again_for_as_long_as_the_model_says(autojump_clock: MockClock) -> None:
+    async with open_session(BUSY % "") as session:
+        begun = trio.current_time()
+        result = await session.run("Do the task")
+        assert (result.status, result.result) == ("error", "try later")
+        assert trio.current_time() - begun == pytest.approx(600)
+        retries = session.of(events.Retry)
+        assert [r.attempt for r in retries] == list(range(1, len(retries) + 1))
+        assert len(retries) > 20
+        assert max(r.delay_s for r in retries) <= 30
+        assert {r.reason for r in retries} == {"overloaded: try later"}
+        check_invariants(session)
+
+
+async def test_it_answers_after_minutes_and_each_call_has_its_own(autojump_clock: MockClock) -> None:
+    async with open_session(BUSY % ", times: 20") as session:
+        begun = trio.current_time()
+        assert (await session.run("Do the task")).result == "Answer."
+        assert len(session.of(events.Retry)) == 20
+        assert 200 < trio.current_time() - begun < 600
+        await trio.sleep(600)
+        assert (await session.run("Again")).result == "Answer."
+
+
+@pytest.mark.parametrize(("most", "calls"), [(None, 4), (2, 2), (6, 6)])
+async def test_replies_of_no_use_are_asked_for_four_times_or_as_often_as_is_set(
+    most: int | None, calls: int, autojump_clock: MockClock
+) -> None:
+    broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
+    async with open_session(broken, use=settings(max_attempts=most)) as session:
+        assert (await session.run("Do the task")).status == "error"
+        assert len(session.model.requests) == calls
+        assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * (calls - 1)
+
+
+async def test_an_overload_between_replies_of_no_use_does_not_count_among_them(autojump_clock: MockClock) -> None:
+    rules = [
+        {"times": 3, "text": "x", "error": {"message": "busy", "retryable": True, "cause": "overloaded"}},
+        {"times": 3, "text": "x", "error": {"message": "it broke off", "retryable": True}},
+        {"text": "Answer."},
+    ]
+    async with open_session(json.dumps({"rules": rules})) as session:
+        assert (await session.run("Do the task")).result == "Answer."
+        assert len(session.of(events.Retry)) == 6
+
+
+@pytest.mark.parametrize(("pause", "left"), [(599.0, True), (601.0, False)])
+async def test_a_wait_that_the_service_asks_for_may_not_be_longer_than_is_left(
+    pause: float, left: bool, autojump_clock: MockClock
+) -> None:
+    async with open_session(BUSY % f", retry_after: {pause}, times: 1") as session:
+        begun = trio.current_time()
+        result = await session.run("Do the task")
+        if left:
+            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
+        else:
+            why = "try later; it asks to wait 601 s, longer than is left of retry_s (600 s)"
+            assert (result.status, result.result, trio.current_time() - begun) == ("error", why, 0)
+        check_invariants(session)
+
+
+async def test_the_runs_own_time_ends_the_attempts_first(autojump_clock: MockClock) -> None:
+    async with open_session(BUSY % ", retry_after: 50", use=settings(timeout_s=120)) as session:
+        result = await session.run("Do the task")
+        assert result.result == "try later; it asks to wait 50 s, longer than the run has left"
+        assert len(session.of(events.Retry)) == 2
 
 
 async def test_retry_after_is_waited_for_on_the_clock(autojump_clock: MockClock) -> None:

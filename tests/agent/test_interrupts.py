@@ -22,7 +22,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import ModelError
 from chain.model import Delta, Reply, Request
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.text.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
 from chain.tools.tool import Tool, ToolContext, tool
 

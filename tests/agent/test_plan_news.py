@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from chain.agent.plan_news import PlanNews
-from chain.plan import Plan
+from chain.plan import Plan, PlanNews
 
 
 def test_a_conversation_that_begins_is_told_of_a_plan_that_is_there() -> None:

@@ -112,6 +112,8 @@ async def test_always_may_be_this_one_alone(autojump_clock: MockClock) -> None:
         await answer(session, "a", "y")
         await session.chain.wait_idle()
         assert [who for _, _, who in told(session)] == ["user", "config", "user"]
+        # Also where nobody was asked it is known that the user has said "always".
+        assert [answer.is_for_always for answer in session.of(events.Answer)] == [True, True, False]
 
 
 @pytest.mark.spec("8", "no allowance of edits covers that does not name them")
@@ -121,6 +123,7 @@ async def test_what_has_to_be_named_is_asked_about_each_time(autojump_clock: Moc
         await answer(session, "a", "y")
         await session.chain.wait_idle()
         assert [who for _, _, who in told(session)] == ["user", "user", "config"]
+        assert not any(answer.is_for_always for answer in session.of(events.Answer))
     async with asked(OWN, CHANGE) as session:
         await answer(session, "a", "n")  # and "always" is no word about the rest
         await session.chain.wait_idle()

@@ -17,9 +17,10 @@ from chain.config.settings import Budget
 from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
-from chain.interruption.file import PromptFile
+from chain.interruption.prompt_file import PromptFile
 from chain.prompt_files import prompt_file
 from chain.providers.anthropic.service import Price
+from chain.retries import Retries
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -43,14 +44,19 @@ def test_the_built_in_values_are_those_of_the_shipped_file(at: Setting) -> None:
     assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
     chain = built_in.chain()
     assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
-    assert (chain.max_iterations, chain.timeout_s, chain.budget) == (20, 1800.0, Budget())
+    assert (chain.max_iterations, chain.timeout_s, chain.budget) == (50, 1800.0, Budget())
 
 
 def test_the_limits_in_the_comments_of_the_shipped_file_are_the_real_ones(at: Setting) -> None:
     text = (defaults_folder() / "config.yaml").read_text()
     model = at.named(definition("provider: anthropic, model: m")).model("mine")
-    for key in ("timeout_s", "idle_timeout_s", "max_attempts"):
+    for key in ("timeout_s", "idle_timeout_s", "retry_s"):
         assert f"# {key}: {model.values[key]:g} " in text
+
+
+@pytest.mark.parametrize(("written", "value"), [("notify: off", "off"), ("notify: bell", "bell"), ("", "bell")])
+def test_how_a_terminal_calls_its_user(written: str, value: str, at: Setting) -> None:
+    assert at.named(written).notify == value
 
 
 def test_files_are_looked_for_in_order(at: Setting) -> None:
@@ -123,7 +129,7 @@ def test_a_key_never_goes_to_an_address_that_it_was_not_written_for(at: Setting)
 def test_a_chain_of_a_new_name_takes_the_rest_from_the_shipped_default(at: Setting) -> None:
     got = at.named("chains: {review: {tools: [files]}, other: {}}")
     assert got.chain("review").tools == ("files",)
-    assert got.chain("review").max_iterations == 20
+    assert got.chain("review").max_iterations == 50
     assert set(got.chain_names) == {"default", "review", "other"}
 
 
@@ -173,13 +179,14 @@ models:
       timeout_s: 30
       idle_timeout_s: 5.5
       max_attempts: 1
+      retry_s: 90
       system_messages: true
       extra_body: {top_k: 3, metadata: {user_id: "${WHO}", tags: ["${WHO}", 1]}}
       extra_headers: {X-Team: "${WHO}"}
       price: {input: 3, output: 15, cache_write: 4}
 """
     model = at.named(text, {"WHO": "me"}).model("full")
-    assert model.max_attempts == 1
+    assert model.retries == Retries(1, 90)
     assert model.values == {
         "provider": "anthropic",
         "model": "m-1",
@@ -193,6 +200,7 @@ models:
         "timeout_s": 30.0,
         "idle_timeout_s": 5.5,
         "max_attempts": 1,
+        "retry_s": 90.0,
         "system_messages": True,
         "extra_body": {"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
         "extra_headers": {"X-Team": "me"},
@@ -320,7 +328,7 @@ def test_secrets_are_not_in_a_repr(at: Setting) -> None:
 def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
     text = "models: {default: offline}\nchains: {default: {max_iterations: 3}, other: {}}\ntools: {allow: [a]}"
     environ = {"CHAIN_MODEL": "claude", "CHAIN_CHAIN": "other", "CHAIN_MAX_ITERATIONS": "4", "CHAIN_ALLOW": "b, c"}
-    assert at.named("").chain().max_iterations == 20
+    assert at.named("").chain().max_iterations == 50
 
     def seen(got: Settings) -> tuple[object, ...]:
         return got.chain().model, got.chain().name, got.chain().max_iterations, got.allow
@@ -408,7 +416,14 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         (definition("provider: anthropic, model: m, base_url: 'localhost:80'"), 3, "base_url: must be an address"),
         (definition("provider: anthropic, model: m, base_url: 'http://['"), 3, "base_url: must be an address"),
         (definition("provider: anthropic, model: m, base_url: 'http://'"), 3, "base_url: must be an address"),
+        ("notify: beep", 1, "notify: must be one of bell, off"),
         (definition("provider: anthropic, model: m, max_attempts: 0"), 3, "max_attempts: must be at least 1"),
+        (definition("provider: anthropic, model: m, retry_s: 0"), 3, "retry_s: must be a number of at least 0.01"),
+        (
+            definition("provider: scripted, script: r.yaml, retry_s: long"),
+            3,
+            "retry_s: expected a number, found 'long'",
+        ),
         (definition("provider: anthropic, model: m, thinking: true"), 3, "thinking: expected a mapping"),
         (definition("provider: anthropic, model: m, price: {input: 1}"), 3, "price: needs input and output"),
         (definition("provider: anthropic, model: m, extra_headers: {A: 1}"), 3, "extra_headers.A: expected text"),
@@ -648,7 +663,8 @@ def test_trust_that_cannot_be_noted_is_told(at: Setting) -> None:
 words = [
     *["models", "chains", "inbox", "tools", "default", "definitions", "claude", "offline", "provider", "model"],
     *["script", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"],
-    *["timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"],
+    *["timeout_s", "idle_timeout_s", "max_attempts", "retry_s", "system_messages", "extra_body", "extra_headers"],
+    "price",
     *["input", "output", "system_prompt", "interruption_prompt", "max_iterations", "budget", "max_cost_usd"],
     *["size", "result_limit", "allow", "review"],
     *["agents", "max_depth", "max_running", "max_kept", "explore", "plan", "agent", "description", "prompt"],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chain.model import Delta, Reply, Request
 from chain.providers.anthropic.encoding import Encoder, Parameters
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 
 HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
 

@@ -68,4 +68,4 @@ def test_of_many_agents_the_first_are_drawn() -> None:
         told.append(events.IterationStarted(agent=f"explore-{n}", iteration=1, max_iterations=3, time=float(n)))
     drawn = draw(outline_of(told))
     assert (len(drawn.lanes), drawn.left_out) == (MOST_LANES, 101 - MOST_LANES)
-    assert [lane.agent for lane in drawn.lanes[:3]] == ["main", "explore-0", "explore-1"]
+    assert [lane.first.agent for lane in drawn.lanes[:3]] == ["main", "explore-0", "explore-1"]

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.chain import Submitted
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.input.moments import Now, ScheduledLine, parse_moment
+from cli.input.moments import AtIteration, Now, ScheduledLine, parse_moment
 from cli.input.sender import AHEAD, AHEAD_CHARS, Sender
 
 RULES = """
@@ -474,6 +474,47 @@ async def test_lines_for_moments_are_bounded_in_characters_too(autojump_clock: M
         stage.take("@iteration 2 " + "x" * 200_000)
         [refused] = [r for r in stage.session.of(events.Receipt) if r.state == "refused"]
         assert "100,000" in refused.reason
+
+
+async def test_places_come_back_however_lines_go(autojump_clock: MockClock) -> None:
+    async with opened() as stage:
+        await stage.begin()
+        stage.take(*(f"line {n}" for n in range(10)), *(f"{n} {'x' * 90_000}" for n in range(25)))
+        assert not stage.sender.has_place
+        stage.take("stop")
+        assert (stage.sender.held, stage.sender.has_place) == (0, True)
+        for each in range(25):
+            stage.sender.schedule(ScheduledLine(AtIteration(99), "x" * 90_000, "long", id=str(each)))
+        assert not stage.sender.has_place
+        assert all(stage.sender.drop(str(each)) for each in range(10))
+        assert stage.sender.has_place
+        stage.take(*(f"@iteration 99 {n} {'x' * 90_000}" for n in range(25)))
+        stage.sender.discard()
+        assert stage.sender.has_place
+        stage.open.set()
+
+
+class Counted(str):
+    """A text that counts how often somebody asks for its length, or whether it is empty."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        Counted.asked += 1
+        return super().__len__()
+
+
+async def test_neither_another_line_nor_an_event_that_is_no_moment_costs_more_the_more_lines_wait(
+    autojump_clock: MockClock,
+) -> None:
+    async with opened() as stage:
+        line = ScheduledLine(AtIteration(2), Counted("line"), "@iteration 2 line", Counted("explore-1"))
+        for _ in range(AHEAD // 2):
+            stage.sender.schedule(line)
+        before = Counted.asked
+        assert stage.sender.has_place
+        stage.sender.report_unsent(line, "a receipt")
+        assert Counted.asked == before
 
 
 async def test_a_line_at_a_time_is_waited_for_when_no_other_moment_can_come(autojump_clock: MockClock) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chain.errors import ConfigError
 from chain.interruption.prompt import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose
-from chain.interruption.prompt_reader import parse_prompt
+from chain.interruption.prompt_file import parse_prompt
 from chain.lines.parse import parse_line
 from chain.messages import Overrides
 

@@ -27,7 +27,6 @@ from trio.testing import MockClock
 from chain import events
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
-from chain.interruption.file import PromptFile
 from chain.interruption.prompt import (
     BUILT_IN,
     MAX_SEARCH_S,
@@ -38,7 +37,7 @@ from chain.interruption.prompt import (
     by_rule,
     compose,
 )
-from chain.interruption.prompt_reader import parse_prompt
+from chain.interruption.prompt_file import PromptFile, parse_prompt
 from chain.lines.parse import MAX_LINE, Line, parse_line
 from chain.messages import Overrides, Text, ToolCall
 from chain.text.search import SearchBudget

@@ -19,7 +19,7 @@ from chain.journal.journal import Journal
 from chain.journal.records import Unknown
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
-from chain.lines.receipts import Accepted, Ledger, RefusedLine
+from chain.lines.receipts import Accepted, Ledger
 from chain.session.projection import Projection
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
@@ -44,9 +44,9 @@ class Desk:
         assert isinstance(accepted, Accepted)
         return accepted
 
-    def refused(self, text: str, *, id: str = "") -> RefusedLine:
+    def refused(self, text: str, *, id: str = "") -> str:
         refused = self.inbox.put(parse_line(text), id=id)
-        assert isinstance(refused, RefusedLine)
+        assert isinstance(refused, str)
         return refused
 
     @property
@@ -201,7 +201,7 @@ async def test_a_full_channel_refuses_with_these_words() -> None:
 
     refused = desk.inbox.put(parse_line("c"), id="mine", iteration=3)
 
-    assert refused == RefusedLine("Interruption channel full, try again", is_full=True)
+    assert refused == "Interruption channel full, try again"
     assert texts(desk.inbox.waiting()) == ["a", "b"]
     (told,) = desk.of(events.LineRefused)
     assert (told.id, told.text, told.kind, told.urgency, told.target_agent) == ("mine", "c", "redirect", "next", "main")
@@ -214,9 +214,8 @@ async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> N
 
     refused = desk.refused("x" * (MAX_LINE + 1))
 
-    assert "100,001" in refused.reason
-    assert "the limit is 100,000" in refused.reason
-    assert not refused.is_full
+    assert "100,001" in refused
+    assert "the limit is 100,000" in refused
     assert len(desk.inbox) == 1
 
 
@@ -224,19 +223,18 @@ async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> N
 async def test_a_malformed_line_is_refused_with_how_to_write_it(desk: Desk, text: str, words: str) -> None:
     refused = desk.refused(text)
 
-    assert words in refused.reason
-    assert not refused.is_full
+    assert words in refused
     assert desk.inbox.waiting() == ()
 
 
 async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
     desk.put("a", id="mine")
 
-    assert "mine was used before" in desk.refused("b", id="mine").reason
+    assert "mine was used before" in desk.refused("b", id="mine")
     desk.inbox.drain()
-    assert "mine was used before" in desk.refused("b", id="mine").reason
+    assert "mine was used before" in desk.refused("b", id="mine")
     desk.put("c")
-    assert "L1 was used before" in desk.refused("d", id="L1").reason
+    assert "L1 was used before" in desk.refused("d", id="L1")
     assert [(r.id, r.text, r.state) for r in desk.ledger.receipts] == [
         ("mine", "a", "queued"),
         ("L1", "c", "queued"),
@@ -260,8 +258,7 @@ async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leav
 
     refused = desk.refused("!hello")
 
-    assert "No space left on device" in refused.reason
-    assert not refused.is_full
+    assert "No space left on device" in refused
     assert (desk.inbox.waiting(), desk.inbox.has_urgent, desk.records) == ((), False, [])
     assert [r.state for r in desk.ledger.receipts] == ["refused"]
     assert [e.type for e in desk.told] == ["line_refused", "receipt"]
@@ -274,7 +271,7 @@ async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_w
     synced.put("hello")
     await wait_all_tasks_blocked()
 
-    assert "not safe on the disk" in synced.refused("again").reason
+    assert "not safe on the disk" in synced.refused("again")
     assert synced.of(events.LineQueued) == []
     assert texts(synced.inbox.drain_all()) == ["hello"], "it can still be given back"
 

@@ -21,7 +21,6 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
-    marked_urgent,
     parse_line,
 )
 
@@ -145,6 +144,45 @@ def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) ->
 
     assert (line.kind, line.command) == ("todo", None)
     assert usage in line.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("todo: ad x", "todo: add x"),
+        ("todo: adds x", "todo: add x"),
+        ("!Todo: complet 2", "todo: complete 2"),
+        ("todo: conplete 2", "todo: complete 2"),
+        ("plan: lsit", "todo: list"),
+        ("todo: fial 2 no network", "todo: fail 2 no network"),
+        ("tood: add x", "todo: add x"),
+        ("todos: done 3", "todo: done 3"),
+    ],
+)
+def test_a_mistyped_plan_command_is_answered_with_what_was_probably_meant(text: str, meant: str) -> None:
+    line = parse_line(text)
+    assert (line.kind, line.command) == ("todo", None)
+    assert f"did you mean {meant}?" in line.problem
+    assert parse_line(meant).command is not None
+    assert parse_line(f" {text}").kind == "verbatim"
+    assert (parse_line(text, local=False).kind, parse_line(text, local=False).problem) == ("redirect", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "todo: maybe later",
+            "todo: and then the tests",
+            "todo: ask him",
+            "todo: shows nothing",
+            "todo: lists the files",
+        ),
+        *("todo: complet the form", "note: add x", "toto: add x", "todos: buy milk", "food: add salt"),
+    ],
+)
+def test_other_words_are_no_slips(text: str) -> None:
+    assert (parse_line(text).kind, parse_line(text).problem) == ("redirect", "")
 
 
 @pytest.mark.parametrize("text", ["!", "!!", "! !", "!\u2000", "then:", "then: ", "context:", "!context: "])
@@ -274,20 +312,3 @@ def test_the_longest_line_is_read(piece: str) -> None:
 @pytest.mark.parametrize("space", [" ", "  ", "\t", "\n", "\u2003"])
 def test_any_space_parts_a_verb_from_its_task(space: str) -> None:
     assert parse_line(f"todo: add{space}x").command == AddTask("x")
-
-
-@pytest.mark.parametrize(
-    ("typed", "marked"),
-    [
-        ("use B", "!use B"),
-        ("todo: add x", "!todo: add x"),
-        ("!use B", "!use B"),
-        ("!!use B", "!!use B"),
-        (" stop", " stop"),
-        ("stop", "stop"),
-        ("/status", "/status"),
-        ("", ""),
-    ],
-)
-def test_a_line_that_its_key_made_urgent_is_written_so_that_it_stays_urgent(typed: str, marked: str) -> None:
-    assert marked_urgent(typed) == marked

@@ -166,6 +166,35 @@ async def test_a_fault_that_stays_is_reported(name: str, clock: MockClock) -> No
         assert (await wire.session.run("Once more")).result == "Three."
 
 
+CAUSES: dict[str, tuple[Step, str]] = {
+    "429": (Status(429), "rate limited"),
+    "500": (Status(500), "failed with 500"),
+    "529": (Status(529), "overloaded"),
+    "an overload in mid-stream": (ErrorEvent(after=4), "overloaded"),
+    "a limit in mid-stream": (ErrorEvent(after=4, kind="rate_limit_error"), "rate limited"),
+    "a fault in mid-stream": (ErrorEvent(after=4, kind="api_error"), "service failed"),
+    "reset before the reply": (Reset(None), "no connection to 127.0.0.1:PORT"),
+    "silence before the reply": (Stall(None), "no answer from 127.0.0.1:PORT"),
+    "silence in mid-stream": (Stall(4), ""),
+    "reset in mid-stream": (Reset(4), ""),
+    "a reply that is cut": (Cut(4, clean=True), ""),
+}
+"""What may pass in minutes has a cause, and what is a reply of no use has none."""
+
+
+@pytest.mark.parametrize("name", CAUSES)
+async def test_a_fault_of_the_service_has_a_short_cause(name: str, clock: MockClock) -> None:
+    fault, cause = CAUSES[name]
+    async with wired([fault, text("Two.")]) as wire:
+        wire.let_time_pass(clock)
+        assert (await wire.session.run("Go")).result == "Two."
+        (retry,) = wire.session.of(events.Retry)
+        (failed,) = [r for r in wire.session.records if r.get("error")]
+        expected = cause.replace("PORT", wire.double.url.rpartition(":")[2])
+        assert failed.get("cause", "") == expected
+        assert retry.reason == (f"{expected}: {failed['error']}" if cause else failed["error"])
+
+
 async def test_what_was_shown_of_a_broken_reply_is_taken_back(clock: MockClock) -> None:
     async with wired([Cut(5, reply=text("Half of a", " reply")), text("Two.")]) as wire:
         wire.let_time_pass(clock)
@@ -420,7 +449,7 @@ def command(folder: Path, *args: str) -> tuple[list[str], dict[str, str]]:
 @pytest.mark.slow
 async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> None:
     """In one process: test_nothing_is_left_of_a_session_closed_in_the_middle_of (tests/test_leaks.py)."""
-    async with serve([rate_limited("1000"), text("Two.")]) as double:
+    async with serve([rate_limited("500"), text("Two.")]) as double:
         (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, url=double.url, key=KEY, more=""))
         args, environ = command(tmp_path, "-p", "hello", "--output-format", "stream-json")
         process = await trio.lowlevel.open_process(
@@ -444,7 +473,7 @@ async def test_a_signal_ends_the_wait_of_the_program_at_once(tmp_path: Path) -> 
             await process.stdout.aclose()
         assert trio.current_time() - begun < 15
         assert code == 130
-        assert [json.loads(r)["delay_s"] for r in out.splitlines() if b'"retry"' in r] == [1000]
+        assert [json.loads(r)["delay_s"] for r in out.splitlines() if b'"retry"' in r] == [500]
         assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
         assert len(double.requests) == 1
 
@@ -566,6 +595,51 @@ async def test_usage_and_cost_are_reported_and_added_up(clock: MockClock) -> Non
             assert (report.cache_read_tokens, report.cache_write_tokens) == (30_000, 4000)
             assert report.cost_usd == pytest.approx(cost)
         assert result.usage == Usage(2000, 400, 60_000, 8000, pytest.approx(2 * cost))
+
+
+READ = {**UNCACHED, "input_tokens": 3000, "cache_read_input_tokens": 500}
+"""What the service has counted when a reply begins; how much of it will be said it does not know yet."""
+
+
+@pytest.mark.parametrize("how", ["interrupt", "stop", "now", "time"])
+async def test_a_reply_that_is_cut_has_used_what_the_service_said(how: str, clock: MockClock) -> None:
+    half = Stall(5, reply=text("Half of a", " reply", usage=READ))
+    use = chain_settings(max_attempts=4, timeout_s=60)
+    async with wired([half, text("Two.", usage=UNCACHED)], price=PRICE, use=use) as wire:
+        before = len(wire.session.of(events.UsageReport))
+        shown = wire.next(events.TextDelta)
+        wire.session.chain.submit("Go")
+        await shown.wait()
+        await wait_all_tasks_blocked()
+        if how == "interrupt":
+            wire.session.chain.interrupt()
+        elif how != "time":
+            wire.session.chain.submit("stop" if how == "stop" else "!!go on")
+        wire.let_time_pass(clock)
+        await wire.session.chain.wait_idle()
+        cut, *more = wire.session.of(events.UsageReport)[before:]
+        assert (cut.input_tokens, cut.cache_read_tokens, len(more)) == (3000, 500, how == "now")
+        assert cut.cost_usd == pytest.approx((3000 * 2.0 + cut.output_tokens * 10.0 + 500 * 0.2) / 1e6)
+        used = wire.session.result.usage
+        assert (used.input_tokens, used.cache_read_tokens) == (3000, 500)
+        assert (used.cost_usd or 0.0) >= cut.cost_usd
+        recorded = [
+            r["usage"]["input_tokens"] for r in wire.session.records if r["type"] == "interrupted" and "usage" in r
+        ]
+        assert recorded == ([] if how == "interrupt" else [3000])
+
+
+@pytest.mark.parametrize("fault", [Cut(5, reply=text("Half of a", " reply", usage=READ)), ErrorEvent(after=5)])
+async def test_a_reply_that_breaks_off_has_used_what_the_service_said(fault: Step, clock: MockClock) -> None:
+    async with wired([fault, text("Two.", usage=UNCACHED)]) as wire:
+        wire.let_time_pass(clock)
+        before = len(wire.session.of(events.UsageReport))
+        used = (await wire.session.run("Go")).usage
+        broken, whole = wire.session.of(events.UsageReport)[before:]
+        assert broken.input_tokens + broken.cache_write_tokens > 0
+        assert used.total_tokens == broken.input_tokens + broken.output_tokens + broken.cache_read_tokens + (
+            broken.cache_write_tokens + whole.output_tokens
+        )
 
 
 async def test_without_prices_there_is_no_cost(clock: MockClock) -> None:

@@ -8,7 +8,7 @@ from support.offline import offline_rules
 
 from chain.messages import Message, ToolResult, tool_results, user_text
 from chain.model import Request, ToolSpec
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 
 RULES = offline_rules()
 AGENTS = ("explore", "plan", "agent", "agent_ask")

@@ -26,7 +26,7 @@ from chain.messages import (
 )
 from chain.model import Delta, Reply, Request, ToolSpec
 from chain.providers.scripted import scene
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 
 RESUME = (
     "Your reply was shown to the user. Continue the task, as the user's messages changed it. "

@@ -23,6 +23,7 @@ _COLOURS = {
 
 _STYLE = (
     "text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:14px;white-space:pre}"
+    "@media(prefers-reduced-motion:reduce){g{animation:none!important}}"
     ".b{font-weight:bold}.i{font-style:italic}.u{text-decoration:underline}.s{text-decoration:line-through}"
 )
 
@@ -61,7 +62,10 @@ def picture(shown: Frame, columns: int) -> str:
 
 
 def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: str) -> str:
-    """Screens one after the other, again and again; the last one stays for ``rest_s``. ``about`` is said of it."""
+    """Screens one after the other, again and again; the last one stays for ``rest_s``. ``about`` is said of it.
+
+    The first one is all that a viewer shows that does not animate.
+    """
     return _document(frames, columns, frames[-1].at + rest_s, about)
 
 
@@ -92,7 +96,8 @@ def _document(frames: Sequence[Frame], columns: int, length: float, about: str) 
             f"100%{{visibility:{'visible' if end >= 100 else 'hidden'}}}}}"
             f".f{n}{{animation:f{n} {length:.2f}s step-end infinite}}"
         )
-        body.append(f'<g class="f{n}">{"".join(used)}</g>')
+        still = "" if n == 0 else ' visibility="hidden"'
+        body.append(f'<g class="f{n}"{still}>{"".join(used)}</g>')
     defined = "".join(f'<g id="{name}">{_drawn(row)}</g>' for row, name in rows.items())
     described = f"<desc>{escape(about)}</desc>" if about else ""
     return (

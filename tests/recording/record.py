@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -24,8 +26,8 @@ from support.screen import Condition, Screen
 FILE = Path(__file__).with_name("demo.svg")
 
 COLUMNS, ROWS = 88, 24
-KEY_S, FRAME_S, THINK_S, REST_S = 0.055, 0.07, 0.9, 6.0
-"""Seconds between two keys, between two frames, before a line is typed, and at the end."""
+KEY_S, FRAME_S, THINK_S, REST_S, FIRST_S = 0.055, 0.07, 0.9, 6.0, 2.5
+"""Seconds between two keys, between two frames, before a line is typed, at the end, and of the end at the beginning."""
 
 QUERY = "summarise reports/2025"
 LINES = {3: "no, summarise reports/2026", 5: "todo: add send it to Ana"}
@@ -59,7 +61,8 @@ def play(stage: Stage) -> None:
     for iteration, text in ((None, ""), *LINES.items()):
         stage.type(text)
         if iteration is not None:
-            stage.until(f"[{iteration}/20]")
+            began = re.compile(rf"(?<!\d){iteration}/\d+")
+            stage.until(lambda s, began=began: bool(began.search(s.toolbar)))
         stage.type("\r")
         stage.until(lambda s, text=text: text in s.flat)
     stage.until("✓ done")
@@ -117,6 +120,18 @@ class Recorder:
             self.frames.append(shown)
 
 
+def around_the_landing(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames up to the latest that shows how a line landed; that one comes first, too, for ``FIRST_S``."""
+    landed = max(n for n, shown in enumerate(frames) if shows_landing(shown))
+    still, begin = frames[landed], frames[0].at - FIRST_S
+    return [replace(still, at=0.0), *(replace(shown, at=shown.at - begin) for shown in frames[: landed + 1])]
+
+
+def shows_landing(shown: Frame) -> bool:
+    """Whether a screen has the row of a line that the model has got."""
+    return any("INTERRUPTION at iteration" in "".join(cell.text for cell in row) for row in shown.rows)
+
+
 def main() -> None:
     """Record it."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as screen:
@@ -124,8 +139,7 @@ def main() -> None:
         play(recorder)
         recorder.watch(THINK_S)
         about = told(screen)
-    first = recorder.frames[0].at
-    frames = [replace(shown, at=shown.at - first) for shown in recorder.frames]
+    frames = around_the_landing(recorder.frames)
     FILE.write_text(recording(frames, COLUMNS, rest_s=REST_S, about=about), encoding="utf-8")
 
 

@@ -97,8 +97,8 @@ def approval(width: int) -> Iterator[Screen]:
 def demo(width: int) -> Iterator[Screen]:
     """The demonstration while it runs, with a line typed."""
     with started(width, "demo", named=False) as screen:
-        screen.until(lambda s: "[2/20]" in s.everything)
-        send(screen, "todo: add verify the SKU data").until(lambda s: "Message injected" in s.flat)
+        screen.until(lambda s: "2/50" in s.toolbar)
+        send(screen, "todo: add verify the SKU data").until(lambda s: "injected" in s.flat)
         yield screen
 
 

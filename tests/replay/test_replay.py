@@ -113,6 +113,31 @@ async def test_no_tool_is_run_and_no_model_is_asked(autojump_clock: MockClock) -
     assert (notes, len(session.model.requests)) == (["x"], asked)
 
 
+FAULTS = {
+    "for good": ("cause: overloaded", "error"),
+    "for minutes": ("cause: overloaded, times: 20", "done"),
+    "with a wait that is too long": ("cause: overloaded, retry_after: 601", "error"),
+    "with replies of no use": ("after: 1", "error"),
+    "until the user stopped": ("cause: overloaded, retry_after: 90", "cancelled"),
+}
+"""How a service failed, and the status of the run."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_call_is_made_again_as_often_as_it_was(fault: str, autojump_clock: MockClock) -> None:
+    error, status = FAULTS[fault]
+    model = f"rules: [{{text: The answer., error: {{message: try later, retryable: true, {error}}}}}]"
+    async with open_session(model) as session:
+        session.chain.submit("Go")
+        if status == "cancelled":
+            await trio.sleep(200)
+            session.chain.submit("stop")
+        await session.chain.wait_idle()
+        assert session.result.status == status
+    for _ in range(3):  # how long each pause is, is chance
+        assert replayed(session).same, replayed(session).rows
+
+
 DIFFERENT = {
     "a tool that is described otherwise": ({"tools": ["Write down."]}, "main, iteration 1", "other tools"),
     "a tool that is gone": ({"tools": []}, "main, iteration 1", "other tools"),
@@ -429,7 +454,7 @@ replies = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0]), answers
 said = st.lists(st.tuples(seconds, st.sampled_from([*LINES, INTERRUPT, DROP])), max_size=6)
 
 
-@sharded(300, all_steps, said, st.none() | replies)
+@sharded(600, all_steps, said, st.none() | replies)
 def test_whatever_was_asked_and_answered_is_so_again(drawn: list[Step], said: Said, replied: Replied | None) -> None:
     async def main() -> None:
         session = await played(drawn, said, replied)

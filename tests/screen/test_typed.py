@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.screen.typed import TypedLine
+from cli.screen.dumb import TypedLine
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.screen.wrapping import above, below, in_last_row
-from cli.show.text import columns
+from cli.screen.keyboard import a_row_away, in_last_row
+from cli.show.text_rows import columns
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from cli.show.text import columns
     ],
 )
 def test_one_row(line: str, at: int, up: int | None, down: int | None) -> None:
-    assert (above(line, at, 4), below(line, at, 4)) == (up, down)
+    assert (a_row_away(line, at, 4, -1), a_row_away(line, at, 4, 1)) == (up, down)
 
 
 def test_from_the_line_below() -> None:
@@ -34,11 +34,11 @@ def test_from_the_line_below() -> None:
 @given(st.text(st.sampled_from("ab漢é "), max_size=40), st.integers(0, 40), st.integers(2, 12))
 def test_what_is_above_a_place_has_a_row_below_it(line: str, at: int, width: int) -> None:
     at = min(at, len(line))
-    up = above(line, at, width)
+    up = a_row_away(line, at, width, -1)
     if up is None:
         assert columns(line[:at]) <= width
     else:
         assert 0 <= up < at
-        back = below(line, up, width)
+        back = a_row_away(line, up, width, 1)
         assert back is not None
         assert up < back <= at

@@ -29,7 +29,7 @@ from chain.journal import file as journal_module
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Unknown
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.replaying import replay
 from chain.tools.tool import Tool, ToolContext, tool
 

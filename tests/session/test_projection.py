@@ -16,9 +16,9 @@ def of(projection: Projection, *happened: Record) -> list[events.Event]:
 
 
 def test_a_record_that_is_named_as_its_event_needs_no_rule_of_its_own() -> None:
-    (answer,) = of(Projection(), records.Answer("Q1", "yes", "allowed", "user", "explore-1"))
+    (answer,) = of(Projection(), records.Answer("Q1", "yes", "allowed", "user", "explore-1", is_for_always=True))
     assert answer == events.Answer(
-        agent="explore-1", iteration=0, time=5.0, id="Q1", text="yes", decision="allowed", by="user"
+        agent="explore-1", iteration=0, time=5.0, id="Q1", text="yes", decision="allowed", by="user", is_for_always=True
     )
 
 

@@ -18,7 +18,7 @@ from chain.app import open_chain
 from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.trace import Trace, TracedModel
 
 MODEL = """

@@ -21,7 +21,7 @@ from chain import events
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.journal import file as journal
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 
 RUNS = fewer(150, divided_by=3)
 """Runs of one stretch."""

@@ -11,7 +11,7 @@ from support import trying
 from support.examples import fewer, some
 from support.work import calls_of
 
-from cli.show.blocks import MAX_CHARS, Blocks, block_parser, is_blank
+from cli.show.blocks import MAX_CHARS, Blocks, is_blank, parser_of
 
 PIECES = [
     *["text", "\n", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢", "\\"],
@@ -42,7 +42,7 @@ def blocks_of_the_whole(text: str) -> list[str]:
     """The same by the parser alone, which sees all of the text."""
     lines = text.split("\n")
     starts = []
-    for token in block_parser().parse(text):
+    for token in parser_of(blocks_only=True).parse(text):
         is_list = token.type in ("bullet_list_open", "ordered_list_open")
         if token.map is not None and (
             (token.level == 0 and not is_list) or (token.level == 1 and token.type == "list_item_open")
@@ -106,8 +106,9 @@ def test_nothing_is_lost(text: str, piece: int) -> None:
 def test_a_block_is_given_when_nothing_can_belong_to_it_any_more(text: str, completed: list[str]) -> None:
     blocks = Blocks()
     assert blocks.add(text) == completed
-    assert blocks.pending == text.removeprefix("".join(completed))
-    assert blocks.is_open is bool(blocks.pending.strip())
+    pending = "".join(blocks.lines) + blocks.partial
+    assert pending == text.removeprefix("".join(completed))
+    assert blocks.is_open is bool(pending.strip())
 
 
 def test_what_has_begun_is_open() -> None:
@@ -152,7 +153,7 @@ LINES = {
 @pytest.mark.parametrize("name", some([*LINES]))
 def test_the_work_grows_as_the_text_does(name: str) -> None:
     line = LINES[name]
-    block_parser()
+    parser_of(blocks_only=True)
     short = calls_of(lambda: blocks_of(line * fewer(400, divided_by=2), piece=7))
     long = calls_of(lambda: blocks_of(line * fewer(1_600, divided_by=2), piece=7))
     assert long < 6 * short

@@ -15,7 +15,7 @@ from chain import events
 from chain.events import Event
 from cli.show.child_agents import MOST_ROWS, short_name
 from cli.show.renderer import Renderer
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 QUEUED = "  📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point"
 IN = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (before a tool, 1.2 s)"

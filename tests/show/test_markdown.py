@@ -13,7 +13,8 @@ from support.painted import bare, check_row
 from support.work import calls_of
 
 from cli.show.markdown_flow import FLUSH, MAX_CHARS, MAX_LINES, MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
-from cli.show.text import Flow
+from cli.show.spans import Look
+from cli.show.text_rows import Flow
 
 PIECES = [
     *["text", "word ", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢字", "🙂", "e\u0301", "\u200d", "\\"],
@@ -42,8 +43,12 @@ sources = st.lists(
 
 
 def rows_of(text: str, width: int = 40, piece: int = 0) -> list[str]:
-    flow = MarkdownFlow(width)
+    flow = rendered(width)
     return [row for p in pieces_of(text, piece) for row in flow.add(p)] + flow.end()
+
+
+def rendered(width: int) -> MarkdownFlow:
+    return MarkdownFlow(width, Look())
 
 
 def pieces_of(text: str, piece: int) -> list[str]:
@@ -60,7 +65,7 @@ def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int
 @trying(300)
 @given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
 def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: int, ascii: bool) -> None:
-    flow = MarkdownFlow(width, ascii=ascii, cuts_code=True)
+    flow = MarkdownFlow(width, Look(ascii=ascii, cuts_code=True))
     shown = []
     for piece in pieces_of(text, 5):
         shown += flow.add(piece)
@@ -86,7 +91,7 @@ def test_no_word_is_lost(source: str, width: int) -> None:
 
 
 def test_a_block_is_shown_when_it_is_complete() -> None:
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     assert flow.add("Let **me") == []
     assert flow.is_open
     assert flow.tail == "Let **me"
@@ -101,7 +106,7 @@ def test_a_block_is_shown_when_it_is_complete() -> None:
 
 
 def test_items_are_shown_one_by_one_with_their_numbers() -> None:
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     rows = [flow.add(f"{n}. item\n") for n in range(7, 10)]
     assert rows == [[], ["7. item"], ["8. item"]]
     assert flow.end() == ["9. item"]
@@ -114,7 +119,7 @@ def test_blank_rows_stay_inside_and_go_around() -> None:
 
 def test_code_is_shown_as_it_comes_and_can_be_pasted() -> None:
     code = [f"{'    ' * (n % 3)}print('line {n}')  # 漢字" for n in range(100)]
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     rows = flow.add("```python\n")
     for n, line in enumerate(code):
         rows += flow.add(line + "\n")
@@ -125,9 +130,9 @@ def test_code_is_shown_as_it_comes_and_can_be_pasted() -> None:
     assert not flow.is_open
 
 
-@pytest.mark.parametrize("kind", [MarkdownFlow, PlainFlow])
+@pytest.mark.parametrize("kind", [rendered, PlainFlow])
 def test_a_long_line_of_code_is_left_to_the_terminal_so_that_it_can_be_copied(
-    kind: type[MarkdownFlow | PlainFlow],
+    kind: Callable[[int], MarkdownFlow | PlainFlow],
 ) -> None:
     code = "x = 漢字 + " * 30 + "end"
     for source in (f"```python\n{code}\n```\n", f"- item\n\n  ```\n  {code}\n  ```\n"):
@@ -135,12 +140,12 @@ def test_a_long_line_of_code_is_left_to_the_terminal_so_that_it_can_be_copied(
             flow = kind(33)
             rows = [bare(row) for p in pieces_of(source, piece) for row in flow.add(p)]
             rows += [bare(row) for row in flow.end()]
-            if kind is MarkdownFlow or not source.startswith("-"):
+            if kind is rendered or not source.startswith("-"):
                 assert code in rows
 
 
-@pytest.mark.parametrize("kind", [MarkdownFlow, PlainFlow])
-def test_the_tail_cuts_a_long_line_of_code(kind: type[MarkdownFlow | PlainFlow]) -> None:
+@pytest.mark.parametrize("kind", [rendered, PlainFlow])
+def test_the_tail_cuts_a_long_line_of_code(kind: Callable[[int], MarkdownFlow | PlainFlow]) -> None:
     flow = kind(33)
     flow.add("```python\n" + "x = 漢字 + " * 30)
     rows = flow.tail.split("\n")
@@ -151,7 +156,7 @@ def test_the_tail_cuts_a_long_line_of_code(kind: type[MarkdownFlow | PlainFlow])
 
 @pytest.mark.parametrize("mark", ["```", "~~~~"])
 def test_a_fence_that_may_close_is_not_shown_as_code(mark: str) -> None:
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     flow.add(f"{mark}\ncode\n")
     for sign in mark:
         flow.add(sign)
@@ -159,7 +164,7 @@ def test_a_fence_that_may_close_is_not_shown_as_code(mark: str) -> None:
 
 
 def test_a_line_that_may_become_anything_is_not_shown_yet() -> None:
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     flow.add("Steps:\n")
     for piece in ("-", " "):
         flow.add(piece)
@@ -168,17 +173,17 @@ def test_a_line_that_may_become_anything_is_not_shown_yet() -> None:
 
 
 def test_the_tail_is_the_end_of_the_unfinished_block() -> None:
-    flow = MarkdownFlow(20)
+    flow = rendered(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
     assert [bare(row).split(" │")[0].strip() for row in flow.tail.split("\n")] == [f"row {n}" for n in range(94, 99)]
-    flow = MarkdownFlow(20)
+    flow = rendered(20)
     flow.add("".join(f"word{n} " for n in range(999)))
     assert len(flow.tail.split("\n")) == MAX_TAIL
     assert bare(flow.tail).endswith("word998")
 
 
 def test_another_width_counts_from_then_on() -> None:
-    flow = MarkdownFlow(40)
+    flow = rendered(40)
     flow.add("One two three four five six seven")
     assert flow.tail == "One two three four five six seven"
     flow.width = 20
@@ -208,18 +213,17 @@ def test_without_colours_code_stays_as_it_came_line_by_line(lines: list[str], pi
 
 @given(texts.filter(lambda text: "```" not in text and "~~~" not in text), st.integers(1, 9))
 def test_without_colours_the_text_stays_as_it_came(text: str, piece: int) -> None:
-    plain, flow, rendered = PlainFlow(20), Flow(20), MarkdownFlow(20)
+    plain, flow, markdown = PlainFlow(20), Flow(20), rendered(20)
     for part in pieces_of(text, piece):
-        rendered.add(part)
+        markdown.add(part)
         assert plain.add(part) == flow.add(part)
-        assert (plain.tail, plain.is_open) == (flow.tail, rendered.is_open)
+        assert (plain.tail, plain.is_open) == (flow.tail, markdown.is_open)
     assert plain.end() == flow.end()
     assert not plain.is_open
 
 
 def test_a_whole_text_is_joined_and_wrapped() -> None:
-    assert render("# A\n\nOne\ntwo", 40, color=False, ascii=True) == ["# A", "", "One two"]
-    assert [bare(row) for row in render("# A\n\n- *b*", 40, color=True, ascii=True)] == ["A", "", "- b"]
+    assert [bare(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == ["A", "", "One two", "- b"]
 
 
 HOSTILE = ["[", "*a ", "_a", ">", "`", "a`", "<", "&", "- ", "1. ", "|", "[a](", "漢", "\u0301", "\n", "**a *b "]
@@ -233,7 +237,7 @@ BLOCKS = [
 
 def watched(text: str) -> Callable[[], None]:
     def run() -> None:
-        flow = MarkdownFlow(80)
+        flow = rendered(80)
         for piece in pieces_of(text, 120):
             flow.add(piece)
             assert flow.tail is not None

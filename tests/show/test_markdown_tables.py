@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.show.markdown_tables import table_rows
+from cli.show.markdown_layout import table_rows
 from cli.show.spans import Look, plain
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 HEAD = ["Name", "Size", "Note"]
 BODY = [["alpha", "12", "short"], ["beta", "123456", "a note of several words"]]

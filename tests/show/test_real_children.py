@@ -61,7 +61,7 @@ async def test_the_tree_and_the_transcripts_are_of_all_agents() -> None:
         transcripts = Transcripts()
         for event in agents.session.events:
             transcripts.update(event)
-        assert transcripts.names == ["explore-1", "agent-1", "explore-2"]
+        assert list(transcripts.kept) == ["explore-1", "agent-1", "explore-2"]
         whole = transcripts.rows("explore-2", 100, color=False, ascii=False)
         assert whole[1:4] == ["[1/20]", "Step 1.", "→ wait()"]
         assert whole[4].startswith("✓ wait")

@@ -12,7 +12,7 @@ import pytest
 from chain.session.listing import Summary
 from cli.show.session_list import moment, session_rows, short_count
 from cli.show.signs import written
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
 
@@ -20,11 +20,9 @@ NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
 KEPT = Summary(
     id="20261122-222103-a7431e",
     path=Path("session.jsonl"),
-    began=NOW - 7200,
     changed=NOW - 3600,
     workspace="/home/ida/here",
     model="scripted",
-    version="0.1.0",
     query="Count the lines of every file",
     runs=3,
     tokens=123_456,

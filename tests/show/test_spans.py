@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.show.spans import Look, plain, safe_row, wrap, wrap_hard
-from cli.show.text import columns
+from cli.show.spans import painted_row, plain, safe_row, wrap, wrap_hard
+from cli.show.text_rows import columns
 
 signs = st.sampled_from("abc  漢字。🙂\u0301\u200dé-.")
 lines = st.lists(st.tuples(st.sampled_from(["", "1", "36"]), st.text(signs, max_size=30)), max_size=6)
@@ -52,8 +52,7 @@ def test_a_row_ends_where_a_word_or_a_wide_character_does(text: str, rows: list[
 
 def test_a_painted_row_resets_its_colours() -> None:
     line = [("1", "bold"), ("", " plain "), ("36", "")]
-    assert Look().painted(line) == "\x1b[1mbold\x1b[0m plain "
-    assert Look(color=False).painted(line) == "bold plain "
+    assert painted_row(line) == "\x1b[1mbold\x1b[0m plain "
 
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:

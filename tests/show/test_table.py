@@ -3,7 +3,7 @@
 import pytest
 
 from cli.show.table import side_by_side, table
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 ROWS = [("a", "one", "some words that go on for a while until they no longer fit"), ("long", "t", "日本語 " * 20)]
 

@@ -178,9 +178,8 @@ def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
     for one in many[1:]:
         happened += [one.started(), one.ended()]
     transcripts = kept(*happened)
-    assert len(transcripts.names) == MAX_AGENTS
-    assert transcripts.names[0] == "explore-0"
-    assert transcripts.names[1] == "explore-6"
+    assert len(transcripts.kept) == MAX_AGENTS
+    assert list(transcripts.kept)[:2] == ["explore-0", "explore-6"]
     assert transcripts.rows("explore-1", 80, color=False, ascii=False) == [
         "Nothing is kept of explore-1; of 5 older agents no more."
     ]
@@ -188,12 +187,12 @@ def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
 
 
 def test_events_of_the_main_agent_are_not_kept() -> None:
-    assert kept(RUN, events.Reply(text="x", tool_calls=0)).names == []
+    assert kept(RUN, events.Reply(text="x", tool_calls=0)).kept == {}
 
 
 def test_another_session_begins_with_nothing() -> None:
     opened = events.Init(session="s2", version="1", model="m", workspace="/w")
-    assert kept(*ONE.around(*WORK), opened).names == []
+    assert kept(*ONE.around(*WORK), opened).kept == {}
     assert rows("explore-1", *ONE.around(*WORK), opened, ONE.started(), ONE.iteration()) == SHOWN[:2]
 
 
@@ -216,7 +215,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=40), st.sampled_from([20, 40, 80]), st.booleans(), st.booleans())
 def test_whatever_happens_each_row_fits(happened: list[Event], width: int, color: bool, ascii: bool) -> None:
     transcripts = kept(*happened)
-    for name in transcripts.names:
+    for name in transcripts.kept:
         for row in transcripts.rows(name, width, color=color, ascii=ascii):
             check_row(row, width)
 

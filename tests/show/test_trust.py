@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chain.config.trust import Sensitive
-from cli.show.text import columns
+from cli.show.text_rows import columns
 from cli.show.trust_rows import CHOICES, DANGER, DEEPER, INDENT, declined, question
 
 FILE = Path("/home/ana/team/config.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,16 @@ def garbled(rows: list[bytes]) -> list[bytes]:
     return [*rows[:at], rows[at][:-20] + b"\n", *rows[at + 1 :]]
 
 
+def orphaned(rows: list[bytes]) -> list[bytes]:
+    """The rows with the answer to a question of which they know nothing."""
+    last = json.loads(rows[-1])
+    answer = {"id": "Q9", "text": "", "decision": "allowed", "by": "config", "agent": "main"}
+    return [
+        *rows,
+        json.dumps({**answer, "type": "answer", "seq": last["seq"] + 1, "time": last["time"]}).encode() + b"\n",
+    ]
+
+
 def torn(rows: list[bytes]) -> list[bytes]:
     """The rows with another one that a crash cut off."""
     return [*rows, rows[-1][:20]]
@@ -89,6 +100,7 @@ def torn(rows: list[bytes]) -> list[bytes]:
     [
         (without, 1, "is missing from the journal.", "The same as far as the journal can be read: "),
         (garbled, 1, "of the journal cannot be read and was left out", "The same as far as the journal can be read: "),
+        (orphaned, 1, "an answer does not come", "+(nothing)"),
         (torn, 0, "the last record of the journal was torn, as by a crash", "The same: "),
     ],
 )

@@ -13,11 +13,10 @@ import trio
 
 from chain.config.load import load_settings
 from chain.tools.tool import Tool
+from cli.acp.host import Opener
 from cli.acp.methods import EditorAgent
-from cli.acp.opening import Opener
-from cli.acp.outbox import Outbox
 from cli.acp.rpc import RpcError
-from cli.acp.wire import Wire
+from cli.acp.wire import Outbox, Wire
 from cli.input.splitter import RawLine
 
 
@@ -224,7 +223,7 @@ async def connected(opener: Opener, *, reads: bool = True) -> AsyncIterator[Edit
     if reads:
         editor.reads.set()
     outbox = editor.outbox = Outbox(editor.write)
-    agent = EditorAgent(Wire(ChannelRows(receiver), outbox), opener, editor.notes.append)
+    agent = EditorAgent(Wire(ChannelRows(receiver).next, outbox), opener, editor.notes.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
 

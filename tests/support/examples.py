@@ -13,11 +13,13 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (an eighth of the examples), ``full``, ``ci`` (as full, the same each time) or ``long`` (ten times)."""
+"""``short`` (thirty examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
 
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 13, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
+MOST_IN_SHORT = 30
+"""Examples of a property test, or of each part of one, in the short run."""
 
 
 def sharded(
@@ -43,7 +45,8 @@ def sharded(
 
 def trying(max_examples: int) -> hypothesis.settings:
     """The settings of a property test that tries so many examples in a full run."""
-    return hypothesis.settings(max_examples=max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3))
+    examples = max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3)
+    return hypothesis.settings(max_examples=min(examples, MOST_IN_SHORT) if IS_SHORT else examples)
 
 
 def some(cases: Sequence[T], every: int = 5) -> list[T]:

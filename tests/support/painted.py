@@ -3,7 +3,7 @@
 import re
 
 from chain.text.plain import sanitize
-from cli.show.text import columns
+from cli.show.text_rows import columns
 
 _SGR = re.compile(r"\x1b\[[0-9;]+m")
 

@@ -16,13 +16,12 @@ def check_order(text: str, parts: Iterable[str]) -> None:
 def without_chance(transcript: str) -> list[str]:
     """The rows without times, the session's id and the sizes of files, which are others each time.
 
-    A line is called queued when it is on the disk, which may be some rows later: that it is, comes first. Files are
-    read at the same time, and end in any order.
+    Files are read at the same time, and end in any order.
     """
-    transcript = re.sub(r"\d+\.\d s\b", "0.0 s", transcript)
+    transcript = re.sub(r"\d+(\.\d)? s\b", "0 s", transcript)
+    transcript = transcript.replace("thought 0 s\n\n", "")  # one that took less than a second has no row
     transcript = re.sub(r"\d[\d,]*(?= (?:lines?|words?|bytes?|tokens?)\b)", "N", transcript)
     transcript = re.sub(r"^[ \d]+(?=  )", "N", transcript, flags=re.M)
     told = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", transcript).split("\n")
     reading = itertools.groupby(told, key=lambda row: row.startswith(("→ read_file", "✓ read_file")))
-    rows = [row for at_once, group in reading for row in (sorted(group) if at_once else group)]
-    return sorted(rows, key=lambda row: row[:1] not in "📤⏳")
+    return [row for at_once, group in reading for row in (sorted(group) if at_once else group)]

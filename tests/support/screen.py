@@ -50,7 +50,8 @@ _MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mo
     2004: "bracketed paste",
 }
 _CURSOR_SHOWN = 25
-_PROMPT = re.compile(r"(>|Q\d+\?) ")
+_PROMPT = re.compile(r"((?:[a-z][\w-]*-\d+ )?>|Q\d+\?) ")
+_MENU_ROW = re.compile(r"[ *] /[a-z]+ ")
 
 
 Condition: TypeAlias = "Callable[[Screen], object] | str"
@@ -167,12 +168,17 @@ class Screen:
 
     @property
     def editor(self) -> str | None:
-        """The text at the prompt: from the last row with a ``>`` or ``Q1?`` to the toolbar. ``None`` without one."""
+        """The text at the prompt: from the last row with a ``>`` or ``Q1?`` to the toolbar. ``None`` without one.
+
+        The menu below a command is no part of it.
+        """
         found = self._below_prompt()
         if found is None:
             return None
         sign = self.prompt
         first = found[0].removeprefix(sign).removeprefix(" ")
+        if first.startswith("/"):
+            found = [row for row in found if not _MENU_ROW.match(row)]
         text = "\n".join([first, *(row.removeprefix(" " * (len(sign) + 1)) for row in found[1:-1])])
         # Blank rows at the end are of the text only as far as the cursor has come.
         rows = max(1, self.cursor[0] - (len(self._used()) - len(found)) + 1)
@@ -183,6 +189,11 @@ class Screen:
         """The sign of the prompt: ``>``, or ``Q1?`` where an answer is expected; empty without a prompt."""
         found = _PROMPT.match(f"{(self._below_prompt() or [''])[0]} ")
         return "" if found is None else found[1]
+
+    @property
+    def menu(self) -> list[str]:
+        """The rows of the menu below a command that is being typed."""
+        return [row for row in (self._below_prompt() or [])[1:-1] if _MENU_ROW.match(row)]
 
     @property
     def toolbar(self) -> str:
@@ -209,7 +220,7 @@ class Screen:
         """
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
         end = time.monotonic() + deadline
-        while not (holds(self) and (self._is_over or not self._emulator.cursor.hidden)):
+        while not ((self._is_over or not self._emulator.cursor.hidden) and holds(self)):
             if self._is_over:
                 raise AssertionError(self._told(condition, f"the program ended with {self.wait()}"))
             if time.monotonic() > end:

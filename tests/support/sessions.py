@@ -22,7 +22,7 @@ from chain.config.load import Settings, load_settings
 from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request
 from chain.plan import Task
-from chain.providers.scripted.model import ScriptedModel
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 
@@ -205,7 +205,7 @@ def settings(
     inbox_size: int = 10,
     handler: str = "",
     timeout_s: float = 1800,
-    max_attempts: int = 4,
+    max_attempts: int | None = None,
     budget_tokens: int | None = None,
     allow: str = "",
     agents: bool = False,
@@ -218,7 +218,8 @@ def settings(
 ) -> Settings:
     """Settings read from a file, as a user's are; made once for each combination.
 
-    ``kinds`` and ``files`` are JSON, by names; so are ``models``, each with its number of attempts.
+    ``kinds`` and ``files`` are JSON, by names; so are ``models``, each with its number
+    of attempts, ``null`` for no bound.
     """
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")

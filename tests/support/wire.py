@@ -116,12 +116,15 @@ async def wired(
 ) -> AsyncIterator[Wire]:
     """A session at a double with this script; a sequence is told after one reply that warms it up.
 
-    At the end the invariants hold, and the double has seen nothing that the API would refuse.
+    A model is asked four times at most, unless ``use`` says otherwise, so that a fault that stays ends soon. At the end
+    the invariants hold, and the double has seen nothing that the API would refuse.
     """
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
     async with serve(whole, policy=policy or Policy(), cache=cache, tail=tail) as double:
         adapter = model_at(double.url, **model)
-        async with open_session(adapter, tools=tools, use=use or chain_settings(), interactive=interactive) as session:
+        async with open_session(
+            adapter, tools=tools, use=use or chain_settings(max_attempts=4), interactive=interactive
+        ) as session:
             wire = Wire(session, double, adapter)
             if not callable(script):
                 await wire.warm()

@@ -41,9 +41,9 @@ async def test_the_queue_shows_whom_a_line_waits_for() -> None:
         agents.send("todo: add x")
         shown = [" ".join(row.split()) for row in rows(commands.run("/queue"))]
         assert shown == [
-            "L2 redirect for explore-1 use B",
-            "L3 urgent redirect for plan-1 !use C",
-            "L4 redirect use D",
+            "L2 line for explore-1 use B",
+            "L3 urgent line for plan-1 !use C",
+            "L4 line use D",
             "L5 todo todo: add x",
         ]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chain.config.override import Override
+from chain.config.load import Override
 from chain.errors import UserError
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, allowance_meaning, for_always, that_permits

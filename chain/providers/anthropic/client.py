@@ -17,26 +17,18 @@ import sys
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import trio
 
 from chain.errors import ModelError, ParameterRefused
-from chain.messages import Message
+from chain.messages import Message, Usage
 from chain.model import Delta, Reply, Request
 from chain.provider import ModelCheck
+from chain.providers.anthropic import failures
 from chain.providers.anthropic.encoding import Encoder, set_parameters
-from chain.providers.anthropic.failures import (
-    BadStatus,
-    Failures,
-    RequestRefused,
-    TooLong,
-    Unreached,
-    never_connected,
-    retry_after,
-)
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, ServiceError
 from chain.threads import Threads
@@ -74,18 +66,6 @@ class Client:
     headers: Mapping[str, str] = field(repr=False)
     timeout: dict[str, float | None]
 
-    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> httpx2.Request:
-        """One request to the service."""
-        import httpx2
-
-        return httpx2.Request(
-            method,
-            self.base_url + path,
-            headers={**self.headers, **headers},
-            content=body,
-            extensions={"timeout": self.timeout},
-        )
-
 
 class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
@@ -94,7 +74,7 @@ class AnthropicModel:
         self._parameters = parameters
         self._service = service
         self._price = price
-        self._failures = Failures(parameters, service)
+        self._failures = failures.Failures(parameters, service)
         self._client: Client | None = None
 
     @property
@@ -109,12 +89,13 @@ class AnthropicModel:
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
             try:
-                return self._priced(await self._ask(client, body, on_delta))
-            except TooLong as error:
+                reply = await self._ask(client, body, on_delta)
+                return replace(reply, usage=self._priced(reply.usage))
+            except failures.TooLong as error:
                 if refused := error.names([p for p in set_parameters(request.overrides) if p == "max_tokens"]):
                     raise ParameterRefused(str(error), refused) from None
                 return Reply(Message("assistant", ()), "model_context_window_exceeded")
-            except RequestRefused as error:
+            except failures.RequestRefused as error:
                 if refused := error.names(set_parameters(request.overrides)):
                     raise ParameterRefused(str(error), refused) from None
                 raise
@@ -188,37 +169,54 @@ class AnthropicModel:
         if _SAMPLING.search(body, 0, body.index(b'"messages":[')):
             headers["anthropic-version"] = SAMPLING_VERSION
         try:
-            async with self._sent(client, client.request("POST", "/v1/messages", body, headers)) as response:
+            async with self._sent(client, "POST", "/v1/messages", body, headers) as response:
                 if "event-stream" not in response.headers.get("content-type", ""):
                     raise ModelError(
                         f"{self._service.label} answered with something else than a stream of events; check base_url"
                     )
                 await self._read(response, reader, on_delta)
             return reader.reply()
-        except BadStatus as answer:
+        except failures.BadStatus as answer:
             raise self._failures.of_status(answer) from None
         except ServiceError as error:
-            raise self._failures.of_event(error) from None
+            problem = self._failures.of_event(error)
+            problem.usage = astuple(self._priced(reader.usage))
+            raise problem from None
         except ModelError as error:
             error.args = (self._failures.redacted(str(error)),)
-            error.usage = self._used(reader)
+            error.usage = astuple(self._priced(reader.usage))
             raise
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            problem = self._failures.of_exception(error)
-            problem.usage = self._used(reader)
+            problem = self._failures.of_exception(error, has_begun=reader.has_begun)
+            problem.usage = astuple(self._priced(reader.usage))
             raise problem from None
+        except BaseException:
+            if reader.usage != Usage():
+                on_delta(Delta("usage", usage=self._priced(reader.usage)))
+            raise
 
     @asynccontextmanager
-    async def _sent(self, client: Client, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+    async def _sent(
+        self, client: Client, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
         """The response to a request, whose body is read in the block. Raises ``BadStatus`` and ``Unreached``."""
+        import httpx2
+
+        request = httpx2.Request(
+            method,
+            client.base_url + path,
+            headers={**client.headers, **headers},
+            content=body,
+            extensions={"timeout": client.timeout},
+        )
         try:
             response = await client.http.send(request, stream=True)
         except Exception as error:
-            raise Unreached from error
+            raise failures.Unreached from error
         try:
             if response.status_code >= 300:
                 said = (await _at_most(response, MAX_ERROR_BODY)).decode(errors="replace")
-                raise BadStatus(response.status_code, said, retry_after(response.headers))
+                raise failures.BadStatus(response.status_code, said, failures.retry_after(response.headers))
             yield response
         finally:
             # One that was read to its end is closed already.
@@ -251,21 +249,14 @@ class AnthropicModel:
         if failure is not None:
             raise failure
 
-    def _used(self, reader: ReplyReader) -> tuple[int, int, int, int, float | None]:
-        usage = reader.usage
-        cost = None if self._price is None else self._price.of(usage)
-        return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)
-
-    def _priced(self, reply: Reply) -> Reply:
-        if self._price is None:
-            return reply
-        return replace(reply, usage=replace(reply.usage, cost_usd=self._price.of(reply.usage)))
+    def _priced(self, usage: Usage) -> Usage:
+        return usage if self._price is None else replace(usage, cost_usd=self._price.of(usage))
 
     async def _check(self, client: Client) -> ModelCheck:
         where = self._service.label
         try:
             answer = await self._get(client, f"/v1/models/{quote(self.name, safe='')}")
-        except BadStatus as bad:
+        except failures.BadStatus as bad:
             problem = self._failures.of_status(bad)
             if bad.status in (404, 405):
                 return await self._check_list(client, str(problem))
@@ -273,7 +264,8 @@ class AnthropicModel:
             return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # Nor does a connection that was made and lost; where nobody answers, base_url may be wrong.
-            return ModelCheck(False if never_connected(error) else None, str(self._failures.of_exception(error)))
+            problem = self._failures.of_exception(error)
+            return ModelCheck(False if failures.never_connected(error) else None, str(problem))
         if answer.lstrip().startswith("<"):
             return ModelCheck(False, f"{where} answered with a page of HTML; check base_url")
         return ModelCheck(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self.name}")
@@ -293,7 +285,7 @@ class AnthropicModel:
         return ModelCheck(False, problem)
 
     async def _get(self, client: Client, path: str) -> str:
-        async with self._sent(client, client.request("GET", path, None, {})) as response:
+        async with self._sent(client, "GET", path, None, {}) as response:
             return (await _at_most(response, MAX_LIST)).decode(errors="replace")
 
 

@@ -68,7 +68,7 @@ class Failures:
 
     def of_status(self, answer: BadStatus) -> ModelError:
         """The error that an HTTP status stands for (https://docs.anthropic.com/en/api/errors)."""
-        where, status = self._service.label, answer.status
+        where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
         said = self.redacted(_said(answer.body))
         match status:
             case 400 if _TOO_LONG.search(said):
@@ -86,40 +86,48 @@ class Failures:
             case 413:
                 why = f"the request is too large for {where}: {said}; /new starts afresh"
             case 429:
-                why = f"{where} wants fewer requests: {said}; wait, or ask for a higher limit"
+                cause, why = "rate limited", f"{where} wants fewer requests: {said}; wait, or ask for a higher limit"
             case 529:
-                why = f"{where} is overloaded: {said}; try again later"
+                cause, why = "overloaded", f"{where} is overloaded: {said}; try again later"
             case _ if status >= 500 or status in (408, 409):
                 why = f"{where} failed with {status}: {said}; try again later"
             case _:
                 why = f"{where} answered {status}: {said}; check base_url"
-        may_pass = status >= 500 or status in (408, 409, 429)
-        return ModelError(why, retryable=may_pass, retry_after=answer.retry_after if may_pass else None)
+        if status < 500 and status not in (408, 409, 429):
+            return ModelError(why)
+        return ModelError(why, retryable=True, retry_after=answer.retry_after, cause=cause)
 
     def of_event(self, error: ServiceError) -> ModelError:
         """The error that an ``error`` event in the stream stands for."""
         said = self.redacted(error.said)
         return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
 
-    def of_exception(self, error: Exception) -> ModelError:
-        """The HTTP client's exception as ours. Any other is a bug of ours, and is raised as it is."""
+    def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
+        """The HTTP client's exception as ours. Any other is a bug of ours, and is raised as it is.
+
+        ``has_begun``: some of the reply had come.
+        """
         import httpx2
 
-        where = self._service.label
+        where, host = self._service.label, self._service.host
         match error:
             case Unreached(__cause__=httpx2.ConnectTimeout()):
                 why = f"{where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
-                return ModelError(why, retryable=True)
+                return ModelError(why, retryable=True, cause=f"no connection to {host}")
             case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
                 seconds = f"{self._service.idle_timeout_s:g} s"
-                return ModelError(f"{where} sent nothing for {seconds} (idle_timeout_s)", retryable=True)
+                why, cause = f"{where} sent nothing for {seconds} (idle_timeout_s)", f"no answer from {host}"
+                return ModelError(why, retryable=True, cause="" if has_begun else cause)
             case Unreached():
-                why = self._message_of(error.__cause__ or error)
-                return ModelError(f"{where} cannot be reached ({why}); check the network and base_url", retryable=True)
+                said = self._message_of(error.__cause__ or error)
+                why = f"{where} cannot be reached ({said}); check the network and base_url"
+                return ModelError(why, retryable=True, cause=f"no connection to {host}")
             case httpx2.InvalidURL():
                 return ModelError(f"{where} is no address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
-                return BrokenStream(f"the connection to {where} was lost ({self._message_of(error)})")
+                lost = BrokenStream(f"the connection to {where} was lost ({self._message_of(error)})")
+                lost.cause = "" if has_begun else f"no connection to {host}"
+                return lost
             case _:
                 raise error
 
@@ -153,13 +161,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError, OSError):
-        return None
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError, OSError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _said(body: str) -> str:
@@ -194,9 +201,6 @@ def _leaves(value: object) -> Iterator[str]:
     """The texts in a JSON value, however deep."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _leaves(inner)

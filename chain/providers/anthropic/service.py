@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
 
-
 TIMEOUT_S = 600.0
 """For a whole reply. The service ends a request after ten minutes itself."""
 
@@ -31,6 +30,11 @@ class Service:
     timeout_s: float = TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def host(self) -> str:
+        """The name and port of its machine."""
+        return "api.anthropic.com" if self.base_url is None else urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def label(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from chain.provider import Definition, ModelCheck, ModelSettings, Provider
+from chain.provider import RETRY_KEYS, Definition, ModelCheck, ModelSettings, Provider
 from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
 from chain.values import Values, variables
 from chain.yamlfile import Node
@@ -55,7 +55,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
     )
     price = _price(values, keys["price"]) if "price" in keys else None
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
-    found |= {"provider": "anthropic", "price": price, "max_attempts": definition.max_attempts}
+    found |= {"provider": "anthropic", "price": price, **asdict(definition.retries)}
 
     shown = {name: "set" if found[name] else "not set" for name in SECRET}
     if base_url is not None:
@@ -79,7 +79,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         definition.name,
         "anthropic",
         label=parameters.model,
-        max_attempts=definition.max_attempts,
+        retries=definition.retries,
         values={key: found[key] for key in ("provider", *KEYS)},
         open=lambda interactive: model(),
         shown=shown,
@@ -100,7 +100,7 @@ def _price(values: Values, node: Node) -> Price:
 
 KEYS = (
     *("model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
-    *("timeout_s", "idle_timeout_s", "max_attempts", "system_messages", "extra_body", "extra_headers", "price"),
+    *("timeout_s", "idle_timeout_s", *RETRY_KEYS, "system_messages", "extra_body", "extra_headers", "price"),
 )
 
 PROVIDER = Provider(

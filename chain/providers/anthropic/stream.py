@@ -34,9 +34,18 @@ MAX_COUNT = 10**12
 MAX_NESTING = 100
 """Levels of JSON in a block: JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
 
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
 _CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
 """The stop reasons that may come in the middle of a block."""
+
+_CAUSES = {
+    "overloaded_error": "overloaded",
+    "rate_limit_error": "rate limited",
+    "api_error": "service failed",
+    "timeout_error": "service timed out",
+}
+"""In a few words, the errors of a service that may answer the same request later."""
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What the API accepts as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
@@ -55,7 +64,8 @@ class ServiceError(ModelError):
     def __init__(self, kind: str, message: str) -> None:
         # A request that the service finds wrong stays wrong, however often it is repeated.
         may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-        super().__init__(f"the model's service gave up on the reply: {message or kind}", retryable=may_pass)
+        why = f"the model's service gave up on the reply: {message or kind}"
+        super().__init__(why, retryable=may_pass, cause=_CAUSES.get(kind, ""))
         self.kind = kind
         self.said = message or kind
 
@@ -74,9 +84,8 @@ class ReplyReader:
     """Reads one streamed reply."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._waiting = 0
-        self._data: list[bytes] = []
+        self._rest = bytearray()
+        self._data: list[bytearray] = []
         self._size = 0
         self._received = 0
         self._blocks: dict[int, _Open] = {}
@@ -90,37 +99,30 @@ class ReplyReader:
         self._received += len(chunk)
         if self._received > MAX_REPLY:
             raise BrokenStream("it has no end")
-        self._parts.append(chunk)
-        self._waiting += len(chunk)
-        if b"\n" not in chunk:
-            # Joined only when a line is complete, or a long one would be copied again for every piece of it.
-            self._check_size()
-            return
-        *rows, rest = b"".join(self._parts).split(b"\n")
-        self._parts, self._waiting = [rest], len(rest)
-        for row in rows:
-            row = row.rstrip(b"\r")
-            if row.startswith(b"data:"):
-                self._data.append(row[5:])
-                self._size += len(row)
-            elif not row and self._data:
-                data, self._data, self._size = b"\n".join(self._data), [], 0
-                yield from self._read_event(data)
-        self._check_size()
-
-    def _check_size(self) -> None:
-        if self._size + self._waiting > MAX_EVENT:
+        # Split only when a line is complete, or a long one would be copied again for every piece of it.
+        self._rest += chunk
+        if b"\n" in chunk:
+            *rows, self._rest = self._rest.split(b"\n")
+            for row in rows:
+                row = row.rstrip(b"\r")
+                if row.startswith(b"data:"):
+                    self._data.append(row[5:])
+                    self._size += len(row)
+                elif not row and self._data:
+                    data, self._data, self._size = b"\n".join(self._data), [], 0
+                    yield from self._read_event(data)
+        if self._size + len(self._rest) > MAX_EVENT:
             raise BrokenStream("an event of it has no end")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the reply has come."""
+        return self._received > 0
 
     @property
     def usage(self) -> Usage:
         """What the service has counted so far."""
-        return Usage(
-            self._usage.get("input_tokens", 0),
-            self._usage.get("output_tokens", 0),
-            self._usage.get("cache_read_input_tokens", 0),
-            self._usage.get("cache_creation_input_tokens", 0),
-        )
+        return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:
         """The whole reply, at the end of the stream. Raises ``BrokenStream``."""
@@ -176,11 +178,8 @@ class ReplyReader:
         if len(self._blocks) >= MAX_BLOCKS:
             raise BrokenStream(f"it has more than {MAX_BLOCKS:,} blocks")
         self._blocks[index] = opened = _Open(block, signature=[_text(block.get("signature") or "")])
-        match block["type"]:
-            case "text" | "thinking" as kind if block.get(kind):
-                return self._append(opened, kind, block[kind])
-            case _:
-                return ()
+        kind = block["type"]
+        return self._append(opened, kind, block[kind]) if kind in ("text", "thinking") and block.get(kind) else ()
 
     def _apply_delta(self, block: _Open, delta: Mapping[str, Any]) -> Iterable[Delta]:
         match delta["type"]:
@@ -217,11 +216,9 @@ class ReplyReader:
                     return Thinking("".join(block.text), "".join(block.signature))
                 case "tool_use":
                     return self._call(block, cut, is_last=is_last)
-                case _ if block.json:
-                    raw = {**block.raw, "input": _JSON.decode("".join(block.json))}
-                    return Opaque({key: _checked(value) for key, value in raw.items()})
                 case _:
-                    return Opaque({key: _checked(value) for key, value in block.raw.items()})
+                    input = {"input": _JSON.decode("".join(block.json))} if block.json else {}
+                    return Opaque({key: _checked(value) for key, value in {**block.raw, **input}.items()})
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BrokenStream("a block of it has not the form that was promised") from None
 
@@ -249,13 +246,9 @@ class ReplyReader:
 
 
 def _is_signed_thinking(block: Block) -> bool:
-    match block:
-        case Thinking(_, signature):
-            return bool(signature)
-        case Opaque(raw):
-            return raw.get("type") == "redacted_thinking"
-        case _:
-            return False
+    if isinstance(block, Thinking):
+        return bool(block.signature)
+    return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"
 
 
 def _text(value: object) -> str:

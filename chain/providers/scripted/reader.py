@@ -2,102 +2,75 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from chain import yamlfile
 from chain.errors import nearest
 from chain.messages import StopReason
-from chain.providers.scripted.rules import (
-    NAMES,
-    PARAMETERS,
-    Collection,
-    Failure,
-    GoingOn,
-    Marks,
-    Pace,
-    RuleFile,
-    ScriptedCall,
-    ScriptRule,
-    Slot,
-    Source,
-    Template,
-    When,
-    groups,
-)
+from chain.providers.scripted import rules
+from chain.providers.scripted.rules import Collection, Pace, RuleFile, ScriptRule, Template, When, groups
 from chain.text.search import BadPattern, Expressions
+from chain.yamlfile import Node
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern
 
-_SLOT = re.compile(r"\$(?:(\$)|\{([A-Za-z0-9_.]+)(?:\|(number|list|indent|s|\d{1,3}))?(?::-([^}]*))?\})?")
+_RESUME = r"\AYour reply was shown to the user\.|\APlease continue\.\Z"
+_NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
+
+_ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
-def load(path: Path, within: Path | None = None) -> RuleFile:
-    """Read a rule file, which must be in the folder ``within``. Raises ``ConfigError`` with file, line and key."""
-    return _read(yamlfile.read(path, within))
+def load(path: Path, within: Path | None = None, *, at_terminal: bool = False) -> RuleFile:
+    """Read a rule file, which must be in the folder ``within``. Raises ``ConfigError`` with file, line and key.
+
+    ``at_terminal`` chooses the pace for somebody who sits at a terminal.
+    """
+    return _read(yamlfile.read(path, within), "terminal_pace" if at_terminal else "pace")
 
 
 def parse_rules(text: str, file: str) -> RuleFile:
     """Read rules from text; ``file`` is its name in errors. Raises ``ConfigError``."""
-    return _read(yamlfile.parse(text, file))
+    return _read(yamlfile.parse(text, file), "pace")
 
 
-_RESUME = r"\AYour reply was shown to the user\.|\APlease continue\.\Z"
-_NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
-
-
-def _read(top: yamlfile.Node) -> RuleFile:
+def _read(top: Node, pace_key: str) -> RuleFile:
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
-    pace = _pace(keys["pace"], Pace()) if "pace" in keys else Pace()
-    terminal_pace = _pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
-    reader = _Reader(pace, terminal_pace)
+    reader = _Reader(keys, pace_key)
     return RuleFile(
         file=top.file,
         name=keys["name"].text() if "name" in keys else Path(top.file).stem,
         rules=tuple(reader.rule(node, index) for index, node in enumerate(keys["rules"].items())),
         marks=reader.marks(keys.get("marks") or replace(top, value={}, key="marks")),
-        pace=pace,
-        terminal_pace=terminal_pace,
+        pace=reader.paces[pace_key],
         places=reader.places,
     )
 
 
-def _pace(node: yamlfile.Node, default: Pace) -> Pace:
-    keys = node.mapping(("chunk", "delay_s", "think_s", "most_s"))
-    seconds = {name: value.number() for name, value in keys.items() if name != "chunk"}
-    return Pace(
-        keys["chunk"].integer(minimum=1) if "chunk" in keys else default.chunk,
-        seconds.get("delay_s", default.delay_s),
-        seconds.get("think_s", default.think_s),
-        seconds.get("most_s", default.most_s),
-    )
-
-
-_ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
-
-
 class _Reader:
-    """Reads the parts that have expressions; ``places`` has the place of each."""
+    """Reads the parts of a file; ``places`` has the place of each expression, ``paces`` those of the file by key."""
 
-    def __init__(self, pace: Pace, terminal_pace: Pace) -> None:
-        self.places: dict[Pattern, yamlfile.Node] = {}
-        self._pace = pace
-        self._terminal_pace = terminal_pace
+    def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
+        self.places: dict[Pattern, Node] = {}
         self._expressions = Expressions()
+        self._pace_key = pace_key
+        pace = self._pace(keys["pace"], Pace()) if "pace" in keys else Pace()
+        terminal_pace = self._pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
+        self.paces = {"pace": pace, "terminal_pace": terminal_pace}
 
-    def rule(self, node: yamlfile.Node, index: int) -> ScriptRule:
+    def rule(self, node: Node, index: int) -> ScriptRule:
         """A rule; ``index`` counts from 0 in its file."""
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
         when = self._when(keys["when"]) if "when" in keys else When()
-        known = {*NAMES, *groups(*when.patterns)}
+        known = {*rules.NAMES, *groups(*when.patterns.values())}
         collect: dict[str, Collection] = {}
         for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
             if name in known:
@@ -107,85 +80,85 @@ class _Reader:
             own = groups(collection.match)
             known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
 
-        go_on: GoingOn = "no"
-        if "and" in keys:
-            go_on = "work" if keys["and"].choice(("continue", "work")) == "work" else "continue"
-        if go_on == "work" and when.interruption is None:
+        and_ = keys["and"].choice(("continue", "work")) if "and" in keys else ""
+        if and_ == "work" and when.interruption is None:
             raise keys["and"].error("work is for rules with an interruption; write continue here")
-
-        def template(key: str) -> Template:
-            return _template(keys[key], known) if key in keys else Template()
-
-        return ScriptRule(
-            index=index,
-            when=when,
-            times=keys["times"].integer(minimum=1) if "times" in keys else None,
-            collect=collect,
-            thinking=template("thinking"),
-            text=template("text"),
-            calls=tuple(_call(n, known, collect) for n in keys["tools"].items()) if "tools" in keys else (),
-            go_on=go_on,
-            stop_reason=_stop_reason(keys["stop_reason"]) if "stop_reason" in keys else None,
-            usage=_usage(keys["usage"]) if "usage" in keys else {},
-            pace=_pace(keys["pace"], self._pace) if "pace" in keys else None,
-            terminal_pace=_pace(keys["terminal_pace"], self._terminal_pace) if "terminal_pace" in keys else None,
-            failure=_failure(keys["error"]) if "error" in keys else None,
-        )
-
-    def marks(self, node: yamlfile.Node) -> Marks:
-        """How messages are recognised."""
-        keys = node.mapping(("interruption", "redirect", "resume", "note"))
-        built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
-        given: dict[str, Any] = {
-            name: self._regex(value) for name, value in {**built_in, **keys}.items() if name != "interruption"
+        paces = {key: self._pace(keys[key], default) for key, default in self.paces.items() if key in keys}
+        readers: Mapping[str, Callable[[Node], Any]] = {
+            "times": _count,
+            "thinking": partial(_template, known=known),
+            "text": partial(_template, known=known),
+            "tools": lambda n: tuple(self._call(item, known, collect) for item in n.items()),
+            "stop_reason": lambda n: n.choice(get_args(StopReason)),
+            "usage": _usage,
+            "error": self._failure,
         }
-        if "interruption" in keys:
-            given["interruption"] = keys["interruption"].text()
-            if not given["interruption"].strip():
-                raise keys["interruption"].error("must not be blank, or every message would be an interruption")
-        return Marks(**given)
+        given = {key: read(keys[key]) for key, read in readers.items() if key in keys}
+        pace = paces.get(self._pace_key, paces.get("pace"))
+        return ScriptRule(index=index, when=when, collect=collect, and_=and_, pace=pace, **given)
 
-    def _when(self, node: yamlfile.Node) -> When:
-        regexes = ("user", "interruption", "result", "tool", "tail", "system", "offered")
-        keys = node.mapping((*regexes, "is_error", "aside", "turn", "step", "overrides"))
-        given: dict[str, Any] = {name: self._regex(keys[name]) for name in regexes if name in keys}
-        given |= {name: keys[name].boolean() for name in ("is_error", "aside") if name in keys}
-        given |= {name: keys[name].integer(minimum=1) for name in ("turn", "step") if name in keys}
-        if "overrides" in keys:
-            given["overrides"] = frozenset(item.choice(PARAMETERS) for item in keys["overrides"].items())
-        when = When(**given)
-        names = [name for pattern in when.patterns for name in pattern.groupindex]
+    def marks(self, node: Node) -> rules.Marks:
+        """How messages are recognised."""
+        built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
+        marks = rules.Marks(**self._given(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
+        if not marks.interruption.strip():
+            raise node.value["interruption"].error("must not be blank, or every message would be an interruption")
+        return marks
+
+    def _when(self, node: Node) -> When:
+        when = When(**self._given(When, _keys(When, node), overrides=lambda n: frozenset(_parameters(n))))
+        names = [name for pattern in when.patterns.values() for name in pattern.groupindex]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise node.error(f"the group {twice[0]} is in two of the expressions; give one of them another name")
         return when
 
-    def _collection(self, node: yamlfile.Node, known: set[str]) -> Collection:
-        keys = node.mapping(
-            ("match", "from", "tool", "is_error", "within", "has", "unique", "row", "join", "limit", "empty")
-        )
+    def _collection(self, node: Node, known: set[str]) -> Collection:
+        keys = _keys(Collection, node)
         if "match" not in keys:
             raise node.error("a list needs match, the regular expression of its items")
-        match = self._regex(keys["match"])
-        given: dict[str, Any] = {}
-        if "from" in keys:
-            given["source"] = keys["from"].choice(get_args(Source))
-        given |= {name: self._regex(keys[name]) for name in ("tool", "within") if name in keys}
-        if "is_error" in keys:
-            given["is_error"] = keys["is_error"].boolean()
-        if "unique" in keys:
-            # YAML reads the group 1 as a number
-            group = yamlfile.Node(str(keys["unique"].value), node.file, keys["unique"].line, keys["unique"].key)
-            given["unique"] = group.choice(sorted(groups(match)))
-        if "has" in keys:
-            given["has"] = _template(keys["has"], known)
-        if "row" in keys:
-            given["row"] = _template(keys["row"], groups(match))
-        given |= {name: keys[name].text() for name in ("join", "empty") if name in keys}
-        if "limit" in keys:
-            given["limit"] = keys["limit"].integer(minimum=1)
+        match = self._regex(keys.pop("match"))
+        own = groups(match)
+        given = self._given(
+            Collection,
+            keys,
+            from_=lambda n: n.choice(get_args(rules.Source)),
+            has=partial(_template, known=known),
+            # YAML reads the group 1 as a number.
+            unique=lambda n: replace(n, value=str(n.value)).choice(sorted(own)),
+            row=partial(_template, known=own),
+        )
         return Collection(match, **given)
 
-    def _regex(self, node: yamlfile.Node) -> Pattern:
+    def _call(self, node: Node, known: set[str], collect: Mapping[str, Collection]) -> rules.ScriptedCall:
+        keys = _keys(rules.ScriptedCall, node)
+        if "name" not in keys:
+            raise node.error("a tool call needs the name of the tool")
+        for_each = keys["for_each"].choice(collect or ("a list under collect",)) if "for_each" in keys else None
+        names = known | groups(collect[for_each].match) if for_each else known
+        if "input" in keys:
+            keys["input"].mapping()
+        given = self._given(rules.ScriptedCall, keys, input=partial(_input, known=names))
+        return rules.ScriptedCall(**given)
+
+    def _failure(self, node: Node) -> rules.Failure:
+        keys = _keys(rules.Failure, node)
+        return rules.Failure(**self._given(rules.Failure, keys, after=Node.integer, refuses=_parameters))
+
+    def _pace(self, node: Node, default: Pace) -> Pace:
+        return replace(default, **self._given(Pace, _keys(Pace, node)))
+
+    def _given(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
+        """What is at the keys of a class, by field: read as the type of the field says, unless it has a reader."""
+        simple = {"str": Node.text, "bool": Node.boolean, "int": _count, "float": Node.number}
+        by_type = {**simple, "Pattern": self._regex}
+        found = {}
+        for each in fields(kind):
+            if (node := keys.get(each.name.rstrip("_"))) is not None:
+                read = own.get(each.name) or by_type[str(each.type).removesuffix(" | None")]
+                found[each.name] = read(node)
+        return found
+
+    def _regex(self, node: Node) -> Pattern:
         try:
             pattern = self._expressions.compile(node.text(), multiline=True)
         except BadPattern as error:
@@ -194,24 +167,25 @@ class _Reader:
         return pattern
 
 
-def _call(node: yamlfile.Node, known: set[str], collect: Mapping[str, Collection]) -> ScriptedCall:
-    keys = node.mapping(("name", "input", "id", "cut", "for_each"))
-    if "name" not in keys:
-        raise node.error("a tool call needs the name of the tool")
-    for_each = keys["for_each"].choice(collect or ("a list under collect",)) if "for_each" in keys else None
-    names = known | groups(collect[for_each].match) if for_each else known
-    if "input" in keys:
-        keys["input"].mapping()
-    return ScriptedCall(
-        name=keys["name"].text(),
-        input=_input(keys["input"], names) if "input" in keys else {},
-        id=keys["id"].text() if "id" in keys else None,
-        cut="cut" in keys and keys["cut"].boolean(),
-        for_each=for_each,
-    )
+def _keys(kind: type, node: Node) -> dict[str, Node]:
+    """The values at the keys that are the fields of a class."""
+    return node.mapping(each.name.rstrip("_") for each in fields(kind))
 
 
-def _input(node: yamlfile.Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON with templates in it
+def _count(node: Node) -> int:
+    return node.integer(minimum=1)
+
+
+def _parameters(node: Node) -> tuple[str, ...]:
+    return tuple(item.choice(rules.PARAMETERS) for item in node.items())
+
+
+def _usage(node: Node) -> dict[str, int]:
+    keys = node.mapping(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"))
+    return {name: value.integer() for name, value in keys.items()}
+
+
+def _input(node: Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
     match node.value:
         case dict():
             return {key: _input(item, known) for key, item in node.value.items()}
@@ -223,42 +197,13 @@ def _input(node: yamlfile.Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON 
             return node.value
 
 
-def _stop_reason(node: yamlfile.Node) -> StopReason:
-    options: dict[str, StopReason] = {name: name for name in get_args(StopReason)}
-    return options[node.choice(options)]
-
-
-def _usage(node: yamlfile.Node) -> dict[str, int]:
-    keys = node.mapping(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"))
-    return {name: value.integer() for name, value in keys.items()}
-
-
-def _failure(node: yamlfile.Node) -> Failure:
-    readers: dict[str, Callable[[yamlfile.Node], Any]] = {
-        "message": yamlfile.Node.text,
-        "retryable": yamlfile.Node.boolean,
-        "retry_after": yamlfile.Node.number,
-        "times": lambda n: n.integer(minimum=1),
-        "after": yamlfile.Node.integer,
-        "refuses": lambda n: tuple(item.choice(PARAMETERS) for item in n.items()),
-    }
-    return Failure(**{name: readers[name](value) for name, value in node.mapping(readers).items()})
-
-
-def _template(node: yamlfile.Node, known: set[str]) -> Template:
-    text, parts, end = node.text(), list[str | Slot](), 0
-    for slot in _SLOT.finditer(text):
-        dollar, name, form, default = slot.groups()
-        parts.append(text[end : slot.start()] + ("$" if dollar else ""))
-        end = slot.end()
-        if dollar:
-            continue
-        if not name:
+def _template(node: Node, known: set[str]) -> Template:
+    for slot in rules.SLOT.finditer(node.text()):
+        name = slot["name"]
+        if slot[0] == "$":
             raise node.error("a $ must be written $$, or be part of ${name}")
-        if name not in known and not name.startswith("input."):
+        if name and name not in known and not name.startswith("input."):
             near = nearest(name, known, 0.5)
             names = ", ".join(sorted(known, key=lambda n: (n.isdecimal(), n)))
             raise node.error(f"unknown name ${{{name}}}: " + (f"did you mean {near}?" if near else f"here are {names}"))
-        parts.append(Slot(name, default or "", form or ""))
-    parts.append(text[end:])
-    return Template(tuple(part for part in parts if part))
+    return node.text()

@@ -19,7 +19,7 @@ def read_scripted(definition: Definition) -> ModelSettings:
         raise node.error("is blank")
 
     def open_model(interactive: bool) -> Model:
-        from chain.providers.scripted.model import ScriptedModel
+        from chain.providers.scripted.scripted_model import ScriptedModel
 
         try:
             # Its replies come at the pace that the file has for people.
@@ -31,7 +31,7 @@ def read_scripted(definition: Definition) -> ModelSettings:
         definition.name,
         "scripted",
         label=f"rules in {script.name}",
-        max_attempts=definition.max_attempts,
+        retries=definition.retries,
         values={"provider": "scripted", "script": script},
         open=open_model,
         files={"script": script},

@@ -1,10 +1,9 @@
 """The frozen rules that ``reader`` makes of a rule file. The head of ``prompts/offline_model.yaml`` has the language.
 
+Their fields are named as the keys of the file (a word of Python gets a ``_``), in the order in which errors list them.
+
 Beyond what stands there: the numbered groups are those of the first of interruption, result, user, tail and system that
 a rule has, and in a ``row`` or a ``for_each`` those of the item. ``has`` disregards case.
-
-A pace is also ``think_s``, the seconds before a reply begins, and ``most_s``: a reply that would take longer to stream
-comes in larger pieces.
 
 An error is raised each time, or the first ``times`` in a conversation, once ``after`` characters of text were streamed.
 With ``refuses`` it is raised only for a request that sets one of those parameters.
@@ -31,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -42,8 +41,10 @@ from chain.messages import StopReason
 if TYPE_CHECKING:
     from chain.text.search import Pattern
 
+Template: TypeAlias = str
+"""Text with ``$$``, which is a dollar sign, and with slots that values fill."""
+
 Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
-GoingOn: TypeAlias = Literal["no", "continue", "work"]
 
 NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
 PARAMETERS = ("max_tokens", "temperature", "effort")
@@ -52,49 +53,10 @@ MAX_SEARCHED = 40_000
 """Characters at the beginning of a text that a rule's expressions are searched in."""
 INDENTATION = "    "
 """Makes rows a block of code where the reply is shown as Markdown, which would join them to a paragraph."""
+SLOT = re.compile(
+    r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
+)
 NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A place in a template that a value fills."""
-
-    name: str
-    default: str = ""
-    form: str = ""
-
-    def fill(self, names: Mapping[str, str]) -> str:
-        """The value as text; a name without one counts as empty."""
-        value = names.get(self.name, "") or self.default
-        match self.form:
-            case "indent":
-                return indent(value, INDENTATION)
-            case "s":
-                return "" if value == "1" else "s"
-            case form:
-                return value.rjust(int(form)) if form.isdecimal() else value
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """Text with slots."""
-
-    parts: tuple[str | Slot, ...] = ()
-
-    def fill(self, names: Mapping[str, str]) -> str:
-        """The text."""
-        return "".join(part if isinstance(part, str) else part.fill(names) for part in self.parts)
-
-    def value(self, names: Mapping[str, str]) -> str | int | float | list[str]:
-        """The text; where the template is one slot alone, a number or a list if that says so and the value is one."""
-        text = self.fill(names)
-        match self.parts:
-            case (Slot(form="list"),):
-                return [line for line in text.split("\n") if line.strip()]
-            case (Slot(form="number"),) if number := NUMBER.fullmatch(text.strip()):
-                return float(text) if number[1] else int(text)
-            case _:
-                return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +78,14 @@ class Pace:
         return max(self.chunk, ceil(length * self.delay_s / self.most_s))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
     """How the user messages that are no queries are recognised."""
 
-    resume: Pattern
-    note: Pattern
     interruption: str = "USER INTERRUPTION: "
     redirect: Pattern | None = None
+    resume: Pattern
+    note: Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +96,14 @@ class When:
     interruption: Pattern | None = None
     result: Pattern | None = None
     tool: Pattern | None = None
+    tail: Pattern | None = None
+    system: Pattern | None = None
+    offered: Pattern | None = None
     is_error: bool | None = None
     aside: bool | None = None
     turn: int | None = None
     step: int | None = None
-    tail: Pattern | None = None
-    system: Pattern | None = None
     overrides: frozenset[str] | None = None
-    offered: Pattern | None = None
 
     @property
     def wants_results(self) -> bool:
@@ -155,10 +117,10 @@ class When:
         return self.user is not None and not later
 
     @property
-    def patterns(self) -> tuple[Pattern, ...]:
-        """The expressions whose groups fill templates, the one that owns the numbers first."""
-        found = (self.interruption, self.result, self.user, self.tail, self.system)
-        return tuple(p for p in found if p is not None)
+    def patterns(self) -> dict[str, Pattern]:
+        """The expressions whose groups fill templates, by key, the one that owns the numbers first."""
+        found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
+        return {name: pattern for name, pattern in found.items() if pattern is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +128,13 @@ class Collection:
     """A list of matches."""
 
     match: Pattern
-    source: Source = "results"
+    from_: Source = "results"
     tool: Pattern | None = None
     is_error: bool = False
     within: Pattern | None = None
-    has: Template = Template()
+    has: Template = ""
     unique: str | None = None
-    row: Template = Template((Slot("0"),))
+    row: Template = "${0}"
     join: str = "\n"
     limit: int = 20
     empty: str = ""
@@ -196,6 +158,7 @@ class Failure:
     message: str = "the rule file says that this call fails"
     retryable: bool = False
     retry_after: float | None = None
+    cause: str = ""
     times: int | None = None
     after: int = 0
     refuses: tuple[str, ...] = ()
@@ -209,15 +172,14 @@ class ScriptRule:
     when: When = When()
     times: int | None = None
     collect: Mapping[str, Collection] = field(default_factory=dict)
-    thinking: Template = Template()
-    text: Template = Template()
-    calls: tuple[ScriptedCall, ...] = ()
-    go_on: GoingOn = "no"
+    pace: Pace | None = None
+    thinking: Template = ""
+    text: Template = ""
+    tools: tuple[ScriptedCall, ...] = ()
     stop_reason: StopReason | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
-    pace: Pace | None = None
-    terminal_pace: Pace | None = None
-    failure: Failure | None = None
+    error: Failure | None = None
+    and_: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,24 +191,42 @@ class RuleFile:
     rules: tuple[ScriptRule, ...]
     marks: Marks
     pace: Pace
-    terminal_pace: Pace
     places: Mapping[Pattern, yamlfile.Node]
 
-    def at_terminal(self) -> RuleFile:
-        """The same rules at the pace for somebody who sits at a terminal."""
-        rules = tuple(replace(rule, pace=rule.terminal_pace or rule.pace) for rule in self.rules)
-        return replace(self, rules=rules, pace=self.terminal_pace)
+
+def fill(template: Template, names: Mapping[str, str]) -> str:
+    """The text with its slots filled; a name without a value counts as empty."""
+    return SLOT.sub(lambda slot: _value(slot, names), template)
 
 
-def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - as above
-    """A tool's input with its templates filled."""
+def _value(slot: re.Match[str], names: Mapping[str, str]) -> str:
+    if slot["name"] is None:
+        return "$"
+    value = names.get(slot["name"]) or slot["default"] or ""
+    match slot["form"]:
+        case "indent":
+            return indent(value, INDENTATION)
+        case "s":
+            return "" if value == "1" else "s"
+        case form:
+            return value.rjust(int(form)) if form and form.isdecimal() else value
+
+
+def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
+    """A tool's input with its templates filled; one that is a slot alone may become a number or a list."""
     match value:
         case dict():
             return {key: fill_input(item, names) for key, item in value.items()}
         case list():
             return [fill_input(item, names) for item in value]
-        case Template():
-            return value.value(names)
+        case str():
+            text, alone = fill(value, names), SLOT.fullmatch(value)
+            form = alone and alone["form"]
+            if form == "list":
+                return [line for line in text.split("\n") if line.strip()]
+            if form == "number" and (number := NUMBER.fullmatch(text.strip())):
+                return float(text) if number[1] else int(text)
+            return text
         case _:
             return value
 

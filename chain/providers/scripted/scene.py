@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.model import Request
 from chain.providers.scripted import rules
-from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, Source
+from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
 from chain.text.search import SearchBudget
 from chain.text.wording import STDIN_BEGIN, STDIN_END
 
@@ -152,71 +152,66 @@ class Scene:
         self._answered = self._nudged = False
 
 
-@dataclass(frozen=True, slots=True)
 class Moment:
-    """What a rule is tried at: a request, one line of those that came, and one event to answer."""
+    """What rules are tried at: a request, one line of those that came, and one event to answer."""
 
-    file: str
-    request: Request
-    scene: Scene
-    line: str
-    event: TaskEvent | None
+    def __init__(self, file: str, request: Request, scene: Scene, line: str, event: TaskEvent | None) -> None:
+        self._request = request
+        self._scene = scene
+        self._event = event
+        self._overrides = {name for name in rules.PARAMETERS if getattr(request.overrides, name) is not None}
+        self._names = {
+            "query": scene.query,
+            "interruption": line,
+            "turn": str(scene.turn),
+            "step": str(scene.step),
+            "tool": event.tools if event else "",
+            "used": ", ".join(name if n == 1 else f"{n} × {name}" for name, n in scene.used.items()),
+            "result": "",
+            "tail": "\n\n".join(request.tail),
+            "file": Path(file).name,
+            "offered": ", ".join(tool.name for tool in request.tools),
+        }
 
     def fit(self, rule: ScriptRule) -> Fit | None:
         """The rule with what it captured, if all its conditions hold."""
-        when, scene = rule.when, self.scene
+        when, scene, results = rule.when, self._scene, self._event.results if self._event else ()
         if when.turn not in (None, scene.turn) or when.step not in (None, scene.step):
             return None
-        if when.overrides is not None and when.overrides != self._overrides:
+        if when.overrides not in (None, self._overrides):
             return None
-        if when.wants_query and (self.event is None or self.event.results):
+        if when.wants_query and (self._event is None or results):
             return None
-        if when.offered is not None and not self._is_offered(when.offered):
+        if when.offered and not any(scene.fullmatch(when.offered, tool.name) for tool in self._request.tools):
             return None
-        found: list[Match | None] = []
-        if when.interruption is not None:
-            found.append(scene.search(when.interruption, self.line))
-        outcome = None
-        if self.event is not None and self.event.results:
-            outcome = next((o for o in self.event.results if self._result_fits(rule, self.event, o)), None)
+        outcome = next((each for each in results if self._result_fits(when, each)), None)
         if when.wants_results and outcome is None:
             return None
-        if when.result is not None and outcome is not None:
-            found.append(scene.search(when.result, outcome.text))
-        if when.user is not None:
-            found.append(scene.search(when.user, scene.query))
-        if when.tail is not None:
-            found.append(scene.search(when.tail, self._tail))
-        if when.system is not None:
-            found.append(scene.search(when.system, self.request.system))
-        matches = [m for m in found if m is not None]
-        if len(matches) < len(found):
-            return None
-        names = self._names(outcome)
-        for n, match in enumerate(matches):
-            names |= _captured(match, numbers=n == 0)
-        return Fit(rule, self, names)
+        names = {**self._names, "result": outcome.text, **_input_names(outcome.input)} if outcome else self._names
+        texts = {**names, "user": scene.query, "system": self._request.system}
+        captured: dict[str, str] = {}
+        for name, pattern in when.patterns.items():
+            if (match := scene.search(pattern, texts[name])) is None:
+                return None
+            captured |= _captured(match, numbers=not captured)
+        return Fit(rule, self, names | captured)
 
-    def _result_fits(self, rule: ScriptRule, event: TaskEvent, outcome: ToolOutcome) -> bool:
-        when = rule.when
+    def _result_fits(self, when: When, outcome: ToolOutcome) -> bool:
         return (
-            when.aside in (None, event.aside)
+            when.aside in (None, self._event and self._event.aside)
             and when.is_error in (None, outcome.is_error)
-            and (when.tool is None or self.scene.fullmatch(when.tool, outcome.tool))
-            and (when.result is None or self.scene.search(when.result, outcome.text) is not None)
+            and (when.tool is None or self._scene.fullmatch(when.tool, outcome.tool))
+            and (when.result is None or self._scene.search(when.result, outcome.text) is not None)
         )
-
-    def _is_offered(self, pattern: Pattern) -> bool:
-        return any(self.scene.fullmatch(pattern, tool.name) for tool in self.request.tools)
 
     def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
         """The items of a list, each with its names; ``names`` are those of the rule."""
         found: list[dict[str, str]] = []
-        has = collection.has.fill(names).casefold()
+        has = rules.fill(collection.has, names).casefold()
         for text, input in self._texts(collection):
-            if collection.within is not None and not self.scene.search(collection.within, text):
+            if collection.within is not None and not self._scene.search(collection.within, text):
                 continue
-            for match in self.scene.budget.find_all(collection.match, text, MAX_SEARCHED):
+            for match in self._scene.budget.find_all(collection.match, text, MAX_SEARCHED):
                 if match[0] and has in match[0].casefold():
                     found.append({**_input_names(input), **_captured(match)})
         if collection.unique is None:
@@ -226,56 +221,23 @@ class Moment:
             first.setdefault(item[collection.unique], item)
         return list(first.values())
 
-    def _texts(self, collection: Collection) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        match collection.source:
-            case "results" | "conversation" | "latest" as source:
-                for outcome in (o for event in self._events(source) for o in event.results):
-                    tool_fits = collection.tool is None or self.scene.fullmatch(collection.tool, outcome.tool)
-                    if tool_fits and outcome.is_error == collection.is_error:
-                        yield outcome.text, outcome.input
-            case "query":
-                yield self.scene.query, {}
-            case "stdin":
-                yield _block(self.scene.query), {}
-            case "interruption":
-                yield self.line, {}
-            case "tail":
-                yield self._tail, {}
-            case _:
-                assert_never(collection.source)
-
-    def _events(self, source: Source) -> Sequence[TaskEvent]:
-        match source:
-            case "conversation":
-                return [*self.scene.earlier, *self.scene.events]
+    def _texts(self, collection: Collection) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """The texts that a list is made from, each with the input of its tool call."""
+        scene = self._scene
+        match collection.from_:
             case "results":
-                return self.scene.events
-            case _:
-                return [self.event] if self.event else []
-
-    def _names(self, outcome: ToolOutcome | None) -> dict[str, str]:
-        scene = self.scene
-        return {
-            "query": scene.query,
-            "interruption": self.line,
-            "turn": str(scene.turn),
-            "step": str(scene.step),
-            "tool": self.event.tools if self.event else "",
-            "used": ", ".join(name if n == 1 else f"{n} × {name}" for name, n in scene.used.items()),
-            "result": outcome.text if outcome else "",
-            "tail": self._tail,
-            "file": Path(self.file).name,
-            "offered": ", ".join(tool.name for tool in self.request.tools),
-            **(_input_names(outcome.input) if outcome else {}),
-        }
-
-    @property
-    def _tail(self) -> str:
-        return "\n\n".join(self.request.tail)
-
-    @property
-    def _overrides(self) -> frozenset[str]:
-        return frozenset(n for n in rules.PARAMETERS if getattr(self.request.overrides, n) is not None)
+                events = scene.events
+            case "conversation":
+                events = [*scene.earlier, *scene.events]
+            case "latest":
+                events = [self._event] if self._event else []
+            case "stdin":
+                return [(_block(scene.query), {})]
+            case "query" | "interruption" | "tail" as name:
+                return [(self._names[name], {})]
+        outcomes = (o for event in events for o in event.results if o.is_error == collection.is_error)
+        tool = collection.tool
+        return [(o.text, o.input) for o in outcomes if tool is None or scene.fullmatch(tool, o.tool)]
 
 
 def _block(query: str) -> str:

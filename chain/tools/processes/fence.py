@@ -169,23 +169,33 @@ def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
     They are given by descriptors. Raises ``OSError``. It is one set of rules for writes and signals, since each set
     refuses moves between folders that it does not allow itself.
     """
-    abi = _landlock_abi()
-    if abi < (SIGNALS_ABI if signals else WRITES_ABI):
-        raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
     handled = 0
     if writable is not None:
-        handled = _WRITE_FILE | _ONLY_FOLDERS | _TRUNCATE | (_DEVICE_CONTROL if abi >= _CONTROL_ABI else 0)
-    attributes = struct.pack("=QQQ", handled, 0, _SIGNAL_SCOPE if signals else 0)
-    ruleset = _checked(
-        _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock_create_ruleset"
-    )
+        handled = _WRITE_FILE | _ONLY_FOLDERS | _TRUNCATE | (_DEVICE_CONTROL if _landlock_abi() >= _CONTROL_ABI else 0)
+    ruleset = _empty_ruleset(SIGNALS_ABI if signals else WRITES_ABI, handled, _SIGNAL_SCOPE if signals else 0)
     try:
         for descriptor in writable or ():
-            _allow(ruleset, descriptor, handled & ~_NEVER)
+            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            _allow(ruleset, descriptor, handled & ~(_NEVER if is_folder else _NEVER | _ONLY_FOLDERS))
     except BaseException:
         os.close(ruleset)
         raise
     return ruleset
+
+
+def _empty_ruleset(needed_abi: int, handled: int, scopes: int = 0) -> int:
+    """The descriptor of rules that refuse these rights everywhere."""
+    if _landlock_abi() < needed_abi:
+        raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
+    attributes = struct.pack("=QQQ", handled, 0, scopes)
+    ruleset = _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    return _checked(ruleset, "landlock_create_ruleset")
+
+
+def _allow(ruleset: int, descriptor: int, rights: int, path: str = "") -> None:
+    """Allow this for a file, or for all below a folder."""
+    rule = struct.pack("=Qi", rights, descriptor)
+    _checked(_LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}".rstrip())
 
 
 def _restrict(ruleset: int) -> None:
@@ -196,23 +206,17 @@ def _restrict(ruleset: int) -> None:
         os.close(ruleset)
 
 
-def _opened(paths: Iterable[str]) -> Iterator[int]:
+def _opened(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
     """A descriptor of each path that exists, open until the next is asked for."""
     for path in paths:
         try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-def _allow(ruleset: int, descriptor: int, rights: int) -> None:
-    is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-    rule = struct.pack("=Qi", rights if is_folder else rights & ~_ONLY_FOLDERS, descriptor)
-    _checked(_LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0), "landlock_add_rule")
 
 
 _HIDDEN = ("/dev", "/sys/kernel/debug")
@@ -245,20 +249,19 @@ def _landlock_devices(devices: Sequence[str]) -> None:
     Landlock only knows what is allowed, which is all else. It is a second set of rules, and both must allow what is
     done: so a writable folder with ``/dev`` in it, as ``/`` is, does not open that as well.
     """
-    if _landlock_abi() < DEVICES_ABI:
-        raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
-    handled = _READ_FILE | _WRITE_FILE | _MOVE  # moves would be refused everywhere if they were not named
-    attributes = struct.pack("=QQQ", handled, 0, 0)
-    ruleset = _checked(_LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(8), 0), "landlock_create_ruleset")
+    use = _READ_FILE | _WRITE_FILE
+    # Moves would be refused everywhere if they were not named.
+    ruleset = _empty_ruleset(DEVICES_ABI, use | _MOVE)
     try:
-        _allow_tree(ruleset, "/", _MOVE)
-        for path in _all_but(_hidden(), "/"):
-            _allow_tree(ruleset, path, _READ_FILE | _WRITE_FILE, os.O_NOFOLLOW)
-        for path in devices:
-            _allow_tree(ruleset, path, _READ_FILE | _WRITE_FILE)
-        _checked(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
-    finally:
+        others = ((path, use, os.O_NOFOLLOW) for path in _all_but(_hidden(), "/"))
+        for path, rights, flags in (("/", _MOVE, 0), *others, *((path, use, 0) for path in devices)):
+            # What it is is not looked at: a network disk may be dead.
+            for descriptor in _opened([path], flags):
+                _allow(ruleset, descriptor, rights, path)
+    except BaseException:
         os.close(ruleset)
+        raise
+    _restrict(ruleset)
 
 
 def _all_but(hidden: Sequence[str], folder: str) -> Iterator[str]:
@@ -271,19 +274,6 @@ def _all_but(hidden: Sequence[str], folder: str) -> Iterator[str]:
                 yield from _all_but(hidden, entry.path)
             elif not entry.is_symlink():
                 yield entry.path
-
-
-def _allow_tree(ruleset: int, path: str, rights: int, flags: int = 0) -> None:
-    """Allow this for a file, or for all below a folder. It is not looked at: a network disk may be dead."""
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    try:
-        rule = struct.pack("=Qi", rights, descriptor)
-        _checked(_LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}")
-    finally:
-        os.close(descriptor)
 
 
 _POWERS = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
@@ -337,24 +327,18 @@ _OF_SOME = {"setpriority": 2, "ioprio_set": 3}
 """These set something of a process, a group, or all of a user, by this first argument: of which is the second, 0 for
 the caller's own. A command has a group of its own."""
 
-_NUMBERS = {
-    "x86_64": {
-        **{"ioctl": 16, "socket": 41, "socketpair": 53, "ptrace": 101, "process_vm_writev": 311},
-        **{"add_key": 248, "request_key": 249, "keyctl": 250},
-        **{"mq_open": 240, "mq_unlink": 241, "msgget": 68, "msgsnd": 69, "msgrcv": 70, "msgctl": 71},
-        **{"prlimit64": 302, "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203},
-        **{"sched_setattr": 314, "setpriority": 141, "ioprio_set": 251},
-    },
-    "aarch64": {
-        **{"ioctl": 29, "socket": 198, "socketpair": 199, "ptrace": 117, "process_vm_writev": 271},
-        **{"add_key": 217, "request_key": 218, "keyctl": 219},
-        **{"mq_open": 180, "mq_unlink": 181, "msgget": 186, "msgsnd": 189, "msgrcv": 188, "msgctl": 187},
-        **{"prlimit64": 261, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122},
-        **{"sched_setattr": 274, "setpriority": 140, "ioprio_set": 30},
-    },
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # AUDIT_ARCH_*, and the column below
+_NUMBERS = {  # x86_64, aarch64
+    **{"ioctl": (16, 29), "socket": (41, 198), "socketpair": (53, 199), "ptrace": (101, 117)},
+    **{"process_vm_writev": (311, 271), "pidfd_getfd": (438, 438)},
+    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
+    **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
+    **{"mq_open": (240, 180), "mq_unlink": (241, 181)},
+    **{"msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187)},
+    **{"prlimit64": (302, 261), "setpriority": (141, 140), "ioprio_set": (251, 30)},
+    **{"sched_setparam": (142, 118), "sched_setscheduler": (144, 119)},
+    **{"sched_setaffinity": (203, 122), "sched_setattr": (314, 274)},
 }
-_SAME_NUMBERS = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "pidfd_getfd": 438}
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # on x86_64 every call exists once more, under its number plus this
 
 _ARCHITECTURE, _NUMBER, _FIRST, _SECOND = 4, 0, 16, 24
@@ -368,14 +352,15 @@ _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
     """Refuse new sockets, of one family or of all, the calls that lead around that, and what is done to others."""
     machine = os.uname().machine
-    if machine not in _NUMBERS or struct.calcsize("P") != 8:
+    if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")
-    numbers = {**_NUMBERS[machine], **_SAME_NUMBERS}
+    architecture, column = _ARCHITECTURES[machine]
+    numbers = {name: both[column] for name, both in _NUMBERS.items()}
     has_landlock = fence.writable is not None or fence.devices is not None or fence.signals
     names = (*_IO_URING, *_KEYS, *(() if has_landlock else _TRACING), *(_QUEUES if has_others else ()))
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),  # a program of another one has other numbers
-        (_JUMP_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        (_JUMP_IF_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
         *([(_JUMP_IF_AT_LEAST, _TO_REFUSE, 0, _X32)] if machine == "x86_64" else []),

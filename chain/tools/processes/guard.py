@@ -7,10 +7,11 @@
             └ FD: one packet a command, with its leash, its output pipe, and the rules for what it may write
 
 The leash is one end of a pair of stream sockets. A line of JSON comes over it, ``{"argv": [...], "env": {...}, "cwd":
-"/...", "fence": {...}}``, and ``{"exit": 0}``, negative for a signal, or ``{"failed": "..."}`` goes back. When its
-other end closes, for whatever reason (end, timeout, cancel, or a ``kill -9`` of chain), and at once when the
-command itself has ended, the keeper kills everything below it until nothing is left. It is a child subreaper, so
-nothing gets away from below it, by ``setsid`` or two forks or otherwise.
+"/...", "fence": {...}}``, and ``{"exit": 0, "left": 0}``, negative for a signal and with the number of processes that
+the command left at work, or ``{"failed": "..."}`` goes back. When its other end closes, for whatever reason (end,
+timeout, cancel, or a ``kill -9`` of chain), and at once when the command itself has ended, the keeper kills everything
+below it until nothing is left. It is a child subreaper, so nothing gets away from below it, by ``setsid`` or two forks
+or otherwise.
 
 The guard is a subreaper too and holds a copy of each leash: what a keeper leaves behind that was killed, or stopped,
 by its own command is killed by the guard, and only then does chain see the end of the leash. So the end of a leash
@@ -34,19 +35,7 @@ if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from chain.tools.processes import fence
-from chain.tools.processes.keeper import (
-    IGNORED,
-    MAX_SWEEP_S,
-    SWEEP_S,
-    Bell,
-    ChildList,
-    Keeper,
-    changed,
-    forever,
-    kill_tree,
-    tell,
-)
+from chain.tools.processes import fence, keeper
 
 MOST = 3
 """Descriptors of a packet: the rules may be missing."""
@@ -63,10 +52,10 @@ class GuardProcess:
         """The leashes of keepers that have ended, until nothing is left of their commands."""
         self._spare: tuple[int, socket.socket] | None = None
         """The keeper of the next command, forked while nobody waits for it, and how it gets the ends of its call."""
-        self._bell = Bell()
+        self._bell = keeper.Bell()
         self._bell.watch(control)
-        self._children = ChildList()
-        self._pause_s = SWEEP_S
+        self._children = keeper.ChildList()
+        self._pause_s = keeper.SWEEP_S
 
     def serve(self) -> None:
         """Serve until chain is gone and nothing is left below."""
@@ -88,7 +77,7 @@ class GuardProcess:
         if pid := self._hand_over(descriptors):
             self._keepers[pid] = leash
         else:
-            tell(leash, {"failed": "no process can be started for it"})
+            keeper.tell(leash, {"failed": "no process can be started for it"})
             leash.close()
         for each in descriptors[1:]:
             os.close(each)
@@ -120,7 +109,7 @@ class GuardProcess:
                 return
             if pid == 0:
                 ours.close()
-                forever(lambda: self._become_keeper(theirs))
+                keeper.forever(lambda: self._become_keeper(theirs))
         self._spare = pid, ours
 
     def _become_keeper(self, way: socket.socket) -> None:
@@ -128,15 +117,15 @@ class GuardProcess:
             each.close()  # a leash is closed when nobody holds its end
         self._bell.close()
         self._children.close()
-        keeper = Keeper()
+        own = keeper.Keeper()
         packet, descriptors, _, _ = socket.recv_fds(way, 16, MOST, socket.MSG_CMSG_CLOEXEC)
         way.close()
         if packet:  # else there is no more to do
             leash, *others = descriptors
-            keeper.serve(socket.socket(fileno=leash), *others)
+            own.serve(socket.socket(fileno=leash), *others)
 
     def _reap(self) -> None:
-        for pid, status in changed(os.WUNTRACED):
+        for pid, status in keeper.changed(os.WUNTRACED):
             if os.WIFSTOPPED(status):
                 # Only a command can have done that; a keeper that stands still would not kill.
                 os.kill(pid, signal.SIGKILL)
@@ -148,14 +137,14 @@ class GuardProcess:
                     leash.close()  # it left nothing
                 else:
                     self._bereft.append(leash)
-                    self._pause_s = SWEEP_S
+                    self._pause_s = keeper.SWEEP_S
 
     def _sweep(self) -> None:
         """Kill what came here from keepers that are no more."""
         ours = {*self._keepers, self._spare[0] if self._spare else 0}
         if strays := [pid for pid in self._children.read() if pid not in ours]:
-            kill_tree(strays)
-            self._pause_s = min(self._pause_s * 2, MAX_SWEEP_S)
+            keeper.kill_tree(strays)
+            self._pause_s = min(self._pause_s * 2, keeper.MAX_SWEEP_S)
         else:
             for leash in self._bereft:
                 leash.close()
@@ -173,7 +162,7 @@ def main(descriptor: int, parent: int, name: str) -> None:
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started it may have blocked some
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number in keeper.IGNORED else signal.SIG_DFL)
     gc.disable()
     gc.freeze()
     with socket.socket(fileno=descriptor) as control:
@@ -185,9 +174,9 @@ def main(descriptor: int, parent: int, name: str) -> None:
                 os.mkdir(name, 0o700, dir_fd=parent)
             folder = open_subfolder(name, parent)
         except OSError as error:
-            tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
+            keeper.tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
             return
-        tell(control, {"ready": True})
+        keeper.tell(control, {"ready": True})
         GuardProcess(control).serve()
     remove(folder, name, parent)
 

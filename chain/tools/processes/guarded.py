@@ -52,9 +52,13 @@ LEFT = f"What the command started could not be ended within {GONE_S:g} s: some o
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code, or minus the signal that killed it; ``None`` if its time was over."""
+    """How a program ended: its exit code, or minus the signal that killed it; ``None`` if its time was over.
+
+    ``left`` counts the processes that it had left at work, and that ended with it.
+    """
 
     code: int | None
+    left: int = 0
 
 
 class Guard:
@@ -124,10 +128,7 @@ class Guard:
             self._places.close()
 
     async def start(self) -> int:
-        """Start the process, if it does not run, and return a descriptor of ``folder``, open until the guard is closed.
-
-        Raises ``ToolError``.
-        """
+        """Start the process, if need be; a descriptor of ``folder``, open until ``close``. Raises ``ToolError``."""
         async with self._starting:
             await self._ensure()
             assert self._folder is not None
@@ -135,7 +136,7 @@ class Guard:
 
     async def _ensure(self) -> _Process:
         """The process; under the lock."""
-        if self._process is not None and self._process.is_lost:
+        if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
             self._process = None
         try:
@@ -194,10 +195,7 @@ class _Process:
 
     @classmethod
     async def start(cls, parent: int, name: str) -> _Process:
-        """Start it and wait until it serves; ``parent`` is a descriptor of what its folder is in.
-
-        Raises ``ToolError`` and ``OSError``.
-        """
+        """Start it, and wait until it serves; its folder is in ``parent``. Raises ``ToolError`` and ``OSError``."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = trio.socket.from_stdlib_socket(ours)
         try:
@@ -228,11 +226,6 @@ class _Process:
         except BaseException:
             await made.close()
             raise
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has ended by itself."""
-        return self.process.poll() is not None
 
     async def send(self, *descriptors: int) -> None:
         """Give it the ends of a call. Raises ``ToolError`` if it is gone."""
@@ -272,14 +265,14 @@ class _Call:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.leash))
 
     async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
-        answer: Ended | str | None = None
+        answer: dict[str, Any] | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_output, on_output)
             with trio.move_on_after(timeout_s) as limit:
                 nursery.start_soon(self._watch_guard, limit)
                 with contextlib.suppress(trio.BrokenResourceError):  # the end of the leash says so as well
                     await self._stream.send_all(request)
-                answer = await self._answer()
+                answer = await self._next()
             await self._wait_until_gone()
             with trio.move_on_after(GONE_S if self._is_gone else 0):
                 await self._output_ended.wait()
@@ -290,9 +283,11 @@ class _Call:
             raise ToolError(LEFT)
         if answer is None:
             return Ended(None)
-        if isinstance(answer, str):
-            raise ToolError(answer)
-        return answer
+        if "failed" in answer:
+            raise ToolError(f"The command cannot be started: {answer['failed']}.")
+        if "exit" not in answer:
+            raise ToolError(KEEPER_LOST)
+        return Ended(answer["exit"], answer["left"])
 
     async def close(self) -> None:
         """Wait, whatever happened, until nothing is left."""
@@ -311,13 +306,6 @@ class _Call:
         await self.guard.process.wait()
         self._is_guard_lost = True
         scope.cancel()
-
-    async def _answer(self) -> Ended | str:
-        """What became of the program, or why nobody knows."""
-        said = await self._next()
-        if "failed" in said:
-            return f"The command cannot be started: {said['failed']}."
-        return Ended(said["exit"]) if "exit" in said else KEEPER_LOST
 
     async def _next(self) -> dict[str, Any]:
         """The next message of the keeper; empty if there will be none."""

@@ -28,6 +28,9 @@ by set-user-id, cannot be killed, and trying must not cost much.
 MAX_REAPED = 1_000
 """Children that are reaped in one go: in a storm of forks new ones end as fast as they are."""
 
+MAX_COUNTED = 20
+"""Processes that are counted before they are killed: a storm of forks must not go on meanwhile."""
+
 _CHUNK = 1 << 16
 
 IGNORED = (
@@ -98,7 +101,8 @@ class Keeper:
             if pid == first:
                 has_ended = True
                 if not self._has_namespace:
-                    tell(self._leash, {"exit": os.waitstatus_to_exitcode(status)})
+                    code, left = os.waitstatus_to_exitcode(status), count_at_work(self._children.read())
+                    tell(self._leash, {"exit": code, "left": left})
         return has_ended
 
     def _start(self, request: dict[str, Any]) -> int:
@@ -174,7 +178,8 @@ def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.so
     while True:
         pid, status = os.wait()
         if pid == command:
-            tell(leash, {"exit": os.waitstatus_to_exitcode(status)})
+            left = count_at_work(ChildList().read())
+            tell(leash, {"exit": os.waitstatus_to_exitcode(status), "left": left})
             return
 
 
@@ -190,20 +195,14 @@ def _become(request: dict[str, Any], box: fence.Fence | None, leash: socket.sock
             os.dup2(source, target)
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2:
-                _close_at_exec(int(name))
+                with contextlib.suppress(OSError):  # the one by which the list was read
+                    os.set_inheritable(int(name), False)
         os.chdir(request["cwd"])
         if box is not None:
             fence.enter(box)
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except (OSError, ValueError) as error:
         tell(leash, {"failed": error.strerror if isinstance(error, OSError) and error.strerror else str(error)})
-
-
-def _close_at_exec(descriptor: int) -> None:
-    try:
-        os.set_inheritable(descriptor, False)
-    except OSError:
-        return  # the one by which the list was read
 
 
 def _enter_namespace() -> bool:
@@ -241,10 +240,8 @@ def _read_request(leash: socket.socket) -> dict[str, Any] | None:
 
 def tell(leash: socket.socket, what: dict[str, Any]) -> None:
     """Send chain a line of JSON."""
-    try:
+    with contextlib.suppress(OSError):  # chain has gone, and the leash with it
         leash.sendall(json.dumps(what).encode() + b"\n")
-    except OSError:
-        return  # chain has gone, and the leash with it
 
 
 def changed(options: int = 0) -> Iterable[tuple[int, int]]:
@@ -301,13 +298,30 @@ class ChildList:
 def children(pid: int) -> list[int]:
     """The children of another process, as far as they can be known."""
     found: list[int] = []
-    try:
+    with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 found += map(int, file.read().split())
-    except OSError:
-        pass
     return found
+
+
+def count_at_work(pids: Iterable[int]) -> int:
+    """How many of these processes, and of those below them, have not ended; no more than are counted in a moment."""
+    count, seen, level = 0, 0, list(pids)
+    while level and seen < MAX_COUNTED:
+        looked_at = level[: MAX_COUNTED - seen]
+        seen += len(looked_at)
+        count += sum(map(_is_at_work, looked_at))
+        level = [child for pid in looked_at for child in children(pid)]
+    return count
+
+
+def _is_at_work(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def parents() -> dict[int, int]:

@@ -19,7 +19,7 @@ class Tail:
         self._limit = limit
         self._pieces: deque[str] = deque()
         self._held = 0
-        self.left_out = 0
+        self._size = 0
 
     def add(self, text: str) -> None:
         """Take more of the text; what is no longer among the last characters is dropped, a piece at a time."""
@@ -27,20 +27,18 @@ class Tail:
             return
         self._pieces.append(text)
         self._held += len(text)
+        self._size += len(text)
         while self._held - len(self._pieces[0]) >= self._limit:
-            dropped = len(self._pieces.popleft())
-            self._held -= dropped
-            self.left_out += dropped
+            self._held -= len(self._pieces.popleft())
 
     def text(self) -> str:
-        """The last characters; ``left_out`` counts all others from now on."""
-        text = "".join(self._pieces)
-        if over := max(0, len(text) - self._limit):
-            text = text[over:]
-            self.left_out += over
-        self._pieces = deque([text] if text else [])
-        self._held = len(text)
-        return text
+        """The last characters."""
+        return "".join(self._pieces)[-self._limit :]
+
+    @property
+    def left_out(self) -> int:
+        """How many characters were before them."""
+        return max(0, self._size - self._limit)
 
 
 class Output:
@@ -48,7 +46,6 @@ class Output:
 
     def __init__(self, kept: int = KEPT, shown: int = SHOWN) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = kept
         self._head: list[str] = []
         self._room = kept
         self._tail = Tail(kept)
@@ -66,15 +63,13 @@ class Output:
 
     def text(self) -> str:
         """All of it or, of a long one, its beginning and its end, with a row between that counts what is missing."""
-        tail = self._tail.text()
-        if not self._tail.left_out:
-            return "".join(self._head) + tail
-        return f"{''.join(self._head)}\n[{self._tail.left_out:,} of {self._size:,} characters left out]\n{tail}"
+        head, left_out = "".join(self._head), self._tail.left_out
+        gap = f"\n[{left_out:,} of {self._size:,} characters left out]\n" if left_out else ""
+        return f"{head}{gap}{self._tail.text()}"
 
     @property
     def note(self) -> str:
         """A sentence about what was not kept, for the end of a result whose middle is cut once more; else empty."""
-        self._tail.text()
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not kept." if left_out else ""
 

@@ -59,13 +59,9 @@ class ShellRules:
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that a command gets: none of the chain's own, and no secrets but those that are named."""
-
-        def passes(name: str, value: str) -> bool:
-            if name.upper().startswith(_OURS):
-                return False
-            return name in self.env or not (name in self.secrets or is_secret(name, value))
-
-        return {name: value for name, value in environ.items() if passes(name, value)}
+        others = {name: value for name, value in environ.items() if not name.upper().startswith(_OURS)}
+        secrets = {name for name, value in others.items() if name in self.secrets or is_secret(name, value)}
+        return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
     def probed(self) -> Protections:
         """What this machine can refuse, if it is to refuse anything. It blocks."""
@@ -100,6 +96,12 @@ class Sandbox:
         """What a command can do, in words: a sentence for each protection that does not hold."""
         held = {*self.held, *(("unix_sockets",) if "network" in self.held else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
+
+    def also_written(self, workspace: Path) -> str:
+        """Where else a command may write, by the settings, in a sentence; empty if nowhere, or if all is open."""
+        if "writes" not in self.held or not self.rules.writable:
+            return ""
+        return f"A command may also write in {_named([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
     def missing(self) -> str:

@@ -25,6 +25,7 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.signal import Signal
+from chain.text.wording import counted
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed_files, git_state
@@ -97,21 +98,17 @@ def shell_tools(
     shell = _Shell(guard, rules, rules.environment(environ), found)
     # Its own limit is a parameter, so the one of all tools is not for it.
     made = tool(
-        name="shell",
-        kind="execute",
-        timeout_s=math.inf,
-        needs_approval=True,
-        preview=shell.preview,
-        subject=COMMANDS,
+        name="shell", kind="execute", timeout_s=math.inf, needs_approval=True, preview=shell.preview, subject=COMMANDS
     )
     return (made(shell.run),)
 
 
 class _Conditions(NamedTuple):
-    """What fences a command in, and the folder that it runs in."""
+    """What fences a command in, the folder that it runs in, and what is shown of both."""
 
     sandbox: Sandbox
     folder: Path
+    shown: Preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +122,7 @@ class _Shell:
         self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = "."
     ) -> Preview | None:
         """What people are asked about; raises ``ToolError`` for what would not be run."""
-        return self._shown(
-            ctx.workspace, command, timeout_s, workdir, await self._check(ctx, command, timeout_s, workdir)
-        )
+        return (await self._check(ctx, command, timeout_s, workdir)).shown
 
     async def run(self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = ".") -> str:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
@@ -138,8 +133,7 @@ class _Shell:
         moved or removed in the folders above its files, which may be the top of the workspace.
         """
         now = await self._check(ctx, command, timeout_s, workdir)
-        shown = self._shown(ctx.workspace, command, timeout_s, workdir, now)
-        if ctx.approved is not UNASKED and ctx.approved != shown:
+        if ctx.approved is not UNASKED and ctx.approved != now.shown:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
         output = Output()
@@ -158,40 +152,35 @@ class _Shell:
             )
         if ended.code is None:
             raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit"))
-        return _result(output, _end(ended.code))
-
-    def _shown(self, workspace: Path, command: str, timeout_s: float, workdir: str, now: _Conditions) -> Preview:
-        conditions = [f"in {spelled_out(as_text(PurePath(workdir)))}"] if PurePath(workdir) != PurePath() else []
-        conditions += [f"for at most {timeout_s:g} s"] if timeout_s != TIMEOUT_S else []
-        # Before the command, each row of which then has a sign: it could begin and end in rows that look the same.
-        gaps, closed = now.sandbox.gaps, now.sandbox.closed(workspace)
-        head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
-        head += [f"{closed}."] if closed else []
-        head += [f"{', '.join(conditions)}:"] if conditions else []
-        first, *more = spelled_out(command).split("\n")
-        rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
-        text = "\n".join([*head, *rows])
-        digest = hashlib.sha256(json.dumps([command, str(now.folder)]).encode()).hexdigest()
-        # In another folder the same words run other things, so that is another command, which no pattern matches.
-        folder_text = shlex.quote(as_text(PurePath(workdir)))
-        subject = f"cd -- {folder_text} || exit; {command}" if PurePath(workdir) != PurePath() else command
-        return Preview(text, subject, digest, "subject", now.sandbox.held)
+        left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
+        return _result(output, *([left] if ended.left else []), _end(ended.code))
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""
-        _check_command(command)
+        if not command.strip():
+            raise ToolError("The command is empty.")
+        if "\0" in command:
+            raise ToolError("The command holds a NUL character, which no program can be given.")
+        if (size := len(command.encode())) > MAX_COMMAND:
+            raise ToolError(
+                f"The command has {size:,} bytes, more than the {MAX_COMMAND:,} that bash can be given; "
+                "write it to a file and run that."
+            )
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
-        now = await _THREADS.run(lambda: self._conditions(ctx.workspace, workdir), abandon_on_cancel=True)
-        if why := now.sandbox.missing:
+        box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
+        if why := box.missing:
             raise ToolError(f"The command was not run: {why}.")
-        return now
+        return _Conditions(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
 
-    def _conditions(self, workspace: Path, workdir: str) -> _Conditions:
-        """The same; called in a thread."""
-        folder, rules = _folder(workspace, workdir), self.rules
+    def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
+        """What fences a command in, and the real path of the folder that it runs in; called in a thread."""
+        folder, rules = existing(workspace, workdir), self.rules
+        if not folder.is_dir():
+            name = as_text(PurePath(workdir))
+            raise ToolError(f"{name} is no folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
-        return _Conditions(Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder)
+        return Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder
 
     @asynccontextmanager
     async def _fence(self, now: _Conditions) -> AsyncIterator[Fence | None]:
@@ -211,25 +200,21 @@ class _Shell:
             os.close(writable)
 
 
-def _check_command(command: str) -> None:
-    if not command.strip():
-        raise ToolError("The command is empty.")
-    if "\0" in command:
-        raise ToolError("The command holds a NUL character, which no program can be given.")
-    size = len(command.encode())
-    if size > MAX_COMMAND:
-        raise ToolError(
-            f"The command has {size:,} bytes, more than the {MAX_COMMAND:,} that bash can be given; "
-            "write it to a file and run that."
-        )
-
-
-def _folder(workspace: Path, workdir: str) -> Path:
-    """The real path of the folder to run in. Raises ``ToolError``."""
-    folder = existing(workspace, workdir)
-    if not folder.is_dir():
-        raise ToolError(f"{as_text(PurePath(workdir))} is no folder; workdir is the folder that the command runs in.")
-    return folder
+def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
+    elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
+    conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
+    conditions += [f"for at most {timeout_s:g} s"] if timeout_s != TIMEOUT_S else []
+    # Before the command, each row of which then has a sign: it could begin and end in rows that look the same.
+    gaps = box.gaps
+    head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
+    head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
+    head += [f"{', '.join(conditions)}:"] if conditions else []
+    first, *more = spelled_out(command).split("\n")
+    rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
+    digest = hashlib.sha256(json.dumps([command, str(folder)]).encode()).hexdigest()
+    # In another folder the same words run other things, so that is another command, which no pattern matches.
+    subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
+    return Preview("\n".join([*head, *rows]), subject, digest, "subject", box.held)
 
 
 @asynccontextmanager
@@ -289,10 +274,10 @@ async def _with_reports(
     return ended
 
 
-def _result(output: Output, end: str) -> str:
+def _result(output: Output, *ends: str) -> str:
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
-    return "\n".join([*rows, *([output.note] if output.note else []), end])
+    return "\n".join([*rows, *([output.note] if output.note else []), *ends])
 
 
 def _end(code: int) -> str:

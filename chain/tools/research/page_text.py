@@ -129,11 +129,7 @@ def paragraphs(html: str) -> Iterator[str]:
 
 def numbered(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
     """The texts that are not blank, in one row each, counted from 1."""
-    n = 0
-    for text in texts:
-        if text := " ".join(text.split()):
-            n += 1
-            yield n, text
+    return enumerate(filter(None, (" ".join(text.split()) for text in texts)), 1)
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -148,7 +144,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _limit(what: int, most: int) -> None:
-    """Lower a limit of this process, which may have a lower one already."""
+    # The process may have a lower one already.
     _, hard = resource.getrlimit(what)
     if hard == resource.RLIM_INFINITY or hard > most:
         resource.setrlimit(what, (most, most))

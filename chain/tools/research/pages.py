@@ -10,8 +10,8 @@ import importlib.util
 import os
 import ssl
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -152,39 +152,38 @@ class Web:
             "accept-encoding": "gzip, deflate",
             "host": url.netloc.decode("ascii"),
         }
+        extensions = {"sni_hostname": host_in(url).rstrip(".")}
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
         hosts = targets or [host_in(url)]
         try:
             # Not by trust_env: a client that looks for a proxy itself might find another than the one that we found,
             # and connect to a name that nobody has looked up. The certificates of the environment are in ``tls``.
             client = httpx2.AsyncClient(verify=tls, proxy=proxy_for(url), timeout=timeout, trust_env=False)
-            try:
+            async with _closing(client):
                 for n, host in enumerate(hosts, 1):
-                    request = client.build_request(
-                        "GET",
-                        url.copy_with(host=host, fragment=None),
-                        headers=headers,
-                        extensions={"sni_hostname": host_in(url).rstrip(".")},
-                    )
+                    target = url.copy_with(host=host, fragment=None)
+                    request = client.build_request("GET", target, headers=headers, extensions=extensions)
                     try:
                         response = await client.send(request, stream=True)
                     except (httpx2.ConnectError, httpx2.ConnectTimeout):
                         if n == len(hosts):
                             raise
                         continue
-                    try:
+                    async with _closing(response):
                         return await _answer(url, response)
-                    finally:
-                        # A connection is given back also where the call is cut; a server that hangs has a bound.
-                        with trio.move_on_after(CLOSE_S, shield=True):
-                            await response.aclose()
                 raise AssertionError("unreachable: the last of the addresses answers or raises")
-            finally:
-                # Likewise.
-                with trio.move_on_after(CLOSE_S, shield=True):
-                    await client.aclose()
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ImportError, OSError, ValueError) as error:
             raise Unreadable(_why(error)) from None
+
+
+@asynccontextmanager
+async def _closing(opened: httpx2.AsyncClient | httpx2.Response) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        # A connection is given back also where the call is cut; a server that hangs has a bound.
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await opened.aclose()
 
 
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
@@ -217,25 +216,26 @@ class _Unpacked:
 
     def __init__(self, coding: str) -> None:
         self.raw = bytearray()
+        self.is_broken = False
         self._is_deflate = coding == "deflate"
         # Either of the two headers is accepted for either name, as servers mix them up.
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in _PLAIN else None
 
-    def feed(self, chunk: bytes) -> None:
-        """Add what came. Raises ``Unreadable``."""
+    def feed(self, chunk: bytes) -> bool:
+        """Add what came, as long as more is wanted; whether it still is."""
         room = MAX_BYTES + 1 - len(self.raw)
-        if self._unpacker is None:
-            self.raw += chunk[:room]
-            return
+        if self.is_broken or not room:
+            return False
         try:
             # At most what there is room for: a byte may be the beginning of a thousand, and a few of them of a million.
-            self.raw += self._unpacker.decompress(chunk, room)
+            self.raw += chunk[:room] if self._unpacker is None else self._unpacker.decompress(chunk, room)
         except zlib.error:
-            if self.raw or not self._is_deflate:
-                raise Unreadable("is not compressed as it says") from None
-            # Many servers send `deflate` without its header.
-            self._is_deflate, self._unpacker = False, zlib.decompressobj(-zlib.MAX_WBITS)
-            self.feed(chunk)
+            if self._is_deflate and not self.raw:
+                # Many servers send `deflate` without its header.
+                self._is_deflate, self._unpacker = False, zlib.decompressobj(-zlib.MAX_WBITS)
+                return self.feed(chunk)
+            self.is_broken = True
+        return not self.is_broken and len(self.raw) <= MAX_BYTES
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
@@ -244,18 +244,12 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     The reading is cancelled where no more is wanted: only an exception from the innermost of the iterators ends all.
     """
     body = _Unpacked(coding)
-    failure: Unreadable | None = None
     with trio.CancelScope() as reading:
         async for chunk in response.aiter_raw():
-            if len(body.raw) <= MAX_BYTES and failure is None:
-                try:
-                    body.feed(chunk)
-                except Unreadable as error:
-                    failure = error
-            if len(body.raw) > MAX_BYTES or failure is not None:
+            if not body.feed(chunk):
                 reading.cancel()
-    if failure is not None:
-        raise failure
+    if body.is_broken:
+        raise Unreadable("is not compressed as it says")
     return bytes(body.raw[:MAX_BYTES]), len(body.raw) > MAX_BYTES
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from chain.tools import grep
 
@@ -53,14 +53,13 @@ class Judge:
         return bool(self.ignored) and any(text in row.casefold() for text in self.ignored)
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
-    """A row beside one that matches, and whether it matches too."""
+class ScoredRow(NamedTuple):
+    """A row of a text, and how much it says about the topic."""
 
     key: Key
     n: int
     text: str
-    fits: bool
+    score: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Finding:
     is_preferred: bool = False
     is_ignored: bool = False
     key: Key = ("", 0)
-    near: tuple[Near, ...] = ()
+    near: tuple[ScoredRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +110,24 @@ def score(row: str, judge: Judge) -> int:
 def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Finding]:
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
     # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
-    window: deque[tuple[int, int, str, int] | None] = deque(maxlen=2 * NEAR + 1)
-    for index, each in enumerate(chain(rows, repeat(None, NEAR))):
-        text = "" if each is None else each[1][: grep.MAX_LINE]
-        window.append(None if each is None else (index, each[0], text, score(text, judge)))
-        here = window[-1 - NEAR] if len(window) > NEAR else None
-        if here is None or not here[3]:
+    window: deque[ScoredRow | None] = deque([None] * (2 * NEAR + 1), maxlen=2 * NEAR + 1)
+    cut = ((index, n, text[: grep.MAX_LINE]) for index, (n, text) in enumerate(rows))
+    scored = (ScoredRow((where, index), n, text, score(text, judge)) for index, n, text in cut)
+    for newest in chain(scored, repeat(None, NEAR)):
+        window.append(newest)
+        here = window[NEAR]
+        if here is None or not here.score:
             continue
-        place, n, row, scored = here
-        folded = row.casefold()
+        folded = here.text.casefold()
         at = min((i for term in judge.terms if (i := folded.find(term)) >= 0), default=0)
-        around = [each for each in window if each is not None and each is not here and not judge.ignores(each[2])]
         yield Finding(
-            f"{where}{n}",
-            grep.around(row, at),
-            scored,
+            f"{where}{here.n}",
+            grep.around(here.text, at),
+            here.score,
             is_preferred=any(text in folded for text in judge.preferred),
-            is_ignored=judge.ignores(row),
-            key=(where, place),
-            near=tuple(Near((where, beside), n, text, points > 0) for beside, n, text, points in around),
+            is_ignored=judge.ignores(here.text),
+            key=here.key,
+            near=tuple(row for row in window if row is not None and row is not here and not judge.ignores(row.text)),
         )
 
 
@@ -143,9 +141,7 @@ def best(findings: Iterable[Finding], most: int) -> BestFindings:
             continue
         total += 1
         # No two have the same order, so findings themselves are never compared.
-        entry = (finding.is_preferred, finding.score, -order, finding)
-        if len(heap) < most:
-            heapq.heappush(heap, entry)
-        else:
-            heapq.heappushpop(heap, entry)
+        heapq.heappush(heap, (finding.is_preferred, finding.score, -order, finding))
+        if len(heap) > most:
+            heapq.heappop(heap)
     return BestFindings(tuple(entry[-1] for entry in sorted(heap, reverse=True)), total, ignored)

@@ -8,12 +8,12 @@ and as ``N- text`` if it does not, as grep does.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chain.text.wording import counted
 from chain.tools import grep
 from chain.tools.research import ranking
-from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Near, Row
+from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Row, ScoredRow
 
 MAX_RESULT = 24_000
 """Characters of what sources say in a result at most, less than the default limit of a tool result."""
@@ -27,8 +27,6 @@ MAX_ROW = 300
 MIN_ROW = 20
 """Characters of a row's beginning that still say something."""
 
-NOTHING_FOUND = BestFindings()
-
 
 class Beginning:
     """The beginning of a source: of each of its texts in turn, up to the limit of a result."""
@@ -36,15 +34,15 @@ class Beginning:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._left = MAX_RESULT
-        self._kept: list[Near] = []
+        self._kept: list[ScoredRow] = []
         self._is_cut = False
 
     def noted(self, rows: Iterable[Row], where: str) -> Iterator[Row]:
         """The rows of a text, which are noted as they pass by; ``where`` and its number is the place of one."""
         for index, (n, text) in enumerate(rows):
             if not self._is_cut and not self._judge.ignores(text):
-                fits = ranking.score(text[: grep.MAX_LINE], self._judge) > 0
-                self._kept.append(Near((where, index), n, text[: self._left], fits))
+                score = ranking.score(text[: grep.MAX_LINE], self._judge)
+                self._kept.append(ScoredRow((where, index), n, text[: self._left], score))
                 self._left -= len(text)
                 self._is_cut = self._left <= 0
             yield n, text
@@ -71,7 +69,7 @@ class Beginning:
                 room = most - chars_in(new[:-1]) - len("…\n")
                 return [*rows, *new[:-1], _cut(new[-1], room)] if room > MIN_ROW else rows, shown
             rows += new
-            shown[each.key] = each.fits
+            shown[each.key] = each.score > 0
             most -= chars_in(new)
         return rows, shown
 
@@ -84,7 +82,7 @@ class Report:
     outcome: str = ""
     title: str = ""
     opening: Beginning | None = None
-    found: BestFindings = NOTHING_FOUND
+    found: BestFindings = field(default_factory=BestFindings)
     preferred: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -140,9 +138,8 @@ def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> l
         if finding.key in shown:
             continue
         new = [(finding.key, True, f"{finding.place}: {finding.text}")]
-        new += [
-            (each.key, each.fits, f"  {_numbered(each, MAX_ROW)}") for each in finding.near if each.key not in shown
-        ]
+        near = (each for each in finding.near if each.key not in shown)
+        new += [(each.key, each.score > 0, f"  {_numbered(each, MAX_ROW)}") for each in near]
         for key, fits, row in new:
             most -= len(row) + 1
             if most < 0:
@@ -152,8 +149,8 @@ def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> l
     return rows
 
 
-def _numbered(row: Near, most: int) -> str:
-    return f"{row.n}{':' if row.fits else '-'} {_cut(row.text, most)}"
+def _numbered(row: ScoredRow, most: int) -> str:
+    return f"{row.n}{':' if row.score else '-'} {_cut(row.text, most)}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -116,7 +116,6 @@ class _Research:
         self._reports: list[Report] = []
 
     async def run(self) -> str:
-        """Visits the sources until none waits or the user stops; returns the result."""
         while True:
             first = next(iter(self._course.waiting), None)
             guidance = await self._ctx.safe_point(f"before_source:{first.name}" if first else AT_THE_END)
@@ -128,7 +127,7 @@ class _Research:
             if now is None:
                 return self._result()
             # Where lines put another source first, it has its own safe point first.
-            if now == first or (first is not None and now.name == first.name):
+            if first is not None and now.name == first.name:
                 await self._visit(now)
 
     def _steer(self, after: Course) -> None:
@@ -147,7 +146,7 @@ class _Research:
     async def _visit(self, source: Source) -> None:
         self._course = courses.visiting(self._course)
         try:
-            report = await self._look(source)
+            report = self._judged(await self._look(source))
         except Refused as refused:
             self._course = courses.passed_over(self._course)
             report = Report(source.name, f"refused: {on_one_row(str(refused))}")
@@ -158,14 +157,16 @@ class _Research:
 
     async def _look(self, source: Source) -> Report:
         """What a source has. Raises ``Refused``, ``Unreadable`` and ``ToolError``."""
-        name, course = source.name, self._course
+        name, course, workspace = source.name, self._course, self._ctx.workspace
         judge = ranking.judge(course.sought, course.preferred, course.ignored)
         if len(name) > MAX_NAME:
             raise Unreadable(f"has more than {MAX_NAME} characters")
         if courses.is_address(name):
             return await self._look_at_page(name, name, judge)
         try:
-            report = await self._look_at_files(name, judge)
+            with trio.move_on_after(SOURCE_S):
+                return await _THREADS.run(partial(_search, workspace, name, judge), abandon_on_cancel=True)
+            raise Unreadable(f"took longer than {SOURCE_S:g} s")
         except ToolError as error:
             if not courses.is_like_host(name):
                 raise
@@ -175,7 +176,6 @@ class _Research:
             address = f"https://{name}"
             self._by_user.add(address)
             return await self._look_at_page(name, address, judge)
-        return self._judged(report)
 
     async def _look_at_page(self, name: str, address: str, judge: Judge) -> Report:
         wanted = [s.name for s in self._course.waiting if courses.is_address(s.name)]
@@ -186,13 +186,7 @@ class _Research:
         findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)
         found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
         notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_ROWS else []
-        return self._judged(Report(name, found=found, opening=opening, notes=tuple(notes)))
-
-    async def _look_at_files(self, name: str, judge: Judge) -> Report:
-        work = partial(_search, self._ctx.workspace, name, judge)
-        with trio.move_on_after(SOURCE_S):
-            return await _THREADS.run(work, abandon_on_cancel=True)
-        raise Unreadable(f"took longer than {SOURCE_S:g} s")
+        return Report(name, found=found, opening=opening, notes=tuple(notes))
 
     def _judged(self, report: Report) -> Report:
         """The report, with how many places there are and what the user's lines did to them."""
@@ -228,12 +222,8 @@ class _Passed:
     was_cut: bool = False
 
     def notes(self) -> list[str]:
-        """A sentence for each kind."""
-        notes = []
-        if self.binary:
-            notes.append(f"{counted(self.binary, 'file')} not searched: binary or not readable.")
-        if self.large:
-            notes.append(f"{counted(self.large, 'file')} not searched: more than {MAX_IN_FOLDER} bytes.")
+        left_out = ((self.binary, "binary or not readable"), (self.large, f"more than {MAX_IN_FOLDER} bytes"))
+        notes = [f"{counted(n, 'file')} not searched: {why}." for n, why in left_out if n]
         return [*notes, _CUT] if self.was_cut else notes
 
 

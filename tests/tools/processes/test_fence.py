@@ -372,6 +372,20 @@ def test_devices_are_refused_wherever_they_are_mounted_and_what_null_hides_is_no
     assert (done.stdout, done.stderr) == ("''\n", "")
 
 
+@needs_devices
+def test_where_devices_are_not_known_none_are_refused_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without ``/proc``."""
+
+    def fail() -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(fence, "_hidden", fail)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        fence._landlock_devices(fence.DEVICES)
+    assert os.listdir("/proc/self/fd") == before
+
+
 # ------------------------------------------------------------------------------------------------------- what works
 
 

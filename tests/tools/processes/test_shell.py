@@ -32,6 +32,8 @@ from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
+LEFT_ONE = "background process ended with the command"
+LEFT_MORE = "background processes ended with the command"
 NOTHING, ALL = Protections(), Protections(*(True for _ in Protections._fields))
 
 
@@ -90,11 +92,19 @@ async def shell_(tmp_path: Path) -> AsyncIterator[Shell]:
         ("read x || echo no input", "no input\nexit code 0"),
         ("[[ a == a ]] && echo bash", "bash\nexit code 0"),
         ("printf 'a\\xffb\\n\\n'", "a\N{REPLACEMENT CHARACTER}b\n\nexit code 0"),
-        ("sleep 1000 & echo hi", "hi\nexit code 0"),
+        ("sleep 1000 & echo hi", f"hi\n1 {LEFT_ONE}\nexit code 0"),
+        ("sleep 1000 & setsid sleep 1000 & exit 3", f"2 {LEFT_MORE}\nexit code 3"),
+        ("sleep 1000 & kill -9 $$", f"1 {LEFT_ONE}\nkilled by SIGKILL"),
+        ("true & true & wait", "exit code 0"),
     ],
 )
 async def test_its_result_is_the_output_and_how_it_ended(shell_: Shell, command: str, result: str) -> None:
     assert await shell_.run(command) == result
+
+
+async def test_what_is_left_is_counted_without_a_namespace_too(shell_: Shell) -> None:
+    shell_.found = NOTHING
+    assert await shell_.run("sleep 1000 & sleep 1000 & true & wait $!") == f"2 {LEFT_MORE}\nexit code 0"
 
 
 async def test_time_that_runs_out_is_an_error_with_the_output_so_far(shell_: Shell) -> None:
@@ -386,6 +396,7 @@ async def test_a_link_in_the_place_of_a_writable_folder_leads_nowhere(shell_: Sh
         (tmp_path / folder).mkdir()
     shell_.rules = ShellRules(writable=(tmp_path / "more/inner", shell_.workspace / "build"))
     (tmp_path / "more/inner").mkdir()
+    assert f"A command may also write in {tmp_path}/more/inner, build." in (await shell_.preview("ls")).text
     assert await shell_.run(f"touch {tmp_path}/more/inner/new && ln -s {tmp_path}/outside build") == "exit code 0"
     (tmp_path / "more/inner").rename(tmp_path / "moved")
     (tmp_path / "more/inner").symlink_to(tmp_path / "outside")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.config.find import find_file
+from chain.config.layers import find_file
 from chain.errors import ConfigError
 
 MISSPELT = [

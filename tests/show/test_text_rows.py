@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from chain.text.plain import sanitize
-from cli.show.text import Flow, columns, fitting
+from cli.show.text_rows import Flow, columns, fitting
 
 
 def rows_of(text: str, width: int = 20, *, piece: int = 0) -> list[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chain.interruption.file import PromptFile
 from chain.interruption.prompt import BUILT_IN
+from chain.interruption.prompt_file import PromptFile
 
 GOOD = "messages: [{role: system, content: 'Be brief.'}]\n"
 BROKEN = "version: '1.0'\nmesages: []\n"

@@ -1,4 +1,4 @@
-"""Reads handler files (SPEC section 6).
+"""Reads handler prompts (SPEC section 6), and again when they changed, so that one can be edited while a chain runs.
 
 Every text of a file is a ``string.Template`` and is checked when it is read, so that ``compose`` cannot fail while a
 chain runs. The choices that the format leaves open:
@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from chain import yamlfile
 from chain.errors import ConfigError
-from chain.interruption.prompt import DEFAULT_USER, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule
+from chain.interruption.prompt import BUILT_IN, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
 from chain.text.wording import RESUME
@@ -40,6 +41,62 @@ from chain.yamlfile import Node
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern
+
+_State: TypeAlias = tuple[int, ...] | str
+"""What identifies a state of a file: numbers of its inode, or why there are none."""
+
+
+class PromptFile:
+    """The handler prompt as its file, in the folder ``within``, has it now, or the built-in one."""
+
+    def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
+        self._path = path
+        self._named_at = named_at
+        self._within = within
+        self._state: _State | None = None
+        self._prompt = BUILT_IN
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is meant to be a file."""
+        return self._path is not None
+
+    def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
+        """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
+
+        The error is given once for each state of the file; a rule that proves too slow breaks it too. Blocks for a
+        ``stat`` and, when the file changed, for reading it, which is bounded.
+        """
+        state = self._read_state()
+        mistake = self._prompt.mistake
+        if state != self._state:
+            # The state is older than the content: a write in between makes the next call read again.
+            self._state, mistake = state, None
+            try:
+                self._prompt = self._load(state)
+            except ConfigError as error:
+                mistake = error
+        if mistake is not None:
+            self._prompt = BUILT_IN
+        return self._prompt, mistake
+
+    def _read_state(self) -> _State:
+        if self._path is None:
+            return "no file is configured for the handler prompt"
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}"
+        except ValueError as error:  # a NUL in the path
+            return f"cannot be read: {error}"
+        # The change time is the only one that shows when a file became readable, or was put back with its old times.
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
+
+    def _load(self, state: _State) -> InterruptionPrompt:
+        if self._path is None or isinstance(state, str):
+            named = f"; {self._named_at} names it" if self._path is not None and self._named_at else ""
+            raise ConfigError(f"{state}{named}", file=self._path)
+        return parse_prompt(yamlfile.read_text(self._path, self._within), str(self._path))
 
 
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:
@@ -52,45 +109,37 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
         raise top["version"].error('expected a version, such as "1.0"')
     if "description" in top:
         top["description"].text()
-    user, system = _messages(top["messages"], text) if "messages" in top else ("", "")
+    prompt = _prompt(top, text, replace(BUILT_IN, source=f"yaml:{file}", post_prompt=""))
     todo = top["commands"].mapping(["todo"]).get("todo") if "commands" in top else None
-    handler = InterruptionPrompt(
-        source=f"yaml:{file}",
-        user_template=user or DEFAULT_USER,
-        post_prompt=system,
-        overrides=_overrides(top["config"], Overrides()) if "config" in top else Overrides(),
-        resume=_resume(top["resume"], text, RESUME) if "resume" in top else RESUME,
-        todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct",
-    )
+    prompt = replace(prompt, todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct")
     rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
-    return replace(handler, rules=tuple(_rule(node, text, handler, expressions) for node in rules))
+    return replace(prompt, rules=tuple(_rule(node, text, prompt, expressions) for node in rules))
 
 
-def _rule(node: Node, source: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
+def _prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
+    """What these keys make of a prompt; what they leave out stays as it is."""
+    user, system = _messages(keys["messages"], text) if "messages" in keys else ("", "")
+    return replace(
+        base,
+        user_template=user or base.user_template,
+        post_prompt=system or base.post_prompt,
+        overrides=_overrides(keys["config"], base.overrides) if "config" in keys else base.overrides,
+        resume=_resume(keys["resume"], text, base.resume or RESUME) if "resume" in keys else base.resume,
+    )
+
+
+def _rule(node: Node, text: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
     keys = node.mapping(["match", "action", "resume", "config", "messages"])
     if "match" not in keys:
         raise node.error("has no match")
-    user, system = _messages(keys["messages"], source) if "messages" in keys else ("", "")
+    prompt = _prompt(keys, text, handler)
     action: Action = "deliver"
     if "action" in keys:
         keys["action"].choice(get_args(Action))
         action = keys["action"].value
-    return Rule(
-        line=node.line,
-        pattern=_pattern(keys["match"], expressions),
-        action=action,
-        prompt=replace(
-            handler,
-            user_template=user or handler.user_template,
-            post_prompt=system or handler.post_prompt,
-            overrides=_overrides(keys["config"], handler.overrides) if "config" in keys else handler.overrides,
-            resume=_resume(keys["resume"], source, handler.resume or RESUME) if "resume" in keys else handler.resume,
-        ),
-        too_slow=keys["match"].error(
-            f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "
-            "take repeats inside repeats apart, such as (a+)+"
-        ),
-    )
+    slow = f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "
+    too_slow = keys["match"].error(slow + "take repeats inside repeats apart, such as (a+)+")
+    return Rule(node.line, _pattern(keys["match"], expressions), action, prompt, too_slow)
 
 
 def _pattern(node: Node, expressions: Expressions) -> Pattern:

@@ -1,0 +1,60 @@
+"""Where the agents of a session are, for their system prompts: the folder, the machine, the git branch and the date.
+
+Asked once for a session, which keeps the text, so that every request begins with the same words and a cache hits. What
+is in a folder is from anybody: git itself is not run, no link is followed, and only what can be a branch is told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from chain.tools.paths import as_text
+
+MAX_HEAD = 4_096
+"""Bytes of the files that say where a repository is and what its branch is; longer ones are not git's."""
+
+_BRANCH = re.compile(r"ref: refs/heads/([^\x00-\x20\x7f~^:?*\[\\]{1,200})\n?")
+_COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
+
+
+def whereabouts(workspace: Path, now: float | None = None) -> str:
+    """The text for a workspace; ``now`` is when the session begins, in seconds since the epoch. Reads the disk."""
+    machine = os.uname()
+    rows = [f"Working folder: {as_text(workspace)}", f"System: {machine.sysname} {machine.machine}"]
+    if branch := git_branch((workspace, *workspace.parents)):
+        rows.append(f"Git branch: {branch}")
+    day = time.strftime("%A, %Y-%m-%d", time.localtime(now))
+    return "\n".join(["When this session began:", *rows, f"Date: {day}"])
+
+
+def git_branch(folders: Iterable[Path]) -> str:
+    """The branch of the first of these folders that is the top of a repository; empty if none is, or it has none."""
+    for folder in folders:
+        own = folder / ".git"
+        if not os.path.lexists(own):
+            continue
+        if not os.path.isdir(own):  # as in a worktree and a submodule
+            kind, _, path = _read(own).rstrip("\n").partition(" ")
+            own = folder / path if kind == "gitdir:" else own
+        head = _read(own / "HEAD") if not own.is_symlink() else ""
+        if found := _BRANCH.fullmatch(head):
+            return found[1] if found[1].isprintable() else ""
+        found = _COMMIT.fullmatch(head)
+        return f"none, at commit {found[1]}" if found else ""
+    return ""
+
+
+def _read(file: Path) -> str:
+    """What is in a small file; empty for another kind of file, and for a link, which may lead anywhere."""
+    with suppress(OSError, ValueError):
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as opened:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and len(read := opened.read(MAX_HEAD + 1)) <= MAX_HEAD:
+                return read.decode()
+    return ""

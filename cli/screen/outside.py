@@ -1,0 +1,91 @@
+"""The text of the prompt in an editor of the user's, which has the terminal meanwhile.
+
+It is a job of its own, in the foreground: Ctrl-C in it is its own, and the chain goes on behind it. Its rows wait.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from chain.errors import UserError
+from cli.screen import tty
+
+USUAL = ("nano", "vi")
+"""Editors that are looked for where the environment names none."""
+
+
+class OutsideEditor:
+    """An editor that is started at a key. ``edit`` blocks its thread; ``end`` is for any other one."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+
+    def edit(self, text: str, environ: Mapping[str, str]) -> str:
+        """What the user made of the text. Raises ``UserError`` where there is no editor, or where it failed."""
+        command = editor_command(environ)
+        name = Path(command[0]).name
+        with TemporaryDirectory(prefix="chain-") as folder:
+            file = Path(folder, "line.md")
+            file.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="surrogateescape")
+            code = self._run([*command, str(file)])
+            if code != 0:
+                raise UserError(f"{name} ended with {code}; the text is as it was")
+            try:
+                return file.read_text(encoding="utf-8").removesuffix("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"what {name} saved cannot be read ({error}); the text is as it was") from None
+
+    def end(self) -> None:
+        """End the editor that runs, if any, since the program ends."""
+        if (pid := self._pid) is not None:
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGTERM)
+                os.killpg(pid, signal.SIGCONT)
+
+    def _run(self, argv: Sequence[str]) -> int:
+        with tty.lent() as is_job_control:
+            try:
+                process = subprocess.Popen(argv, process_group=0 if is_job_control else None)
+            except OSError as error:
+                raise UserError(f"{argv[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR") from None
+            if not is_job_control:
+                return process.wait()
+            self._pid = process.pid
+            try:
+                tty.put_in_foreground(process.pid)
+                process.returncode = _wait(process.pid)
+            finally:
+                self._pid = None
+                tty.put_in_foreground(os.getpgrp())
+        return process.returncode
+
+
+def _wait(pid: int) -> int:
+    """Wait for the end. What stops, by Ctrl-Z or since it had no terminal yet, goes on: there is no shell to see."""
+    while True:
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGCONT)
+
+
+def editor_command(environ: Mapping[str, str]) -> list[str]:
+    """The editor that the environment names, else a usual one that is installed. Raises ``UserError`` without any."""
+    named = next((value for name in ("VISUAL", "EDITOR") if (value := environ.get(name, "").strip())), "")
+    try:
+        found = shlex.split(named)
+    except ValueError as error:
+        raise UserError(f"VISUAL or EDITOR cannot be read: {error}") from None
+    usual = [name for name in USUAL if shutil.which(name, path=environ.get("PATH"))]
+    if not found and not usual:
+        raise UserError("there is no editor: set VISUAL or EDITOR to one")
+    return found or usual[:1]

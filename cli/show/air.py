@@ -1,0 +1,55 @@
+"""Blank rows between the parts of what a terminal shows: query, thinking, work and answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+Piece: TypeAlias = tuple[str, Sequence[str]]
+"""What some rows are, and the rows. A blank row parts those that are something else."""
+
+START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work", "answer", "end"
+COMMAND, BESIDE = "command", "beside"
+
+
+def piece(kind: str, rows: Sequence[str]) -> list[Piece]:
+    """The rows as a piece; none without rows."""
+    return [(kind, rows)] if rows else []
+
+
+class Air:
+    """Puts one blank row between pieces of different kinds: never two, and none at the top."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+        self._ends_blank = True
+
+    def rows(self, pieces: Iterable[Piece]) -> list[str]:
+        """The rows of pieces, with the blank ones between them."""
+        found: list[str] = []
+        for kind, rows in pieces:
+            if not rows:
+                continue
+            if kind == self._last:
+                found += rows
+            else:
+                shown = list(rows)
+                while shown and not shown[0]:
+                    del shown[0]
+                found += [*([""] if self.is_apart(kind) else []), *shown]
+            self._last, self._ends_blank = kind, not rows[-1]
+        return found
+
+    def is_apart(self, kind: str) -> bool:
+        """Whether a blank row would stand before rows of this kind."""
+        return kind != self._last and not self._ends_blank
+
+    def join(self, kind: str, to: str) -> None:
+        """Let no blank row stand between the last piece, if it is of this kind, and one of the kind that follows."""
+        if self._last == kind:
+            self._last = to
+
+    def part(self, kind: str) -> None:
+        """Let the next piece of this kind stand apart too."""
+        if self._last == kind:
+            self._last = ""

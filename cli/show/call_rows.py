@@ -1,0 +1,108 @@
+"""A tool call and what became of it, on one row: the call's natural argument, and the facts of its result. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chain import events
+from chain.text.phrases import command_end, duration
+from cli.show.place import RowPlace, rows_of
+from cli.show.text_rows import columns, flat, in_rows
+
+COMMAND = "shell"
+"""The tool whose results say at their end how a command ended."""
+LISTING = "list_files"
+"""The tool whose only argument may be left out."""
+LEAST_S = 1.0
+"""Seconds of a call that took so little that nobody asks how long."""
+LEAST_FACT = 12
+"""Columns of what a call gave, if it has to be cut."""
+MAX_CHARS = 400
+"""Characters of an argument: more than a row has."""
+
+_NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
+"""The names of the arguments that a call is known by; models write the more important one first."""
+_QUOTED = ("pattern", "query")
+_COUNTS = re.compile(r"(\d+ lines?), \d+ words?, \d+ bytes?(?:(; lines \d+ to \d+) are shown.*)?")
+_MATCHES = re.compile(r"(\d+) matching lines? in .+ searched\.")
+
+
+def subject(name: str, input: Mapping[str, Any]) -> str:
+    """What a call is about, as people say it: its path, command, pattern, or else its first text."""
+    texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
+    if not texts and name == LISTING:
+        return "."
+    key = next((key for key in texts if key in _NATURAL), next(iter(texts), ""))
+    if not key:
+        return flat(", ".join(f"{key}={value}" for key, value in input.items() if value is not None)[:MAX_CHARS])
+    # What a row cannot show is not processed either: an argument may be a whole file.
+    text = flat(texts[key][:MAX_CHARS])
+    return f'"{text}"' if key in _QUOTED else text
+
+
+def head(name: str, about: str) -> str:
+    """A call's name and what it is about. A command has words of its own, so it stands apart."""
+    return f"{flat(name)}{'  ' if name == COMMAND and about else ' ' if about else ''}{about}"
+
+
+def facts(event: events.ToolResult, about: str = "") -> list[str]:
+    """What there is to say of a result, the most important first."""
+    rows = [row for row in rows_of(event.text) if row.strip()]
+    if event.name == COMMAND:
+        return [flat(part) for part in command_end(event.text).parts]
+    if not rows:
+        return []
+    if found := _MATCHES.fullmatch(rows[-1].strip()):
+        return ["1 match" if found[1] == "1" else f"{found[1]} matches"]
+    first = flat(rows[0])
+    before, here, rest = first.partition(about) if about else ("", "", "")
+    if here and len(before.split()) <= 1 and rest[:1] in (":", " ") and rest.strip(" :."):
+        first = rest.strip(" :.")
+    counts = _COUNTS.fullmatch(first)
+    return [first] if counts is None else [counts[1] + (counts[2] or "")]
+
+
+def has_failed(event: events.ToolResult) -> bool:
+    """Whether a call failed, as people see it: a command that ends with an error gives the model a result."""
+    return event.is_error or (event.name == COMMAND and bool(command_end(event.text).end))
+
+
+def is_refusal(event: events.ToolResult) -> bool:
+    """Whether a call failed with a text that says why; a command that ran says so in its last row."""
+    return event.is_error and not (event.name == COMMAND and command_end(event.text).end)
+
+
+def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
+    """The row of a call that has ended, two at most of an error; ``more`` is what else there is to say of it."""
+    dot = f" {place.sign('·')} "
+    did, found = head(event.name, about), facts(event, about)
+    took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
+    if is_refusal(event):
+        # Behind why a call was refused stands what would allow it, so the argument leaves room for that, and for the
+        # word that does not fit into the first row.
+        before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
+        room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
+        rows = in_rows(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", place.room)
+        rows[1:] = [" ".join(rows[1:])] if rows[1:] else []
+        return [place.paint("red", place.cut(row)) for row in rows]
+    failed = has_failed(event)
+    sign, style = ("✗", "red") if failed else ("✓", "green")
+    before = f"{place.sign(sign)} {place.who}"
+    needed = [*found[: 1 + failed], *more]
+    # The argument leaves room for what is needed, and that leaves a third of the row to the argument.
+    room = place.room - columns(before) - columns(dot.join(["", *needed]))
+    shown = before + place.cut(did, max(room, place.room // 3))
+    parts = [*found, *took, *more] if failed else [*took, *found, *more]
+    row = dot.join([shown, *parts])
+    if columns(row) > place.room:
+        *first, last = found[: 1 + failed] or [""]
+        left = place.room - columns(dot.join([shown, *first, "", *more]))
+        last = place.cut(last, left) if left >= LEAST_FACT else last
+        row = dot.join(part for part in (shown, *first, last, *more) if part)
+    whole = place.cut(row)
+    if failed:
+        return [place.paint(style, whole)]
+    begin, end = len(place.sign(sign)), len(shown)
+    return [place.paint(style, whole[:begin]) + whole[begin:end] + place.paint("dim", whole[end:])]

@@ -1,0 +1,191 @@
+"""Questions and their answers as rows. Pure.
+
+What is shown of a call is what the user approves. So nothing in it is left out silently: a character that a terminal
+would obey is shown as an escape, a long row goes on in the next one, which has a sign, and where a long preview is cut
+in the middle it says how many rows are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from chain import events
+from chain.hunks import read_diff
+from chain.text.phrases import answered
+from chain.text.wording import ASKED_EACH_TIME, counted
+from cli.show.bare_words import bare_command
+from cli.show.text_rows import TAB, hard_rows
+
+HEAD_ROWS, TAIL_ROWS = 12, 6
+"""Rows of a preview that are shown before and after the cut in it: with them, a question fits on 24 rows."""
+
+_HIDDEN = re.compile(
+    # Controls but the tab and the line end, what turns text around, halves of pairs; spaces and fillers that look like
+    # others or like nothing; variation selectors and tags.
+    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+Row: TypeAlias = tuple[str, str]
+"""A style (``added``, ``removed``, ``place``, ``plain`` or ``cut``) and a row."""
+
+REASON_HINT = "n refuse · or say why not (a space first)"
+CHOICE_HINT = "a number chooses; any other text is an answer too"
+UNCLEAR = "y, a or n; or say why not in a few words"
+UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
+
+_ANSWERS = ("y", "yes", "a", "always", "n", "no")
+SHORTEST_REASON = 3
+"""Characters of the shortest text that is a reason: a shorter one was meant as a key, or as a number."""
+
+_SUBJECTS = {"shell": "this exact command", "research": "this host"}
+"""What the answer "always" allows where that is no whole tool."""
+
+_FENCES = {"network": "no network", "writes": "writes here only"}
+_LESSER_FENCES = {
+    "signals": "no signals to other programs",
+    "devices": "no terminals or devices",
+    "unix_sockets": "no sockets of other programs",
+}
+"""What holds for a command, by the short names of the protections. Where the first two hold, the others go without
+saying; where neither does, they are all there is to say."""
+
+
+def preview_rows(text: str, width: int, mark: str, more: str = "↪", *, whole: bool = False) -> list[Row]:
+    """The rows of a preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
+
+    ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above.
+    """
+    diff = read_diff(text)
+    lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
+    lines = lines if diff is None else list(diff.shown())
+    left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
+    if left > 1:
+        return [
+            *_cut(_rows(lines[:HEAD_ROWS], width, more), HEAD_ROWS, 0, mark),
+            ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
+            *_cut(_rows(lines[-TAIL_ROWS:], width, more), 0, TAIL_ROWS, mark),
+        ]
+    rows = _rows(lines, width, more)
+    return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
+
+
+def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
+    rows: list[Row] = []
+    for style, line in lines:
+        # Every new row begins with two spaces, so that no text can pass for one that goes on, or the reverse.
+        first, *others = hard_rows(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
+        rows += [(style, f"  {first}"), *((style, f"{more} {part}") for part in others)]
+    return rows
+
+
+def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
+    """At most so many rows of the beginning and of the end; the lines of a preview may be long."""
+    left = len(rows) - head - tail
+    if left <= 1:
+        return rows
+    note = ("cut", f"  {mark} {counted(left, 'more row')}; /diff shows all")
+    return [*rows[:head], note, *rows[len(rows) - tail :]]
+
+
+def title(question: events.Question) -> str:
+    """What is asked, on one row or more. What a call is about is said here or by the preview, not twice."""
+    text = question.text
+    if question.kind == "approval" and shows_preview(question):
+        each_time = ASKED_EACH_TIME if text.endswith(ASKED_EACH_TIME) else ""
+        about = text.removesuffix(each_time).removeprefix(f"Allow {question.name}: ")
+        # Only what is a row of its own there, and the first: of a long preview the middle is not shown.
+        first = question.preview.strip().partition("\n")[0].removeprefix("$ ")
+        if f"{first} ".startswith(about.removesuffix("…") + (" " if about[-1:] != "…" else "")):
+            text = f"Allow {question.name}?{each_time}"
+    return f"{question.id} {visible(text)}"
+
+
+def shows_preview(question: events.Question) -> bool:
+    """Whether the preview says more than the text; else the text is all there is to show."""
+    return question.preview not in question.text
+
+
+def fence(question: events.Question) -> str:
+    """What holds for the command that is asked about, in plain words; empty for other calls and where nothing does."""
+    held = [words for name, words in _FENCES.items() if name in question.protections]
+    held = held or [words for name, words in _LESSER_FENCES.items() if name in question.protections]
+    return f"sandboxed: {', '.join(held)}" if held else ""
+
+
+def options(question: events.Question) -> list[str]:
+    """The numbered options of a choice."""
+    return [f"  {n}. {visible(option)}" for n, option in enumerate(question.options, 1)]
+
+
+def hint(question: events.Question, *, by_key: bool = True) -> str:
+    """How to answer; ``by_key``: one key does, without Enter, so that a reason must not begin with one."""
+    if question.kind == "choice":
+        return CHOICE_HINT
+    always = [f"a allow {_what_always_allows(question)}"] if _has_always(question) else []
+    reason = REASON_HINT if by_key else REASON_HINT.replace(" (a space first)", "")
+    return " · ".join(["y allow once", *always, reason])
+
+
+def answer_keys(question: events.Question | None) -> str:
+    """The keys that answer a question by themselves; none for a choice, whose numbers may have two digits."""
+    if question is None or question.kind == "choice":
+        return ""
+    return "yan" if _has_always(question) else "yn"
+
+
+def unclear(question: events.Question, text: str) -> str:
+    """How to answer where a text is probably no answer; empty where it is one.
+
+    To an approval that is a digit, a letter or two, or a command; to a choice a number that it does not have.
+    """
+    said = text.strip().casefold()
+    if question.kind == "choice":
+        is_there = not said.isdecimal() or 1 <= int(said[:9]) <= len(question.options) or said in question.options
+        return "" if is_there else f"a number from 1 to {len(question.options)} chooses, or say it in words"
+    is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
+    if said in _ANSWERS or not is_slip:
+        return ""
+    return UNCLEAR if _has_always(question) else UNCLEAR_EACH_TIME
+
+
+def allowed_unasked(question: events.Question, answer: events.Answer) -> str:
+    """Why nobody was asked about a call, for the call's row; empty where somebody was."""
+    if answer.decision != "allowed" or answer.by != "config":
+        return ""
+    if not answer.is_for_always:
+        return "allowed by --allow or the configuration"
+    return f'allowed: you said "always" to {_always_covers(question)}'
+
+
+def _has_always(question: events.Question) -> bool:
+    return not question.only_by_name and not question.text.endswith(ASKED_EACH_TIME)
+
+
+def _what_always_allows(question: events.Question) -> str:
+    if question.always == "subject":
+        return f"{_SUBJECTS.get(question.name, 'exactly this')} always"
+    return f"every {visible(question.name)} until you leave"
+
+
+def _always_covers(question: events.Question) -> str:
+    """What the answer "always" covers: ``chain.tools.allowances.for_always`` makes it so."""
+    if question.always == "subject":
+        return _SUBJECTS.get(question.name, "this").replace("exact ", "")
+    return visible(question.name)
+
+
+def answer_parts(answer: events.Answer) -> tuple[str, str]:
+    """The sign of an answer, and what became of the question."""
+    sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
+    # The answer to a choice is its text, and goes without saying that it is one.
+    words = answered(answer)
+    return sign, f"{answer.id}{words.removeprefix('answered') if answer.decision == 'answered' else f' {words}'}"
+
+
+def visible(text: str) -> str:
+    """The text with every character that ``sanitize`` would remove, or that nobody can see, as an escape."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)

@@ -1,0 +1,132 @@
+"""The replies of the main agent as rows: as they come, or held back until it is known which is the answer. Pure."""
+
+from __future__ import annotations
+
+from chain import events
+from chain.events import Event
+from chain.text.phrases import beyond_replies, without_partial_results
+from cli.show.air import ANSWER, WORK, Piece, piece
+from cli.show.event_context import Context
+from cli.show.markdown_flow import MarkdownFlow, PlainFlow
+from cli.show.place import RowPlace, rows_of
+from cli.show.spans import Look
+from cli.show.text_rows import in_rows
+
+_ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, events.UserInterruption, events.ToolCall)
+"""What shows whether a reply that is held back was the answer."""
+
+
+class StreamedReplies:
+    """Shows replies as they come, as Markdown where there are colours; ``tail`` is the unfinished rows.
+
+    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end. With
+    ``counts``, of what a stop has found only the number is shown: the rows of the calls stand above it.
+    """
+
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
+        self._flow: MarkdownFlow | PlainFlow | None = None
+        self._aside: list[Piece] = []
+        """What waits for the end of the block that is being written."""
+
+    @property
+    def tail(self) -> str | None:
+        """The unfinished rows; ``None`` while nothing is being written."""
+        return None if self._flow is None else self._flow.tail
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait for the end of a block."""
+        return bool(self._aside)
+
+    def add(self, text: str, place: RowPlace) -> list[Piece]:
+        """What a piece of a reply completes."""
+        if self._flow is None:
+            look = Look(ascii=place.ascii)
+            self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
+        rows, whole = self._flow.add(text), self._flow.whole
+        if whole is None:
+            return piece(ANSWER, rows)
+        return [*piece(ANSWER, rows[:whole]), *self._take_aside(), *piece(ANSWER, rows[whole:])]
+
+    def end(self, reply: events.Reply, place: RowPlace) -> list[Piece]:
+        """What is left of a reply that is complete."""
+        pieces = self.add(reply.text, place) if self._flow is None else []
+        return pieces + self._end_flow()
+
+    def cut_off(self, place: RowPlace) -> list[Piece]:
+        """What waited for a reply that will be asked for again."""
+        was_begun, self._flow = self._flow is not None, None
+        note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
+        return [*self._take_aside(), *piece(WORK, note)]
+
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
+        """What this event settles."""
+        if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
+            return []
+        pieces = self._end_flow()
+        if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
+            return pieces
+        # Replies were shown as they came; only what a stop adds to one is left to show.
+        left = beyond_replies(event)
+        if self._counts:
+            left = without_partial_results(left)
+        return [*pieces, *piece(ANSWER, in_rows(left, place.room))]
+
+    def aside(self, pieces: list[Piece]) -> list[Piece]:
+        """The pieces, unless they have to wait for the end of a block."""
+        if self._flow is None or not self._flow.is_open:
+            return pieces
+        self._aside += pieces
+        return []
+
+    def resize(self, width: int) -> list[str]:
+        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
+        if self._flow is None:
+            return []
+        self._flow.width = width
+        return self._flow.add("")
+
+    def _end_flow(self) -> list[Piece]:
+        flow, self._flow = self._flow, None
+        return [*([] if flow is None else piece(ANSWER, flow.end())), *self._take_aside()]
+
+    def _take_aside(self) -> list[Piece]:
+        pieces, self._aside = self._aside, []
+        return pieces
+
+
+class HeldReplies(StreamedReplies):
+    """Holds back a reply without tool calls, which is probably the run's answer, until an event shows that it was not.
+
+    That is another iteration, lines that were delivered after it, a tool call, or a result with another text. Events
+    that do not decide this (a receipt, token usage) leave it held back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: str | None = None
+
+    def add(self, text: str, place: RowPlace) -> list[Piece]:
+        """Nothing: a reply is shown whole."""
+        return []
+
+    def end(self, reply: events.Reply, place: RowPlace) -> list[Piece]:
+        """The reply, unless it may be the answer."""
+        if reply.tool_calls == 0:
+            self._held = reply.text
+            return []
+        return piece(ANSWER, rows_of(reply.text))
+
+    def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
+        """The reply that was held back, if this event shows that it was not the answer."""
+        held = self._held
+        if held is None or not isinstance(event, _ENDS_WAITING):
+            return []
+        self._held = None
+        if isinstance(event, events.Result):
+            answer, text = event.result.strip(), held.strip()
+            # The answer of a stopped run is the text that the stop cut, and after it what was found.
+            if answer == text or (event.status.startswith("cancelled") and answer.startswith(text)):
+                return []
+        return piece(ANSWER, rows_of(held))

@@ -1,0 +1,173 @@
+"""Streaming text, cut into rows as it comes. Pure.
+
+Above a prompt only whole rows can be written, so the text is cut where the terminal would wrap it, at a space if there
+is one. The rest is the unfinished row, which is never longer than the terminal is wide.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from chain.text.plain import sanitize
+
+TAB = 4
+
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+_BEGUN = re.compile(
+    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
+    r"|\x1b[ -/]*)\Z"
+)
+"""A sequence that the end of a piece may have cut; at most 500 characters of an unended string are kept back."""
+
+
+def unpainted(row: str) -> str:
+    """A row of ours without its colours."""
+    return _SGR.sub("", row)
+
+
+def flat(text: str) -> str:
+    """The text on one row."""
+    return " ".join(sanitize(text).split())
+
+
+def cut_to_row(text: str, most: int) -> str:
+    """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
+    row = flat(text[: 2 * most])
+    return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
+
+
+def columns(text: str) -> int:
+    """The columns of a terminal that a text without control characters fills."""
+    return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
+
+
+def _columns_of(char: str) -> int:
+    if char.isascii():
+        return 1
+    from wcwidth import wcwidth  # a text in ASCII does without its tables
+
+    return max(wcwidth(char), 0)
+
+
+def fitting(text: str, width: int) -> int:
+    """How many characters of the text fit into ``width`` columns, at least one."""
+    if text.isascii():
+        return max(min(len(text), width), 1)
+    filled = 0
+    for n, char in enumerate(text):
+        filled += _columns_of(char)
+        if filled > width:
+            return max(n, 1)
+    return len(text)
+
+
+def row_starts(text: str, width: int) -> list[int]:
+    """Where the rows of a text begin that is cut where the terminal would cut it; one row for an empty text."""
+    starts = [0]
+    while True:
+        # At most so much of it can fit: of a long text not all is looked at for each row.
+        end = starts[-1] + fitting(text[starts[-1] : starts[-1] + 2 * width], width)
+        if end >= len(text):
+            return starts
+        starts.append(end)
+
+
+def hard_rows(text: str, width: int) -> list[str]:
+    """The rows of a text that is cut where the terminal would cut it: nothing is added or lost."""
+    return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
+
+
+def in_rows(text: str, width: int) -> list[str]:
+    """A whole text in rows, cut at spaces where there are any."""
+    flow = Flow(width)
+    return [*flow.add(text), *flow.end()]
+
+
+def cut(text: str, width: int, mark: str) -> str:
+    """At most ``width`` columns of a text, with the mark at the end if it was cut."""
+    if columns(text) <= width:
+        return text
+    mark = mark[: max(width, 0)]
+    kept = text[: fitting(text, width - len(mark))]
+    return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
+
+
+def cut_start(text: str, width: int, mark: str) -> str:
+    """The last ``width`` columns of a text, with the mark before them if it was cut."""
+    if columns(text) <= width:
+        return text
+    return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
+
+
+class Cleaner:
+    """``sanitize`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
+
+    def __init__(self) -> None:
+        self._raw = ""
+
+    def add(self, text: str) -> str:
+        """The clean text that this piece adds."""
+        text = self._raw + text
+        begun = _BEGUN.search(text)
+        cut = begun.start() if begun is not None else len(text)
+        self._raw = text[cut:]
+        return sanitize(text[:cut])
+
+    def end(self) -> str:
+        """The clean text of what was kept back."""
+        text, self._raw = self._raw, ""
+        return sanitize(text)
+
+
+class Flow:
+    """One streaming text, ``width`` columns wide. Blank rows before and after it are left out."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._cleaner = Cleaner()
+        self._row = ""
+        self._blanks = 0
+        self._has_begun = False
+
+    @property
+    def tail(self) -> str:
+        """The unfinished row."""
+        return self._row.rstrip()
+
+    def add(self, text: str) -> list[str]:
+        """Append a piece, and return the rows that it completes."""
+        *whole, self._row = (self._row + self._cleaner.add(text)).split("\n")
+        rows = [row for line in whole for row in self._rows_of(line)]
+        *full, self._row = self._cut(self._row)
+        return rows + [row for part in full for row in self._finished_row(part)]
+
+    def end(self) -> list[str]:
+        """End the text, and return the unfinished row as its last one."""
+        text, self._row = self._row + self._cleaner.end(), ""
+        return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
+
+    def _rows_of(self, line: str) -> list[str]:
+        return [row for part in self._cut(line) for row in self._finished_row(part)]
+
+    def _finished_row(self, row: str) -> list[str]:
+        """A whole row, after the blank ones before it, which are now known to be inside the text."""
+        row = row.rstrip()
+        if not row:
+            self._blanks += self._has_begun
+            return []
+        blanks, self._blanks, self._has_begun = self._blanks, 0, True
+        return [""] * blanks + [row]
+
+    def _cut(self, line: str) -> list[str]:
+        """The line in parts that fit; the last may be empty."""
+        line = line.expandtabs(TAB)
+        parts = []
+        while (end := fitting(line, self.width)) < len(line):
+            if line[end] != " ":
+                end = line.rfind(" ", 1, end) + 1 or end
+            parts.append(line[:end])
+            line = line[end:].removeprefix(" ")
+        return [*parts, line]

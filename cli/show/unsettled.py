@@ -1,0 +1,293 @@
+"""What is not settled yet, where rows can be updated: calls that run, lines that wait, a retry's countdown. Pure.
+
+Each stands in the rows below, which are drawn again as it changes, and is one row of the scrollback once it is settled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+
+from chain import events
+from chain.events import Event
+from chain.text import phrases
+from chain.text.phrases import duration
+from chain.text.wording import MAIN, counted
+from cli.show import call_rows, question_rows, user_lines
+from cli.show.event_context import Context
+from cli.show.place import RowPlace
+from cli.show.rows import task_rows
+from cli.show.text_rows import columns, flat
+
+PLAN = "plan_"
+"""The names of the tools that change the plan begin so."""
+MOST_LINES = 4
+"""Rows of the lines that wait; the others are counted."""
+MOST_CALLS = 4
+"""Rows of the calls that run; the others are counted."""
+LEAST_TEXT = 16
+"""Columns of a line's text: with fewer, when it is sent stands on a row of its own."""
+SHORT_S = 2.0
+"""How long a single retry may take without a row of its own: nobody has noticed it."""
+
+_CLAUSE = re.compile(r": |; |, |\. | \(")
+
+_GOES_ON = (
+    events.ThinkingDelta,
+    events.TextDelta,
+    events.Reply,
+    events.ToolCall,
+    events.IterationStarted,
+    events.UserInterruption,
+)
+"""What shows that a reply that was asked for again has come."""
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """The pauses of one model call, each before another attempt."""
+
+    since: float
+    last: events.Retry
+    count: int = 1
+
+
+class Unsettled:
+    """Keeps what later events settle. Of children only what lies between them and the user is kept."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, events.ToolCall] = {}
+        self._lines: dict[str, events.LineQueued] = {}
+        self._retries: dict[str, _Pauses] = {}
+        self._held: tuple[events.Question, RowPlace] | None = None
+        """A question that the next event may answer, without anybody having seen it."""
+        self._questions: dict[str, events.Question] = {}
+        self._notes: dict[str, str] = {}
+        """What the row of a call says of the question whether it may run."""
+        self._refused: dict[str, str] = {}
+        """What calls would have done that were refused."""
+        self._said = set[str]()
+        """The calls of which other rows say what became of them, unless that is an error."""
+        self._stopped_calls = set[str]()
+        """The calls whose agent was stopped, which has a row of its own."""
+        self._tasks: tuple[events.TaskView, ...] = ()
+        self._delegated: dict[str, str] = {}
+        """The agents that calls wait for."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the rows change as time passes."""
+        return bool(self._calls or self._retries)
+
+    # ------------------------------------------------------------------------------------------------ as events come
+
+    def unheld(self, event: Event | None = None) -> tuple[events.Question, RowPlace] | None:
+        """The question that was held back and has to be shown, before this event if there is one."""
+        held, self._held = self._held, None
+        if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
+            return None
+        return held
+
+    def went_on(self, event: Event, place: RowPlace) -> list[str]:
+        """The row of retries that this event ends."""
+        if not isinstance(event, (*_GOES_ON, events.Result, events.Error)):
+            return []
+        done = self._retries.pop(event.agent, None)
+        took = 0.0 if done is None else event.time - done.since
+        if done is None or (done.count == 1 and took <= SHORT_S):
+            return []
+        ended = "went on" if isinstance(event, _GOES_ON) else "given up"
+        if isinstance(event, events.Result) and phrases.was_stopped(event.status):
+            ended = "stopped"
+        often = "" if done.count == 1 else f" {done.count} times"
+        return [place.line("↻", f"{_cause(done.last)}{often}, {ended} after {duration(took, whole=True)}", "dim")]
+
+    def rows(self, event: Event, place: RowPlace, context: Context) -> list[str] | None:
+        """The rows of an event that begins or settles something; ``None`` if it is an ordinary one."""
+        is_own = not context.depth
+        match event:
+            case events.ToolCall() if is_own:
+                self._calls[event.id] = event
+                return []
+            case events.ToolResult() if is_own:
+                return self._result(event, place)
+            case events.Question():
+                self._held = event, place
+                self._questions[event.id] = event
+                return []
+            case events.Answer():
+                return self._answer(event, is_own=is_own)
+            case events.AgentStarted():
+                self._delegated[event.parent_id] = event.name
+                return None
+            case events.AgentEnded():
+                self._delegated.pop(event.parent_id, None)
+                self._retries.pop(event.name, None)
+                return self._stopped(event, place) if phrases.was_stopped(event.status) else None
+            case events.LineQueued():
+                self._lines[event.id] = event
+                return []
+            case events.UserInterruption():
+                found = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
+                return place.spans(user_lines.landed_spans(event, found, place.sign))
+            case events.Receipt() if event.state != "queued":
+                return None if self._lines.pop(event.id, None) is None else _settled_line(event, place)
+            case events.Retry():
+                before = self._retries.get(event.agent)
+                if before is None:
+                    self._retries[event.agent] = _Pauses(event.time, event)
+                else:
+                    before.last, before.count = event, before.count + 1
+                return []
+            case events.PlanChanged():
+                return self._plan(event, place)
+            case events.RunStarted() if is_own:
+                self._lines.pop(event.id, None)
+                return None
+            case _:
+                return None
+
+    def _result(self, event: events.ToolResult, place: RowPlace) -> list[str]:
+        call, note = self._calls.pop(event.id, None), self._notes.pop(event.id, "")
+        refused = self._refused.pop(event.id, None)
+        is_said, was_stopped = event.id in self._said, event.id in self._stopped_calls
+        self._said.discard(event.id)
+        self._stopped_calls.discard(event.id)
+        if was_stopped or (is_said and not event.is_error):
+            return []
+        if refused is not None:
+            return [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
+        about = "" if call is None else call_rows.subject(call.name, call.input)
+        return call_rows.settled_call(event, about, [note] if note else [], place)
+
+    def _answer(self, event: events.Answer, *, is_own: bool) -> list[str] | None:
+        """Whether an approval was given is said in the row of its call, if that has one."""
+        question = self._questions.pop(event.id, None)
+        if question is None:
+            return None
+        call = question.tool_call_id
+        if question.kind == "choice":
+            if event.decision == "answered" and is_own:
+                self._said.add(call)
+            return None
+        said = question_rows.answer_parts(event)[1]
+        if not is_own or call in self._calls:
+            if is_own and event.decision == "allowed" and event.by != "user":
+                # What a call that runs asked for is said after whether it may run.
+                note, said = self._notes.get(call, ""), said.removeprefix(event.id).strip()
+                if said not in note:
+                    self._notes[call] = f"{note}, {said}" if note else said
+            return None if event.by == "user" else []
+        match event.decision, event.by:
+            case "allowed", "user":
+                self._notes[call] = said
+            case "allowed", _:
+                self._notes[call] = said.removeprefix(event.id).strip()
+            case "refused", "user":
+                asked = question.text.removeprefix(f"Allow {question.name}").strip(" :?")
+                self._notes[call] = said.removeprefix(event.id).strip()
+                self._refused[call] = call_rows.head(question.name, flat(asked))
+            case "refused", _:
+                pass  # its result says why, and what would allow it
+            case _:
+                return None
+        return []
+
+    def _plan(self, event: events.PlanChanged, place: RowPlace) -> list[str] | None:
+        """Of a plan of which one task has changed, that task: the others stand further up."""
+        self._said |= {
+            call.id for call in self._calls.values() if call.name.startswith(PLAN) and event.by == call.agent
+        }
+        before, self._tasks = self._tasks, event.tasks
+        changed = [task for task in event.tasks if task not in before]
+        if len(changed) != 1 or len(event.tasks) < len(before):
+            return None
+        closed = sum(task.state != "PENDING" for task in event.tasks)
+        by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
+        task = task_rows(changed, place)[0].strip()
+        return [place.one_row(f"Plan {closed}/{len(event.tasks)}{by}: {task}")]
+
+    def _stopped(self, event: events.AgentEnded, place: RowPlace) -> list[str]:
+        # A child's own call has no row that could be left out.
+        if event.parent_id in self._calls:
+            self._stopped_calls.add(event.parent_id)
+        word = "interrupted" if event.status == "interrupted" else "stopped"
+        sign, name = place.sign("⏹"), place.name(event.name)
+        text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
+        return [place.paint("yellow", place.cut(text))]
+
+    # --------------------------------------------------------------------------------------------- what is unsettled
+
+    def running(self, place: RowPlace, now: float, most: int = MOST_CALLS) -> list[str]:
+        """At most so many rows of the calls that run, but for those that an agent at work does."""
+        calls, most = [call for call in self._calls.values() if call.id not in self._delegated], min(most, MOST_CALLS)
+        shown = calls if len(calls) <= most else calls[: most - 1]
+        rows = [self._call(call, place, now) for call in shown]
+        if left := len(calls) - len(shown):
+            rows.append(place.paint("dim", place.cut(f"{place.sign('…')} and {counted(left, 'more call')}")))
+        return rows
+
+    def _call(self, call: events.ToolCall, place: RowPlace, now: float) -> str:
+        took = max(now - call.time, 0.0)
+        end = f" {place.sign('·')} {duration(took, whole=True)}" if took >= 1 else ""
+        text = f"{place.sign('→')} {call_rows.head(call.name, call_rows.subject(call.name, call.input))}"
+        return place.paint("cyan", place.cut(text, place.room - columns(end)) + end)
+
+    def waiting(self, place: RowPlace, now: float, most: int) -> list[str]:
+        """At most so many rows of a retry and of the lines that wait."""
+        # Of a child that asks again its own row says so.
+        mine = self._retries.get(MAIN)
+        rows = [] if mine is None else [self._retry(mine.last, place, now)]
+        lines = list(self._lines.values())
+        # The latest: whoever has just sent a line looks for it.
+        latest = lines if len(lines) <= MOST_LINES else lines[1 - MOST_LINES :]
+        shown = [_waiting_line(line, place) for line in latest]
+        while len(rows) + (len(shown) < len(lines)) + sum(map(len, shown)) > most:
+            del shown[0]
+        if left := len(lines) - len(shown):
+            rows.append(place.paint("dim", place.cut(f"{place.sign('📤')} {counted(left, 'more line')}")))
+        return [*rows, *(row for line in shown for row in line)]
+
+    def _retry(self, event: events.Retry, place: RowPlace, now: float) -> str:
+        left = ceil(event.time + event.delay_s - now)
+        when = f", again in {duration(left, whole=True)}" if left > 0 else ", asking again"
+        end = f"{when} (attempt {event.attempt}), Esc ends"
+        beginning = place.cut(f"{place.sign('↻')} {_cause(event)}", max(place.room - columns(end), place.room // 3))
+        return place.paint("yellow", place.cut(f"{beginning}{end}"))
+
+    def rest(self, place: RowPlace) -> list[str]:
+        """The rows of all that will not be settled here; nothing is kept of it."""
+        rows = self.running(place, 0.0)
+        for line in self._lines.values():
+            begin, _, end = user_lines.waiting_row(line, place.sign)
+            rows += place.spans([("dim", f"{begin}{user_lines.as_typed(line.text)}{end}")])
+        self._calls.clear()
+        self._lines.clear()
+        self._retries.clear()
+        return rows
+
+
+def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:
+    begin, text, end = user_lines.waiting_row(event, place.sign)
+    end = end.replace(user_lines.NO_BREAK, " ")
+    room = place.width - columns(begin) - columns(end)
+    if columns(text) <= room or room >= LEAST_TEXT:
+        return [place.paint("dim", f"{begin}{place.cut(text, room)}{end}")]
+    rows = [f"{begin}{text}", f" {end}"]
+    return [place.paint("dim", place.cut(row)) for row in rows]
+
+
+def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
+    """The row of a line that never came to the model, whole: until now it stood in the rows below."""
+    settled = user_lines.settled_parts(event)
+    if settled is None:
+        return []
+    sign, text, style = settled
+    words = text.removesuffix(user_lines.one_row(event.text))
+    return place.spans([(style, f"{place.sign(sign)} {words}{user_lines.as_typed(event.text)}")])
+
+
+def _cause(event: events.Retry) -> str:
+    """The short cause at the beginning of a reason."""
+    return _CLAUSE.split(flat(event.reason), maxsplit=1)[0]

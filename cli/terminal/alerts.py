@@ -1,0 +1,47 @@
+"""When a terminal calls its user, who may look elsewhere: a question opens, or a long run ends. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chain import events
+from chain.text.phrases import outcome, was_stopped
+from chain.text.wording import MAIN
+
+LONG_S = 10.0
+"""Seconds of a run whose end is not waited for with the eyes on the screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """The title of the window, empty for the plain one, and whether the terminal rings."""
+
+    title: str = ""
+    rings: bool = False
+
+
+class Alerts:
+    """Follows the events of a session."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._open = ""
+        """The id of the question that is open."""
+
+    def of(self, event: events.Event) -> Alert | None:
+        """What the terminal does at the next event; ``None``: nothing."""
+        match event:
+            case events.RunStarted():
+                self._began = event.time
+                return Alert()
+            case events.Question():
+                self._open = event.id
+                return Alert(f"chain: {event.id} asks", rings=True)
+            case events.Answer() if event.id == self._open:
+                return Alert()
+            case events.Result(agent=agent) if agent == MAIN and self._began is not None:
+                took, self._began = event.time - self._began, None
+                is_news = took > LONG_S and not was_stopped(event.status)
+                return Alert(f"chain: {outcome(event.status)}", rings=True) if is_news else None
+            case _:
+                return None

@@ -1,0 +1,116 @@
+"""Questions as rows: nobody can make one row pass for two, or two for one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain import events
+from chain.text.wording import ASKED_EACH_TIME
+from cli.show.question_rows import (
+    allowed_unasked,
+    answer_keys,
+    answer_parts,
+    fence,
+    hint,
+    preview_rows,
+    title,
+    unclear,
+)
+
+TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)
+
+
+@given(TEXT, st.integers(12, 20), st.sampled_from(["↪", "->"]))
+def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int, more: str) -> None:
+    rows = [row for _, row in preview_rows(text, width, "…", more, whole=True)]
+    lines: list[str] = []
+    for row in rows:
+        is_new = row.startswith("  ")
+        assert is_new or row.startswith(f"{more} ")
+        lines += [row[2:]] if is_new else [lines.pop() + row.removeprefix(f"{more} ")]
+    assert lines == ([line.expandtabs(4) for line in text.split("\n")] if text.strip() else [])
+
+
+def test_a_row_of_a_difference_that_goes_on_has_its_colour() -> None:
+    diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+" + "x" * 30
+    assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
+
+
+def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
+    return events.Question(id="Q1", kind="approval", text=text, options=(), tool_call_id="1", name=name, **more)
+
+
+def test_always_is_not_offered_where_it_would_hold_for_one_call_alone() -> None:
+    assert "a allow every write_file until you leave" in hint(asked())
+    assert "a allow this exact command always" in hint(asked("shell", "Allow shell: ls", always="subject"))
+    assert answer_keys(asked()) == "yan"
+    for each_time in (asked(text=f"Allow write_file: x{ASKED_EACH_TIME}"), asked(only_by_name=".git")):
+        assert "a allow" not in hint(each_time)
+        assert answer_keys(each_time) == "yn"
+
+
+def test_a_reason_needs_a_space_first_only_where_one_key_answers() -> None:
+    assert "(a space first)" in hint(asked())
+    assert "(a space first)" not in hint(asked(), by_key=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_unclear"),
+    [
+        *((text, True) for text in ("1", "12", "2024", "x", "?", "ye", "ok", " q ", "help", "exit")),
+        *((text, False) for text in ("y", "YES", "a", "always", "n", "No", "use B", "why", "not 2", "不行")),
+    ],
+)
+def test_a_digit_or_a_slip_is_no_answer_to_an_approval(text: str, is_unclear: bool) -> None:
+    assert bool(unclear(asked(), text)) is is_unclear
+
+
+@pytest.mark.parametrize(("text", "is_unclear"), [("1", False), ("2", False), ("3", True), ("0", True), ("x", False)])
+def test_a_number_that_a_choice_does_not_have_is_asked_back(text: str, is_unclear: bool) -> None:
+    assert bool(unclear(replace(asked(), kind="choice", options=("left", "right")), text)) is is_unclear
+
+
+def test_what_is_approved_is_never_left_out_by_chance() -> None:
+    """What a call is about stands in the title unless it begins the rows below it."""
+    products = asked("deploy", "Allow deploy: prod", preview="Restarts all products")
+    assert title(products) == "Q1 Allow deploy: prod"
+    assert title(asked("pay", "Allow pay: 5", preview="2025\n5")) == "Q1 Allow pay: 5"
+
+
+def test_what_a_call_is_about_is_said_once() -> None:
+    diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
+    assert title(asked(text="Allow write_file: a.txt", preview=diff)) == "Q1 Allow write_file?"
+    assert title(asked("shell", "Allow shell: ls", preview="ls")) == "Q1 Allow shell: ls"
+    each_time = asked(text=f"Allow write_file: a.txt{ASKED_EACH_TIME}", preview=diff)
+    assert title(each_time) == f"Q1 Allow write_file?{ASKED_EACH_TIME}"
+    # What the preview does not show stays.
+    assert title(asked(text="Allow write_file: b.txt", preview=diff)) == "Q1 Allow write_file: b.txt"
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (("writes", "network", "signals", "devices"), "sandboxed: no network, writes here only"),
+        (("writes", "unix_sockets"), "sandboxed: writes here only"),
+        (("network",), "sandboxed: no network"),
+        (("signals", "devices"), "sandboxed: no signals to other programs, no terminals or devices"),
+        ((), ""),
+    ],
+)
+def test_what_fences_a_command_in_is_said_in_words_and_only_what_holds(held: tuple[str, ...], words: str) -> None:
+    assert fence(asked("shell", protections=held)) == words
+
+
+def test_a_call_that_nobody_was_asked_about_says_why() -> None:
+    command = asked("shell", "Allow shell: ls", always="subject")
+    answer = events.Answer(id="Q1", text="", decision="allowed", by="config", is_for_always=True)
+    assert allowed_unasked(command, answer) == 'allowed: you said "always" to this command'
+    assert allowed_unasked(asked(), answer) == 'allowed: you said "always" to write_file'
+    assert "--allow" in allowed_unasked(command, replace(answer, is_for_always=False))
+    assert allowed_unasked(command, replace(answer, by="user")) == ""
+    assert answer_parts(answer) == ("✓", 'Q1 allowed: you said "always" before')

@@ -1,0 +1,41 @@
+"""When a terminal calls its user."""
+
+from __future__ import annotations
+
+import pytest
+
+from chain import events
+from chain.exit_codes import EXIT_CODES
+from chain.messages import Usage
+from cli.terminal.alerts import LONG_S, Alert, Alerts
+
+
+def ended(at: float, status: events.Status = "done") -> events.Result:
+    return events.Result(
+        time=at, status=status, result="", replies=(), iterations=1, usage=Usage(), exit_code=EXIT_CODES[status]
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "alert"),
+    [
+        (LONG_S, "done", None),
+        (LONG_S + 0.1, "done", Alert("chain: done", rings=True)),
+        (LONG_S + 0.1, "interrupted", None),
+        (600, "max_iterations", Alert("chain: max iterations", rings=True)),
+    ],
+)
+def test_only_the_end_of_a_long_run_rings(seconds: float, status: events.Status, alert: Alert | None) -> None:
+    alerts = Alerts()
+    assert alerts.of(events.RunStarted(time=100, id="L1", query="Go")) == Alert()
+    assert alerts.of(ended(100 + seconds, status)) == alert
+    assert alerts.of(ended(900, status)) is None, "it is told once more"
+
+
+def test_a_question_rings_and_is_called_out_until_it_is_answered_itself() -> None:
+    alerts = Alerts()
+    asked = events.Question(id="Q2", kind="choice", text="Which?", options=("a", "b"), tool_call_id="c", name="ask")
+    assert alerts.of(asked) == Alert("chain: Q2 asks", rings=True)
+    assert alerts.of(events.Answer(id="Q3", text="y", decision="allowed", by="config")) is None
+    assert alerts.of(events.Answer(id="Q2", text="a", decision="answered", by="user")) == Alert()
+    assert alerts.of(events.TextDelta(text="Hello")) is None
