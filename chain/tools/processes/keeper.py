@@ -31,7 +31,7 @@ MAX_REAPED = 1_000
 MAX_COUNTED = 20
 """Processes that are counted before they are killed: a storm of forks must not go on meanwhile."""
 
-_CHUNK = 1 << 16
+_CHUNK, _CHUNK_OF_SOME = 1 << 16, 1 << 8
 
 IGNORED = (
     signal.SIGHUP,
@@ -77,33 +77,24 @@ class Keeper:
             return
         os.close(self._output)
         self._bell.watch(leash)
-        while not self._has_ended(first):
+        while (status := _reaped(first)) is None:
             if self._bell.wait(None) and not self._leash.recv(_CHUNK):
                 break
+        # From here on the kernel reaps. A storm of forks has more dead than can be listed while it goes on.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        if status is not None and not self._has_namespace:
+            _tell_end(leash, status, self._children)
         self._bell.ignore(leash)
         self._end_all()
         tell(leash, {"gone": True})  # this process need not have ended as well for chain to go on
 
     def _end_all(self) -> None:
         """Kill all below, until nothing is left."""
-        # From here on the kernel reaps. A storm of forks has more dead than can be listed while it goes on.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         pause_s = SWEEP_S
         while not _is_alone():
             kill_tree(self._children.read())
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_SWEEP_S)
-
-    def _has_ended(self, first: int) -> bool:
-        """Reap all that have ended; whether this one is among them, and if so, chain is told."""
-        has_ended = False
-        for pid, status in changed():
-            if pid == first:
-                has_ended = True
-                if not self._has_namespace:
-                    code, left = os.waitstatus_to_exitcode(status), count_at_work(self._children.read())
-                    tell(self._leash, {"exit": code, "left": left})
-        return has_ended
 
     def _start(self, request: dict[str, Any]) -> int:
         """The process to wait for: the command, or the first of its namespace, which tells of the command itself."""
@@ -178,8 +169,7 @@ def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.so
     while True:
         pid, status = os.wait()
         if pid == command:
-            left = count_at_work(ChildList().read())
-            tell(leash, {"exit": os.waitstatus_to_exitcode(status), "left": left})
+            _tell_end(leash, status, ChildList())
             return
 
 
@@ -244,6 +234,16 @@ def tell(leash: socket.socket, what: dict[str, Any]) -> None:
         leash.sendall(json.dumps(what).encode() + b"\n")
 
 
+def _tell_end(leash: socket.socket, status: int, left: ChildList) -> None:
+    """Tell chain how the command ended, and how many processes it left at work."""
+    tell(leash, {"exit": os.waitstatus_to_exitcode(status), "left": count_at_work(left.some())})
+
+
+def _reaped(first: int) -> int | None:
+    """Reap all that have ended; the status of this one, if it is among them."""
+    return dict(changed()).get(first)
+
+
 def changed(options: int = 0) -> Iterable[tuple[int, int]]:
     """The children that have ended since, reaped, and their status."""
     for _ in range(MAX_REAPED):
@@ -288,6 +288,13 @@ class ChildList:
         while chunk := os.read(self._file, _CHUNK):
             read += chunk
         return [*map(int, read.split())]
+
+    def some(self) -> list[int]:
+        """The ids of a few, soon: in a storm of forks the list grows while it is read."""
+        if self._file is None:
+            return []
+        os.lseek(self._file, 0, os.SEEK_SET)
+        return [*map(int, os.read(self._file, _CHUNK_OF_SOME).rpartition(b" ")[0].split())]
 
     def close(self) -> None:
         """Forget it, in a fork."""

@@ -336,7 +336,7 @@ async def test_a_storm_of_forks_is_ended(commands: Commands, mock_clock: trio.te
     """Each process forks one and ends, so that whoever looks for it finds a dead one. The clock of chain stands."""
     (commands.folder / "storm.c").write_text(STORM)
     assert await commands.run("gcc -O1 storm.c -o storm") == Ended(0)
-    assert await commands.run("exec ./storm") == Ended(3)
+    assert (await commands.run("exec ./storm")).code == 3  # how many it left at work is a matter of the moment
     assert commands.left == []
     assert not (commands.folder / "outlived").exists()
 
