@@ -27,7 +27,7 @@ from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompt_files import prompt_file, system_prompt
+from chain.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.provider import ModelSettings
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
@@ -240,6 +240,7 @@ def _main_agent(
             max_cost_usd=chosen.budget.max_cost_usd,
         ),
         prompts=prompt_file(settings, chosen),
+        compaction=compaction_rules(settings, chosen),
     )
     return spec, workspace.resolve()
 

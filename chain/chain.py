@@ -17,6 +17,7 @@ from chain import events
 from chain.agent.questions import Answerer
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
+from chain.agent.window import WindowView
 from chain.errors import UserError
 from chain.events import Origin
 from chain.lines.inbox import find_waiting_line
@@ -165,6 +166,18 @@ class Chain:
         """Start a run with the lines that wait, if none is active and there are any. Whether it was started."""
         return not self._session.is_closing and self._session.begin_waiting()
 
+    def compact(self, focus: str = "") -> None:
+        """Compact the main agent's conversation: at the next safe point of the run that is active, else at once.
+
+        ``focus`` is what matters most. What came of it is told by ``compaction`` events, and where no run is active by
+        the result of one that is begun for it. Raises ``UserError`` if there is nothing to compact.
+        """
+        if self._session.is_closing:
+            raise UserError("the chain is closing")
+        if not self._tree.main.agent.conversation.messages:
+            raise UserError("there is no conversation yet")
+        self._session.compact(" ".join(focus.split()))
+
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
         return self._session.interrupt()
@@ -296,6 +309,11 @@ class Chain:
     def model_name(self) -> str:
         """The model that the next run asks."""
         return self._session.spec.model.name
+
+    @property
+    def window(self) -> WindowView:
+        """What fills the window of the main agent's model."""
+        return self._session.window
 
     @property
     def trace_path(self) -> str | None:

@@ -55,6 +55,12 @@ QuestionKind: TypeAlias = Literal["approval", "choice"]
 Decision: TypeAlias = Literal["allowed", "refused", "answered", "withdrawn"]
 """What became of a question: an approval was given or not, a choice was made, or it is no longer asked."""
 
+CompactedBy: TypeAlias = Literal["fill", "service", "user"]
+"""Why a conversation is compacted: its window is nearly full, the service found it too long, or the user asked."""
+
+CompactionState: TypeAlias = Literal["started", "ended", "failed"]
+"""How far a compaction has come."""
+
 AnsweredBy: TypeAlias = Literal["user", "config", "nobody"]
 """Who decided: the user, an allowance, or nobody, since nobody could be asked."""
 
@@ -338,15 +344,32 @@ class Error(_Event):
     line: int | None = None
 
 
+@_event("compaction")
+class Compaction(_Event):
+    """A conversation is compacted (SPEC section 15). Tokens are estimates; ``summary`` comes with its end."""
+
+    state: CompactionState
+    by: CompactedBy
+    tokens_before: int
+    tokens_after: int = 0
+    summary: str = ""
+
+
 @_event("usage")
 class UsageReport(_Event):
-    """What one model call used."""
+    """What one model call used.
+
+    ``context_tokens`` are those that the conversation fills after it, and ``context_window`` is how many the model can
+    take in, ``None`` where that is not known.
+    """
 
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
     cost_usd: float | None
+    context_tokens: int = 0
+    context_window: int | None = None
 
 
 @_event("result")
@@ -378,6 +401,6 @@ Piece: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
 
 _OfLines: TypeAlias = LineQueued | LineRefused | UserInterruption | Receipt
 _OfRuns: TypeAlias = Init | RunStarted | IterationStarted | Reply | Retry | Notice | Error | UsageReport | Result
-_OfAgents: TypeAlias = ToolCall | ToolResult | PlanChanged | Question | Answer | AgentStarted | AgentEnded
+_OfAgents: TypeAlias = Compaction | ToolCall | ToolResult | PlanChanged | Question | Answer | AgentStarted | AgentEnded
 
 Event: TypeAlias = _OfRuns | Piece | _OfAgents | _OfLines

@@ -47,12 +47,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One whole reply. ``cut_calls`` are the ids of tool calls whose input the token limit cut off."""
+    """One whole reply. ``cut_calls`` are the ids of tool calls whose input the token limit cut off.
+
+    ``asked_tokens`` is how many tokens a request has that is too long, where the service says it.
+    """
 
     message: Message
     stop_reason: StopReason
     usage: Usage = field(default_factory=Usage)
     cut_calls: frozenset[str] = frozenset()
+    asked_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,22 @@ class Delta:
     usage: Usage = field(default_factory=Usage)
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many tokens a model can take in, those of its reply among them, and how many that may have at most."""
+
+    tokens: int
+    longest_reply: int = 0
+
+
+def window_of(model: object) -> Window | None:
+    """The window of a model that knows it: one may have a property ``window``, which is ``None`` until it does."""
+    window = getattr(model, "window", None)
+    return window if isinstance(window, Window) else None
+
+
 class Model(Protocol):
-    """Something that answers requests, of any number of conversations."""
+    """Something that answers requests, of any number of conversations. ``window_of`` says how it tells its window."""
 
     @property
     def name(self) -> str:

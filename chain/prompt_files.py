@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from chain.agent.window import CompactionRules
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.config.system_prompt import AgentPrompt, read_system_prompt
+from chain.config.system_prompt import AgentPrompt, read_compaction_prompt, read_system_prompt
 from chain.errors import UnreadableFile
 from chain.interruption.prompt_file import PromptFile
 
@@ -16,6 +19,18 @@ def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
     key = f"chains.{chosen.name}.system_prompt"
     try:
         return read_system_prompt(chosen.system_prompt, settings.within(key))
+    except UnreadableFile as error:
+        raise settings.error(key, f"{error.file} {error.message}") from None
+
+
+def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
+    """How the conversations of a chain are compacted. Raises ``ConfigError`` as ``system_prompt`` does."""
+    rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
+    if chosen.compaction_prompt is None:
+        return rules
+    key = f"chains.{chosen.name}.compaction_prompt"
+    try:
+        return replace(rules, prompt=read_compaction_prompt(chosen.compaction_prompt, settings.within(key)))
     except UnreadableFile as error:
         raise settings.error(key, f"{error.file} {error.message}") from None
 

@@ -27,8 +27,11 @@ _HOMES = {
 
 NAMES = tuple(_HOMES)
 
-RETRY_KEYS = tuple(each.name for each in fields(Retries))
+COMMON_KEYS = (*(each.name for each in fields(Retries)), "context_window")
 """The keys that every definition may have."""
+
+MIN_WINDOW = 1_000
+"""Tokens of the smallest window that can be meant: the tools alone are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ class ModelSettings:
 class Definition:
     """A model's definition as it was written. ``keys`` are those that have a value.
 
-    ``within`` gives the folder that the file named at a key must be in whenever it is read; ``None`` for anywhere.
+    ``context_window`` is how many tokens the model can take in, 0 where that is not written. ``within`` gives the
+    folder that the file named at a key must be in whenever it is read; ``None`` for anywhere.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Definition:
     keys: Mapping[str, Node]
     values: Values
     retries: Retries
+    context_window: int
     within: Callable[[str], Path | None]
 
 
@@ -113,7 +118,7 @@ def read_model(
 ) -> ModelSettings:
     """A model's definition. Raises ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
-    written = node.mapping(("provider", *known, *RETRY_KEYS))
+    written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(NAMES)}")
@@ -124,4 +129,5 @@ def read_model(
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
     attempts = values.integer(keys["max_attempts"]) if "max_attempts" in keys else None
     retries = Retries(attempts, values.seconds(keys.get("retry_s"), RETRY_S))
-    return provider.read(Definition(name, node, keys, values, retries, within))
+    window = values.integer(keys["context_window"], minimum=MIN_WINDOW) if "context_window" in keys else 0
+    return provider.read(Definition(name, node, keys, values, retries, window, within))

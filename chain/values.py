@@ -63,9 +63,9 @@ class Values:
         """A text, empty for none."""
         return "" if node is None or node.value is None else self._fill(node).strip()
 
-    def integer(self, node: Node | None, default: int = 0) -> int:
-        """A whole number of at least 1."""
-        return default if node is None else self._converted(node).integer(minimum=1)
+    def integer(self, node: Node | None, default: int = 0, *, minimum: int = 1) -> int:
+        """A whole number of at least ``minimum``."""
+        return default if node is None else self._converted(node).integer(minimum=minimum)
 
     def seconds(self, node: Node | None, default: float = 0) -> float:
         """A time limit."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
@@ -22,6 +22,7 @@ from chain.agent.executor import Executor
 from chain.agent.spec import AgentContext, AgentSpec, Shared
 from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentNode, AgentTree, AgentView
+from chain.agent.window import Fill, Words
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
@@ -89,10 +90,10 @@ class Children:
             return str(error)
         return ""
 
-    def restore(self, view: AgentView, call_id: str, conversation: Conversation) -> Executor:
+    def restore(self, view: AgentView, call_id: str, conversation: Conversation, fill: Fill, words: Words) -> Executor:
         """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
         spec = self._make_spec(view.kind, view.name, self._tree.main.agent.spec, call_id)
-        agent = self._new_agent(spec, view.kind, conversation)
+        agent = self._new_agent(spec, view.kind, conversation, fill, words)
         agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
         self._keep(agent)
         return agent.executor
@@ -106,7 +107,7 @@ class Children:
         spec = self._spec(kind, name, parent, call_id)
         self.numbers[kind] += 1
         # Nobody else can use it before it has ended. So nothing is waited for, and no other agent takes the room.
-        return await self._work(self._new_agent(spec, kind, Conversation()), parent, task, is_asked=False)
+        return await self._work(self._new_agent(spec, kind), parent, task, is_asked=False)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
@@ -145,10 +146,11 @@ class Children:
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
-    def _new_agent(self, spec: AgentSpec, kind: str, conversation: Conversation) -> _KeptAgent:
+    def _new_agent(self, spec: AgentSpec, kind: str, *before: Any) -> _KeptAgent:  # noqa: ANN401
+        """An agent; ``before`` are conversation, fill and words of an earlier process."""
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
-        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, conversation)))
+        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, *before)))
 
     async def _work(self, agent: _KeptAgent, parent: AgentNode, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""

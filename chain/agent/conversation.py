@@ -14,8 +14,9 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only ever appended, so a prompt cache keeps hitting. The one exception is ``withdraw``, which a refused
-request needs. Several user messages may follow each other: whoever speaks to the service merges them.
+Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw``, which a refused
+request needs, and ``begin_anew``, for one that is compacted. Several user messages may follow each other: whoever
+speaks to the service merges them.
 """
 
 from __future__ import annotations
@@ -136,6 +137,8 @@ class Conversation:
         self._state: State = "EMPTY"
         self._ids: set[str] = set()
         self._open: tuple[ToolCall, ...] = ()
+        self._fixed = 0
+        """How many messages at the beginning cannot be withdrawn: that of a compaction stands for all before it."""
         for message in messages:
             self.append(message)
 
@@ -194,11 +197,18 @@ class Conversation:
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
+    def begin_anew(self, messages: Iterable[Message]) -> None:
+        """Go on with these messages instead. Raises ``ConversationError``, and changes nothing, if they cannot be."""
+        # Copies, since who has read the old ones knows them by identity.
+        other = Conversation(Message(message.role, message.blocks) for message in messages)
+        self._messages, self._state = other._messages, other._state
+        self._ids, self._open, self._fixed = other._ids, other._open, 1
+
     @property
     def withdrawable(self) -> int:
         """How many messages ``withdraw`` would remove."""
         count = 0
-        for message in reversed(self._messages):
+        for message in reversed(self._messages[self._fixed :]):
             if message.role == "assistant" and not message.calls:
                 break
             count += 1
@@ -207,15 +217,16 @@ class Conversation:
     def withdraw(self) -> tuple[Message, ...]:
         """Remove and return the messages since the last reply without tool calls.
 
-        What is left is EMPTY or REPLIED. The API refuses the same history again and again, so a refused request has to
-        leave it (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
+        What is left is EMPTY or REPLIED, or ASKED where the conversation was compacted since. The API refuses the same
+        history again and again, so a refused request has to leave it
+        (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
         keep = len(self._messages) - self.withdrawable
         removed = tuple(self._messages[keep:])
         self._messages = self._messages[:keep]  # a new list, since requests that were made read the old one
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
-        self._state = "REPLIED" if keep else "EMPTY"
+        self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
         return removed
 
 

@@ -40,6 +40,7 @@ class Delivery:
         message, agent, parent_id = user_text(query.line.message), self._context.name, self._context.spec.parent_id
         self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
         run.undelivered.remove(query)
+        self._context.words.add(query.line.text.strip(), line_id=query.on_record)
         self._entered(run, [query], "start")
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
@@ -76,6 +77,9 @@ class Delivery:
             waited_s=trio.current_time() - lines[0].accepted_at,
         )
         entered = self._context.commit(record)
+        for accepted in lines:
+            text, id = accepted.line.text.strip(), accepted.on_record
+            self._context.words.add(text, iteration=run.iteration, line_id=id)
         run.undelivered.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
@@ -106,6 +110,7 @@ class Delivery:
 
     def give_back(self, run: Run) -> None:
         """Return the lines that a refusal withdrew from the conversation."""
+        self._context.words.remove({accepted.on_record for accepted in self.since_answer})
         for accepted in self.since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
         self.since_answer.clear()

@@ -50,19 +50,23 @@ from typing import Literal
 import trio
 
 from chain import events
+from chain.agent.compaction import Compaction
 from chain.agent.delivery import Delivery
 from chain.agent.model_call import BudgetSpent, ModelCalls
 from chain.agent.spec import AgentContext, Limits
 from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
-from chain.events import Point
+from chain.events import CompactedBy, Point
 from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
 from chain.plan import PlanNews
 from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
+
+_TOO_LONG = "model_context_window_exceeded"
+"""The stop reason where the conversation does not fit the model's window."""
 
 
 class Executor:
@@ -76,6 +80,7 @@ class Executor:
         self.inbox = context.inbox
         self._model = ModelCalls(context)
         self._tools = ToolCalls(context)
+        self.compaction = Compaction(context, self._model)
         self._delivery = Delivery(context)
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
@@ -157,10 +162,12 @@ class Executor:
     def _open(self, run: Run) -> None:
         """Answer what an earlier ending could not write, then append the query or the task."""
         self._answer_open(run)
+        self.context.words.run += 1
         if run.query is not None:
             self._delivery.query(run, run.query)
         elif run.task:
             self.context.append(user_text(run.task))
+            self.context.words.add(run.task)
 
     def _answer_open(self, run: Run) -> None:
         """Answer the calls that are open with what the run that made them knows: it may be an earlier one."""
@@ -172,6 +179,8 @@ class Executor:
         self.context.look()
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
+        if run.only_compacts:
+            return await self._compact_alone(run)
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         limits = self._limits
@@ -182,17 +191,61 @@ class Executor:
                 return self._done(run)
             if spent := limits.spent(run.used):
                 return self._limit_reached(run, spent)
+            try:
+                if (by := self.compaction.due(run)) is not None:
+                    if (outcome := await self._make_room(run, by)) is not None:
+                        return outcome
+                    continue
+            except BudgetSpent as spent_now:
+                return self._limit_reached(run, str(spent_now))
             run.iteration += 1
             most = limits.max_iterations
             self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
+                if reply is not None and reply.stop_reason == _TOO_LONG and self.compaction.may_help(run):
+                    if (outcome := await self._make_room(run, "service")) is not None:
+                        return outcome
+                    reply = await self._ask(run)
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
             outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
         return self._at_limit(run)
+
+    async def _make_room(self, run: Run, by: CompactedBy) -> Outcome | None:
+        """Compact the conversation, then deliver what came meanwhile. ``None``: the next request may fit."""
+        while True:
+            attempted = await self.compaction.make_room(run, by)
+            was_cut = attempted.what == "cut"
+            if was_cut:
+                self._record_cut(run, "thinking", "line")
+            elif attempted.what == "done":
+                self._plan_news.forget()
+            run.step = Step()
+            if run.stop_asked:
+                return self._done(run)
+            point: Point = "N" if was_cut else "D" if run.iteration else "A"
+            left = self._limits.max_iterations - run.iteration + (by == "service")
+            self._delivery.deliver(run, point, calls_left=left)
+            await self._flush()
+            if not was_cut and self.compaction.is_hopeless():
+                return Outcome("context_full", self.compaction.too_full())
+            if not was_cut or by != "service":
+                return None
+
+    async def _compact_alone(self, run: Run) -> Outcome:
+        """A run that the user began for a compaction alone. Lines that come meanwhile begin the next one."""
+        await self._flush()
+        if run.stop_asked:
+            return self._done(run)
+        attempted = await self.compaction.make_room(run, "user")
+        if attempted.what == "cut":
+            self._record_cut(run, "thinking", "line")
+        elif attempted.what == "done":
+            self._plan_news.forget()
+        return Outcome("done", attempted.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
         """The reply of this iteration; ``None`` when a stop or a now line cut it.
@@ -250,10 +303,10 @@ class Executor:
             if run.stop_asked:
                 return self._done(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
-        if reply.stop_reason == "model_context_window_exceeded":
+        if reply.stop_reason == _TOO_LONG:
             if text:
                 self._append_reply(run, assistant([Text(message.text)]))
-            return Outcome("context_full", text or "The conversation has outgrown the model; /new starts afresh.")
+            return Outcome("context_full", text or self.compaction.too_full())
         if not text and not message.calls:
             await trio.lowlevel.checkpoint_if_cancelled()
             return self._empty(run)
@@ -364,6 +417,8 @@ class Executor:
         was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
         if was_cut and shown.strip() and not run.step.appended:
             self._append_reply(run, assistant([Text(shown)]))
+        if run.only_compacts:
+            return  # the conversation is as it was
         if was_stopped:
             self.context.append(user_text(STOP_NOTE))
         elif was_interrupted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -19,8 +20,8 @@ from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
-from chain.messages import Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, ToolSpec
+from chain.messages import Message, Overrides, Text, Usage, assistant
+from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
 from chain.retries import Retries
 from chain.text.wording import fault
 from chain.tools import calling
@@ -53,30 +54,47 @@ class ModelCalls:
         self._spec = spec
         self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
+        tools = json.dumps([asdict(tool) for tool in self._tools], default=str)
         self._system_digest = records.text_digest(spec.system)
-        self._tools_digest = records.text_digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
+        self._tools_digest = records.text_digest(tools)
+        self._context.fill.beside = len(spec.system) + len(tools)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop or a now line cut it.
 
         Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
+        return await self._answer(run, self._conversation.request(), tail, run.expectation.overrides)
+
+    async def summary(self, run: Run, messages: Sequence[Message]) -> Reply | None:
+        """The reply to messages that ask for a summary of the conversation; nothing of it is shown. As ``reply``."""
+        return await self._answer(run, messages, (), Overrides(), compacts=True)
+
+    async def _answer(
+        self,
+        run: Run,
+        messages: Sequence[Message],
+        tail: tuple[str, ...],
+        overrides: Overrides,
+        *,
+        compacts: bool = False,
+    ) -> Reply | None:
         if self._spec is not self._context.spec:
             self._use(self._context.spec)
         reply: Reply | None = None
-        overrides, calls = run.expectation.overrides, 0
+        calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
         with run.cut_by("stop", "now") as scope:
             while reply is None and not run.stop_asked:
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
-                messages, memory = self._conversation.request(), self._conversation.memory
+                memory = self._conversation.memory
                 request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
                 try:
-                    reply = await self._ask(run, request, calls, attempts)
+                    reply = await self._ask(run, request, calls, attempts, compacts=compacts)
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
                         break  # whatever is wrong with the reply, the user wants no other
@@ -92,18 +110,19 @@ class ModelCalls:
                     await self._again(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
         return reply
 
-    async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts) -> Reply:
+    async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
         """Make one call, on record. Raises ``ModelError``, also for a reply of no use, and ``_HandlerLimit``."""
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
-        journal.record(records.RequestSent(agent, n, system, tools, most, call, request.tail, request.overrides))
+        tail, overrides = request.tail, request.overrides
+        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
         try:
-            reply = await self._reply(run, request)
+            reply = await self._reply(run, request, compacts=compacts)
         except ModelError as error:
             attempts.count(error)
             # What the service says is what the user has to know, also when the disk is full.
@@ -111,10 +130,14 @@ class ModelCalls:
                 journal.record(_failed(agent, run, error))
             raise
         self._account(run, reply.usage)
+        if not compacts:
+            self._note_fill(reply)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
+            if compacts:
+                return reply  # ``summary_came`` records its end
             try:
                 reply = self._sound(reply)
             except ModelError as error:
@@ -122,15 +145,41 @@ class ModelCalls:
                 raise
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
-            ended = records.RequestEnded(agent, n, reply.stop_reason, reply.usage, was_shown=bool(run.step.shown))
-            message, cut = None if kept else reply.message, tuple(sorted(reply.cut_calls))
-            journal.record(replace(ended, message=message, cut_calls=cut))
+            if not compacts:
+                self._record_end(run, reply, is_kept=kept)
         return reply
 
-    async def _reply(self, run: Run, request: Request) -> Reply:
+    def summary_came(self, run: Run, reply: Reply, *, is_used: bool) -> None:
+        """Record the end of a call for a summary; one that is used is in the record of the compaction."""
+        self._record_end(run, reply, is_kept=is_used)
+
+    def _record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
+        window, shown = self.window or Window(0), bool(run.step.shown)
+        ended = records.RequestEnded(self._spec.name, run.iteration, reply.stop_reason, reply.usage, was_shown=shown)
+        message, cut = None if is_kept else reply.message, tuple(sorted(reply.cut_calls))
+        ended = replace(ended, message=message, cut_calls=cut, asked_tokens=reply.asked_tokens)
+        self._shared.journal.record(replace(ended, window=window.tokens, longest_reply=window.longest_reply))
+
+    def _note_fill(self, reply: Reply) -> None:
+        if reply.stop_reason == "model_context_window_exceeded":
+            self._context.fill.refuse(reply.asked_tokens, self.window)
+        else:
+            self._context.fill.report(reply.usage)
+
+    @property
+    def window(self) -> Window | None:
+        """The window of the model, as far as it is known."""
+        return window_of(self._model)
+
+    @property
+    def _window(self) -> int:
+        return 0 if self.window is None else self.window.tokens
+
+    async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
+        show = self._count_cut if compacts else self._show
         try:
-            return await self._model.reply(request, lambda delta: self._show(run, delta))
+            return await self._model.reply(request, lambda delta: show(run, delta))
         except ModelError:
             raise
         except BaseException as error:
@@ -180,11 +229,15 @@ class ModelCalls:
         await trio.sleep(delay_s)
         self._context.look()
 
-    def _show(self, run: Run, delta: Delta) -> None:
+    def _count_cut(self, run: Run, delta: Delta) -> None:
         if delta.kind == "usage":
             # Told in the step that cancels, in which nobody looks for what others do.
             run.step.cut_usage += delta.usage
             self._count(run, delta.usage)
+
+    def _show(self, run: Run, delta: Delta) -> None:
+        if delta.kind == "usage":
+            self._count_cut(run, delta)
             return
         if delta.kind == "thinking":
             self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
@@ -201,6 +254,7 @@ class ModelCalls:
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
         known = asdict(Usage() + usage)  # a model's own class of usage may say more
+        known |= {"context_tokens": usage.total_tokens, "context_window": self._window or None}
         self._shared.emit(events.UsageReport(agent=self._spec.name, iteration=run.iteration, **known))
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
 from chain.agent.questions import Questions
+from chain.agent.window import CompactionRules, Fill, Words, messages_after
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
 from chain.journal import records
@@ -58,6 +59,7 @@ class AgentSpec:
     registry: Registry
     limits: Limits
     prompts: PromptFile
+    compaction: CompactionRules = field(default_factory=CompactionRules)
 
 
 class TraceFile(Protocol):
@@ -100,6 +102,8 @@ class AgentContext:
     shared: Shared
     inbox: Inbox
     conversation: Conversation = field(default_factory=Conversation)
+    fill: Fill = field(default_factory=Fill)
+    words: Words = field(default_factory=Words)
 
     @property
     def name(self) -> str:
@@ -118,6 +122,19 @@ class AgentContext:
         after = self.conversation.check(record.message)
         told = self.shared.journal.record(record)
         self.conversation.append_checked(record.message, after)
+        self.fill.add(record.message)
+        return told
+
+    def compact(self, record: records.Compacted) -> Projected:
+        """Validates, journals and carries out a compaction; returns its events.
+
+        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        """
+        messages = messages_after(self.conversation.messages, record)
+        Conversation(messages)
+        told = self.shared.journal.record(record)
+        self.conversation.begin_anew(messages)
+        self.fill.begin_anew(messages)
         return told
 
     def look(self) -> None:
@@ -128,6 +145,7 @@ class AgentContext:
         """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""
         self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))
         self.conversation.withdraw()
+        self.fill.begin_anew(self.conversation.messages)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""

@@ -158,6 +158,12 @@ class Run:
     above: Run | None = None
     call_id: str = ""
     delegating: Delegating = field(default_factory=NoAgents)
+    focus: str | None = None
+    """What matters in the compaction that the user has asked for; ``None``: they have asked for none."""
+    only_compacts: bool = False
+    """Whether it was begun for that alone."""
+    compacted_at: int = -1
+    """The iteration after which the conversation was compacted last, or could not be."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     clock: Clock = field(init=False)
     state: RunState = "running"

@@ -22,6 +22,14 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """Shares of the window: ``at`` which a conversation is compacted, ``None`` for off, and what ``keep`` may fill."""
+
+    at: float | None = 0.9
+    keep: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
 class ChainSettings:
     """A chain. ``model`` is the name of a definition, ``tools`` are names of groups or of single tools."""
 
@@ -29,6 +37,8 @@ class ChainSettings:
     model: str
     system_prompt: Path | None
     interruption_prompt: Path | None
+    compaction_prompt: Path | None
+    compact: Compact
     tools: tuple[str, ...]
     max_iterations: int
     timeout_s: float
@@ -84,6 +94,9 @@ CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 _SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
 _NOTIFY: tuple[Notify, ...] = get_args(Notify)
 
+LEAST_SHARE = 0.05
+"""Less of a window has no room for a message."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
 """A kind is a tool's name, which may have 64 of these characters, and an agent's name ends in a number besides."""
 
@@ -101,6 +114,8 @@ def read_chain(values: Values, name: str, node: Node, default_model: str) -> Cha
         model=values.text(keys.get("model")) or default_model,
         system_prompt=values.path(keys["system_prompt"]),
         interruption_prompt=values.path(keys["interruption_prompt"]),
+        compaction_prompt=values.path(keys["compaction_prompt"]),
+        compact=_read_compact(values, keys["compact"]),
         tools=values.names(keys["tools"]),
         max_iterations=values.integer(keys["max_iterations"]),
         timeout_s=values.seconds(keys["timeout_s"]),
@@ -109,6 +124,25 @@ def read_chain(values: Values, name: str, node: Node, default_model: str) -> Cha
             max_cost_usd=values.number(budget["max_cost_usd"]) if "max_cost_usd" in budget else None,
         ),
     )
+
+
+def _read_compact(values: Values, node: Node) -> Compact:
+    if node.value is False or node.value == "off":  # YAML reads a bare `off` as false
+        return Compact(at=None)
+    if not isinstance(node.value, dict):
+        raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
+    keys = node.mapping([f.name for f in fields(Compact)])
+    compact = Compact(**{key: _share(values, child) for key, child in keys.items() if child.value is not None})
+    if compact.at is not None and compact.keep >= compact.at:
+        raise keys.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
+    return compact
+
+
+def _share(values: Values, node: Node) -> float:
+    share = values.number(node)
+    if not LEAST_SHARE <= share <= 1:
+        raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
+    return share
 
 
 def read_shell(values: Values, node: Node) -> ShellSettings:

@@ -23,7 +23,7 @@ _SENSITIVE_TOOLS = ("shell", "research")
 """The shell is the user's machine, and ``research`` can carry what was read to any address."""
 HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
-_PATHS = ("system_prompt", HANDLER, "prompt")
+_PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
 
 MAX_JUDGED = yamlfile.MAX_BYTES
 """Characters of all prompt files together that are read to judge a configuration: as long as it may be itself, so that

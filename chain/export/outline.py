@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
-from chain.text.phrases import duration
+from chain.text.phrases import Remarkable, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
@@ -92,7 +92,7 @@ class PlanItem(_Part):
 class Remark(_Part):
     """Something else that the user was told: a notice, an error, a refused line, a line that came back."""
 
-    event: events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt
+    event: Remarkable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -313,6 +313,8 @@ class _OutlineBuilder:
             case events.Result():
                 self._end_run(event, at)
             case events.Notice() | events.Error() | events.Retry() | events.LineRefused() | events.Receipt():
+                self._put(event, Remark(at=at, time=time, event=event))
+            case events.Compaction(state="ended"):
                 self._put(event, Remark(at=at, time=time, event=event))
             case _:
                 pass

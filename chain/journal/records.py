@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain import messages
-from chain.events import AnsweredBy, Author, Decision, Phase, Point, QuestionKind, State, Status, TaskView
+from chain.events import AnsweredBy, Author, CompactedBy, Decision, Phase, Point, QuestionKind, State, Status, TaskView
 from chain.messages import Overrides, StopReason, Usage
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
@@ -271,6 +271,8 @@ class RequestSent(_Typed):
     attempt: int = field(default=1, metadata=BRIEF)
     tail: tuple[str, ...] = field(default=(), metadata=BRIEF)
     overrides: Overrides = field(default_factory=Overrides, metadata=BRIEF)
+    compacts: bool = field(default=False, metadata=BRIEF)
+    """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
 
 
 @_record("request", "ended")
@@ -295,10 +297,45 @@ class RequestEnded(_Typed):
     parameters: tuple[str, ...] = field(default=(), metadata=BRIEF)
     was_shown: bool = field(default=False, metadata=BRIEF)
     cause: str = field(default="", metadata=BRIEF)
+    window: int = field(default=0, metadata=BRIEF)
+    """The model's context window in tokens; 0 where it is not known."""
+    longest_reply: int = field(default=0, metadata=BRIEF)
+    """How many tokens of it a reply may have."""
+    asked_tokens: int = field(default=0, metadata=BRIEF)
+    """How many tokens the request has that the service found too long, where it said so."""
 
 
 Request: TypeAlias = RequestSent | RequestEnded
 """The two records of a model call."""
+
+
+@_record("compact")
+class CompactionAsked(_Typed):
+    """The user asks that a conversation be compacted; ``focus`` is what they said matters."""
+
+    agent: str
+    focus: str = field(default="", metadata=BRIEF)
+
+
+@_record("compacted")
+class Compacted(_Typed):
+    """A conversation was compacted (SPEC section 15): it now begins with the summary and the user's ``words``.
+
+    The latest ``kept`` messages follow as they were, but for the results with the ids in ``stubbed``. Without a summary
+    all messages stay, and only those results became stubs. ``left_out`` counts the user's lines that had no room.
+    Tokens are estimates.
+    """
+
+    agent: str
+    iteration: int
+    by: CompactedBy
+    summary: str = ""
+    words: str = field(default="", metadata=BRIEF)
+    left_out: int = field(default=0, metadata=BRIEF)
+    kept: int = field(default=0, metadata=BRIEF)
+    stubbed: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    tokens_before: int = 0
+    tokens_after: int = 0
 
 
 @_record("interrupted")
@@ -335,8 +372,8 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Request | ToolStarted | ToolFinished | Interrupted
-_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model
+_OfCalls: TypeAlias = Message | Withdrawn | Compacted | Request | ToolStarted | ToolFinished | Interrupted
+_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked
 
 Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
 """What this version writes."""
@@ -368,7 +405,7 @@ def may_be_from_outside(record: Record | Unknown) -> bool:
         case TaskAdded() | TaskClosed() | PlanReplaced():
             return record.by == "user" and not record.line_id
         case _:
-            return isinstance(record, Line | RunBegun | Answer | Model | Interrupted)
+            return isinstance(record, Line | RunBegun | Answer | Model | CompactionAsked | Interrupted)
 
 
 def text_digest(text: str) -> str:

@@ -21,7 +21,7 @@ from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
-from chain.model import Delta, Model, Reply, Request
+from chain.model import Delta, Model, Reply, Request, Window
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
 from chain.retries import Retries
@@ -225,7 +225,7 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
             error = ParameterRefused(ended.error, ended.parameters)
         error.usage = astuple(ended.usage)
         raise error
-    return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls))
+    return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls), ended.asked_tokens)
 
 
 def patient(retries: Retries) -> Retries:
@@ -241,6 +241,11 @@ class RecordedModel:
         self.name = name
         self._agent = agent
         self._actors = actors
+
+    @property
+    def window(self) -> Window | None:
+        """As far as it was known then."""
+        return None if self._actors is None else self._actors.tape.windows.get(self._agent)
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request as it was answered. Raises ``ModelError``."""

@@ -176,6 +176,8 @@ class Player:
                 self._chain.use_model(RecordedModel(name), retries=self._retries(name))
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
                 return self._change_plan(record)
+            case records.CompactionAsked(focus=focus):
+                self._chain.compact(focus)
             case _:
                 self._chain.run_waiting()
         return ""

@@ -19,6 +19,7 @@ from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.records import Record, Unknown
 from chain.messages import Usage
+from chain.model import Window
 from chain.replay.script import Script
 from chain.text.wording import MAIN
 
@@ -53,6 +54,8 @@ class Tape:
         """Whether what is written is of no interest any more."""
         self.sent: dict[str, int] = {}
         """Of each agent, the entry that began its last model call."""
+        self.windows = script.windows
+        """Of each agent, the window of its model as far as it is known."""
         self.failed: set[str] = set()
         """The agents that have written last that a model call failed: it may be made again after a pause."""
         self._script = script
@@ -152,6 +155,10 @@ class Tape:
                 self.sent[agent] = n
                 self.failed.discard(agent)
             case records.RequestEnded(agent=agent, error=error, message=message):
+                ended = self._entries[n].record
+                assert isinstance(ended, records.RequestEnded)
+                if ended.window:
+                    self.windows[agent] = Window(ended.window, ended.longest_reply)
                 if error or message is not None:
                     self.failed.add(agent)
             case records.AgentEnded(name=agent) | records.Message(agent=agent):
@@ -205,7 +212,7 @@ def _whose(record: Record | Unknown) -> str:
             return record.by
         case records.Line(id=id) | records.Receipt(id=id) | records.Question(id=id) | records.Answer(id=id):
             return f"line or question {id}"
-        case records.Interrupted(by="user") | records.Model():
+        case records.Interrupted(by="user") | records.Model() | records.CompactionAsked():
             return "user"
         case _:
             return str(getattr(record, "agent", MAIN))
@@ -231,7 +238,11 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
         case records.Result(status=status) if status.startswith("cancelled"):
             # It may begin with as much of a reply as had been shown then, which is not on record if the rest came too.
             return replace(record, usage=Usage(), result="")
-        case records.RequestEnded() | records.AgentEnded() | records.Result() | records.Interrupted():
+        case records.Compacted():
+            return replace(record, tokens_before=0, tokens_after=0)
+        case records.RequestEnded():
+            return replace(record, usage=Usage(), window=0, longest_reply=0)
+        case records.AgentEnded() | records.Result() | records.Interrupted():
             return replace(record, usage=Usage())
         case _:
             return record

@@ -16,10 +16,11 @@ text, and no progress of tools comes.
     tool_finished            tool_result
     message of results       tool_result, of those that were not told before
     plan                     plan_changed
+    compacted                compaction, its end
     request                  reading: iteration_started or retry when it is sent, usage when it has ended
     session, model           reading: init or notice
 
-``withdrawn`` and ``interrupted`` tell nothing; all others tell the event of their name.
+``withdrawn``, ``interrupted`` and ``compact`` tell nothing; all others tell the event of their name.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class Projection:
                 return self._message(record, at)
             case records.RequestSent():
                 self._of(record.agent).iteration = record.iteration
+            case records.Compacted(summary=summary):
+                return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
             case records.ToolStarted():
                 call = self._of(record.agent).calls.get(record.id)
                 input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
@@ -145,9 +148,9 @@ class Projection:
                 return [*self._text(record, at), *self.of(entry)]
             case records.RequestSent():
                 return [*self.of(entry), *self._request(record, at)]
-            case records.RequestEnded(usage=used):
+            case records.RequestEnded(usage=used, window=window):
                 self._of(record.agent).error = fault(record.cause, record.error)
-                return self._usage(record, used, at)
+                return self._usage(record, used, at, window)
             case records.Interrupted(usage=used):
                 return self._usage(record, used, at)
             case records.Model():
@@ -161,8 +164,11 @@ class Projection:
             case _:
                 return self.of(entry)
 
-    def _usage(self, record: records.Record, used: Usage, at: float) -> list[Event]:
-        return [] if used == Usage() else [self._event(events.UsageReport, record, at, **asdict(used))]
+    def _usage(self, record: records.Record, used: Usage, at: float, window: int = 0) -> list[Event]:
+        if used == Usage():
+            return []
+        filled = {"context_tokens": used.total_tokens, "context_window": window or None}
+        return [self._event(events.UsageReport, record, at, **asdict(used), **filled)]
 
     def rest(self) -> list[Event]:
         """What is to be told of lines that did nothing, now that no more records come."""
@@ -311,6 +317,8 @@ class Projection:
 
     def _request(self, record: records.RequestSent, at: float) -> list[Event]:
         agent, common = self._of(record.agent), self._common(record.agent, at)
+        if record.compacts:
+            return []
         is_told, agent.begun = agent.begun == record.iteration, record.iteration
         if record.attempt > 1:
             retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)

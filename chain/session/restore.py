@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from chain import messages
 from chain.agent.conversation import Conversation
+from chain.agent.window import Fill, Words, messages_after
 from chain.errors import ConversationError, SessionError
 from chain.events import Point, State, Status
 from chain.journal import records
@@ -70,6 +71,10 @@ class KnownAgent:
     started: set[str] = field(default_factory=set)
     results: dict[str, messages.ToolResult] = field(default_factory=dict)
     since_answer: list[str] = field(default_factory=list)
+    fill: Fill = field(default_factory=Fill)
+    words: Words = field(default_factory=Words)
+    is_summarizing: bool = False
+    """Whether the last request asked for a summary."""
     asked_at: int = 0
     knows_until: int = 0
     news_at: int = 0
@@ -117,11 +122,17 @@ class Restored:
         match entry.record:
             case records.Message() as record:
                 self._add_message(entry, record)
-            case records.RequestSent(agent=agent, iteration=iteration):
+            case records.RequestSent(agent=agent, iteration=iteration, compacts=compacts):
                 asking = self._agent(agent)
-                asking.asked_at, asking.iteration = entry.seq, iteration
+                asking.iteration, asking.is_summarizing = iteration, compacts
+                asking.asked_at = asking.asked_at if compacts else entry.seq
             case records.RequestEnded(agent=agent, usage=usage) | records.Interrupted(agent=agent, usage=usage):
                 self._add_usage(agent, usage)
+                asked = self._agent(agent)
+                if isinstance(entry.record, records.RequestEnded) and not asked.is_summarizing:
+                    asked.fill.report(usage)
+            case records.Compacted() as record:
+                self._compact(self._agent(record.agent), record)
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
             case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
@@ -141,6 +152,7 @@ class Restored:
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
             case records.RunBegun():
                 self.is_running = True
+                self.main.words.run += 1
                 self.withdrawn.clear()
                 self.main.iteration, self.main.usage = 0, Usage()
             case records.Result(usage=usage):
@@ -182,15 +194,19 @@ class Restored:
         self.agents[record.name] = self.agents.pop(record.name)
         agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
         agent.task, agent.began, agent.is_at_work = record.task, entry.time, True
+        agent.words.run += 1
+        agent.words.add(record.task)
         agent.status, agent.iteration, agent.usage = None, 0, Usage()
         self.numbers[record.kind] = max(self.numbers[record.kind], _number(record.name.rpartition("-")[2]))
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:
         agent, message = self._agent(record.agent), record.message
         agent.conversation.append(message)
+        agent.fill.add(message)
         for id in record.line_ids:
             if id in self.lines:
                 self.lines[id].entered, self.lines[id].entered_at = (record.point, agent.iteration), entry.time
+                agent.words.add(self.lines[id].record.text.strip(), iteration=record.iteration, line_id=id)
         agent.since_answer += record.line_ids
         if message.role == "assistant":
             self.call_ids.update(call.id for call in message.calls)
@@ -209,8 +225,16 @@ class Restored:
             if agent.name != change.by:
                 agent.news_at = entry.seq
 
+    def _compact(self, agent: KnownAgent, record: records.Compacted) -> None:
+        messages = messages_after(agent.conversation.messages, record)
+        agent.conversation.begin_anew(messages)
+        agent.fill.begin_anew(messages)
+        agent.knows_until = 0
+
     def _withdraw(self, agent: KnownAgent) -> None:
         agent.conversation.withdraw()
+        agent.fill.begin_anew(agent.conversation.messages)
+        agent.words.remove(set(agent.since_answer))
         for id in agent.since_answer:
             if id in self.lines:
                 self.lines[id].is_withdrawn = True

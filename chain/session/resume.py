@@ -125,7 +125,7 @@ class Resuming:
         executors = {agent.name: self._keep(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
             self._end_agent(agent, executors.get(agent.name))
-        main = self._session.restore(known.main.conversation, known.usage)
+        main = self._session.restore(known.main.conversation, known.main.fill, known.main.words, known.usage)
         self._restore(known.main, main)
         if known.is_running:
             main.end_here()
@@ -166,7 +166,7 @@ class Resuming:
             tokens=agent.usage.total_tokens,
             waiting=0,
         )
-        executor = self._children.restore(view, agent.parent_id, agent.conversation)
+        executor = self._children.restore(view, agent.parent_id, agent.conversation, agent.fill, agent.words)
         self._restore(agent, executor)
         return executor
 

@@ -20,6 +20,7 @@ from chain.agent.executor import Executor
 from chain.agent.spec import AgentContext, Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
+from chain.agent.window import Fill, WindowView, Words
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
@@ -91,6 +92,17 @@ class SessionRuns:
         self._changed.set()
         if not self._is_ending:
             self._announce(run)
+
+    def compact(self, focus: str) -> None:
+        """Compact the main agent's conversation at its next safe point, or at once. Raises ``JournalError``."""
+        told = self._journal.record(records.CompactionAsked(self.spec.name, focus))
+        self._journal.in_order(told.emit)
+        if self.active is not None:
+            self.active.focus = focus
+            return
+        run = self._new_run(None)
+        run.focus, run.only_compacts = focus, True
+        self._begin(run)
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
@@ -205,10 +217,15 @@ class SessionRuns:
         if self.active is None:
             self.tree.main.agent.spec = self.spec
 
-    def restore(self, conversation: Conversation, usage: Usage) -> Executor:
+    @property
+    def window(self) -> WindowView:
+        """What fills the window of the main agent's model."""
+        return self._executor.compaction.view()
+
+    def restore(self, conversation: Conversation, fill: Fill, words: Words, usage: Usage) -> Executor:
         """Go on with the conversation of an earlier process, whose runs have used so much."""
         self.usage = usage
-        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, conversation)
+        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, conversation, fill, words)
         self._executor = Executor(self.tree.main.agent)
         return self._executor
 

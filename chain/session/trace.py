@@ -19,8 +19,8 @@ from typing import Any
 import trio
 
 from chain import event_json, events
-from chain.messages import to_json
-from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.messages import Message, to_json
+from chain.model import Delta, Model, Reply, Request, ToolSpec, Window, window_of
 from chain.threads import quickly
 
 PATIENCE_S = 0.5
@@ -37,6 +37,8 @@ class _Written:
     messages: int = 0
     system: str | None = None
     tools: Sequence[ToolSpec] | None = None
+    first: Message | None = None
+    last: Message | None = None
 
 
 class Trace:
@@ -93,7 +95,13 @@ class Trace:
         same = written.system is request.system and written.tools is request.tools
         constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
         before = min(written.messages, len(request.messages))
-        request.memory[self] = _Written(self._path, len(request.messages), request.system, request.tools)
+        first, last = request.messages[0], request.messages[-1]
+        if before and first is not written.first:
+            before = 0  # the conversation was compacted
+        elif before and before == written.messages and request.messages[before - 1] is not written.last:
+            before -= 1  # what asked for a summary has left it
+        read = len(request.messages), request.system, request.tools
+        request.memory[self] = _Written(self._path, *read, first, last)
         fields = {
             "agent": agent,
             "time": time.time(),
@@ -176,6 +184,11 @@ class TracedModel:
     def name(self) -> str:
         """The model's name."""
         return self._model.name
+
+    @property
+    def window(self) -> Window | None:
+        """The model's window."""
+        return window_of(self._model)
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request, and trace it. Raises ``ModelError``."""

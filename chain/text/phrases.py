@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from chain import events
 from chain.events import Status, TaskState
@@ -143,13 +144,36 @@ def located(event: events.Notice | events.Error) -> str:
     return f"{place}: {event.message}" if place else event.message
 
 
-def remark(event: events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt) -> tuple[str, str]:
+_WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
+    "fill": "the window was nearly full",
+    "service": "the service found it too long",
+    "user": "as you asked",
+}
+
+
+def compacted(event: events.Compaction) -> str:
+    """What came of a compaction, as a sentence without a full stop."""
+    if event.state == "failed":
+        return "The conversation was not compacted"
+    sizes = f"from {event.tokens_before:,} to {event.tokens_after:,} tokens"
+    return f"Conversation compacted {sizes}: {_WHY_COMPACTED[event.by]}"
+
+
+Remarkable: TypeAlias = (
+    events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
+)
+"""What else the user is told while a run is active, than what the agents do."""
+
+
+def remark(event: Remarkable) -> tuple[str, str]:
     """A kind (``note``, ``error`` or ``back``) and a sentence."""
     match event:
         case events.Error():
             return "error", sanitize(located(event))
         case events.Notice():
             return "note", sanitize(located(event))
+        case events.Compaction():
+            return "note", f"{compacted(event)}."
         case events.Retry():
             return "note", sanitize(f"Asked again after {duration(event.delay_s)}: {event.reason}")
         case events.LineRefused():

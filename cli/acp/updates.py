@@ -52,6 +52,7 @@ class UpdateBuilder:
     _shown: list[str] = field(default_factory=list)
     """The pieces of the main agent's text since its last message."""
     _own: set[str] = field(default_factory=set)
+    _window: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     """Makes the ids of messages differ from those of an earlier process."""
@@ -75,6 +76,11 @@ class UpdateBuilder:
             case events.Retry(reason=reason, delay_s=delay):
                 note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
                 return [self._whole("agent_thought_chunk", note, event)]
+            case events.UsageReport(agent="main", context_window=int(size)):
+                self._window = size
+                return [_filled(event.context_tokens, size)]
+            case events.Compaction(agent="main", state="ended", tokens_after=used) if self._window:
+                return [_filled(used, self._window)]
             case events.RunStarted(query=text) | events.UserInterruption(message=text):
                 return self._lines_in(text, event)
             case events.Question():
@@ -210,6 +216,10 @@ class UpdateBuilder:
             return {}
         parent = self._parents.get(agent, ROOT)
         return {"agent": agent, **({"parentToolCallId": parent} if parent != ROOT else {})}
+
+
+def _filled(tokens: int, window: int) -> Update:
+    return {"sessionUpdate": "usage_update", "used": tokens, "size": window}
 
 
 def _entry(task: events.TaskView) -> Mapping[str, Any]:

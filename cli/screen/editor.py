@@ -39,6 +39,7 @@ from cli.screen.protocol import Listener, Screen
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, read_modified_keys, screen_size
 from cli.show.text_rows import cut
+from cli.show.toolbar import nearly_full
 
 _THREADS = Threads("editor")
 
@@ -55,7 +56,13 @@ MENU_ROWS, MENU_NAME = 8, 15
 """Rows of the menu of commands, and the columns of their names in it."""
 
 _STYLE = Style(
-    [("prompt", "bold"), ("bottom-toolbar", "noreverse dim"), ("menu", "noreverse"), ("chosen", "noreverse bold")]
+    [
+        ("prompt", "bold"),
+        ("bottom-toolbar", "noreverse dim"),
+        ("menu", "noreverse"),
+        ("nearly-full", "nodim ansiyellow"),
+        ("chosen", "noreverse bold"),
+    ]
 )
 
 
@@ -260,7 +267,9 @@ class _Terminal:
     def _toolbar(self) -> StyleAndTextTuples:
         """The menu of commands, and the row that says what Enter would do."""
         width = self._output.get_size().columns
-        return [*self._menu(width), ("", self._status(width))]
+        row = self._status(width)
+        begin, end = nearly_full(row) or (len(row), len(row))
+        return [*self._menu(width), ("", row[:begin]), ("class:nearly-full", row[begin:end]), ("", row[end:])]
 
     def _menu(self, width: int) -> StyleAndTextTuples:
         """The commands that begin like what is typed, a row each, with the chosen one among those that fit."""

@@ -78,6 +78,10 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Retry():
             waiting = f"Asking again in {duration(event.delay_s)} (attempt {event.attempt})"
             return place.note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
+        case events.Compaction(state="started"):
+            return []
+        case events.Compaction():
+            return place.note("✂", phrases.compacted(event), "cyan" if event.state == "ended" else "yellow")
         case events.Notice():
             return place.note("ℹ", flat(phrases.located(event)), "yellow")
         case events.Error():

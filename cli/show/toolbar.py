@@ -9,6 +9,7 @@ from them, and characters without a column, as terminals do not agree on their w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
@@ -26,8 +27,16 @@ LONGEST_PARSED = 2_000
 is a redirect."""
 LONGEST_NAME = 24
 """Columns of a tool's or agent's name, which may have 64 characters: the rest of the row matters more."""
+NEARLY_FULL = 80
+"""Percent of the window from which on how full it is stands out."""
 GAP = 2
 """The least columns between the two sides."""
+
+
+def nearly_full(row: str) -> tuple[int, int] | None:
+    """Where in the row stands how full the window is, if it is nearly full."""
+    found = _FILLED.search(row)
+    return found.span() if found is not None and int(found[1]) >= NEARLY_FULL else None
 
 
 def answers_question(text: str) -> bool:
@@ -38,6 +47,9 @@ def answers_question(text: str) -> bool:
 def listed_or(keys: str) -> str:
     """Keys as a sentence names them: ``y, a or n``."""
     return f"{', '.join(keys[:-1])} or {keys[-1]}"
+
+
+_FILLED = re.compile(r"\bctx (\d{1,5})%")
 
 
 class _Signs(NamedTuple):
@@ -75,6 +87,9 @@ class Toolbar:
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
         self._tokens = 0
+        self._window: int | None = None
+        self._context = ""
+        """How full the main agent's conversation is."""
         self._plan = plan
         self.is_running = False
         """Whether a run has begun whose result has not come yet."""
@@ -97,6 +112,8 @@ class Toolbar:
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
                 self._tokens += event.input_tokens + event.output_tokens + cached
+                if event.agent == MAIN:
+                    self._fill(event.context_tokens, event.context_window)
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
                 self._plan = closed, len(event.tasks)
@@ -124,6 +141,10 @@ class Toolbar:
                 self._iteration, self.asked = "", None
                 self._tools.clear()
                 self._children.clear()
+            case events.Compaction(state="started"):
+                self._step = _ToolbarStep("compacting", event.time)
+            case events.Compaction(state="ended"):
+                self._fill(event.tokens_after, self._window)
             case events.RunStarted():
                 self.is_running, self._is_stopping, self._iteration = True, False, ""
                 self._step = _ToolbarStep("starting", event.time)
@@ -141,6 +162,13 @@ class Toolbar:
                 self._is_stopping = self.is_running
             case _:
                 pass
+
+    def _fill(self, tokens: int, window: int | None) -> None:
+        self._window = window
+        if window:
+            self._context = f"ctx {round(100 * tokens / window)}%"
+        elif tokens:
+            self._context = f"ctx {counted(tokens, 'token')}"
 
     def target(self, agent: str) -> str:
         """An agent as the prompt shows it; empty for the main one, and for none."""
@@ -214,12 +242,12 @@ class Toolbar:
         closed, tasks = self._plan
         plan = f"plan {closed}/{tasks}" if tasks else ""
         if not self.is_running:
-            yield from (("idle", queue, plan, tokens)[:count] for count in range(4, -1, -1))
+            yield from (("idle", queue, plan, self._context, tokens)[:count] for count in range(5, -1, -1))
             return
         step, short = self._step_in_hand(now)
         agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
         where = self._iteration
-        yield from ((where, step, agents, queue, plan, tokens)[:count] for count in (6, 5, 4))
+        yield from ((where, step, agents, queue, plan, self._context, tokens)[:count] for count in (7, 6, 5, 4))
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:

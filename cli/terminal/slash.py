@@ -74,7 +74,6 @@ CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id do
 
 INSTEAD = {
     "/add": "name the file in a line, and the model reads it",
-    "/compact": "a conversation cannot be shortened yet; /new begins afresh and keeps the plan",
     "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
@@ -174,6 +173,8 @@ class Commands:
             ),
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
             "/thinking": _Command("thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH),
+            "/context": _Command("what fills the model's window", self._context),
+            "/compact": _Command("shortens the conversation", self._compact, "[WHAT MATTERS]", takes_text=True),
             "/tools": _Command("what the model may use", self._tools),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", self._session_ids),
@@ -246,6 +247,23 @@ class Commands:
         if used.cost_usd is not None:
             rows.append(("cost", f"{cost_of(used.cost_usd)} (runs that ended)"))
         return CommandAnswer("\n".join([self._chain.status(), *table(rows, self._width)]))
+
+    def _context(self, _: str) -> CommandAnswer:
+        view = self._chain.window
+        of = (
+            f" of {view.window:,} ({100 * view.tokens / view.window:.0f} %)"
+            if view.window
+            else ", of an unknown window"
+        )
+        rows = [(name, f"{tokens:,}") for name, tokens in view.parts if tokens]
+        if view.window:
+            rows.append(("free", f"{max(view.window - view.tokens, 0):,}"))
+        return CommandAnswer("\n".join([f"About {view.tokens:,} tokens{of}", *table(rows, self._width)]))
+
+    def _compact(self, focus: str) -> CommandAnswer:
+        is_running = self._chain.is_running
+        self._chain.compact(focus)
+        return CommandAnswer("At the next safe point." if is_running else "")
 
     def _queue(self, _: str) -> CommandAnswer:
         rows = []

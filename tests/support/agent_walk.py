@@ -10,7 +10,7 @@ from double import check_messages
 
 from chain.messages import Overrides, to_json
 from chain.model import Request
-from chain.text.wording import INTERRUPT_NOTE, STOP_NOTE
+from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, WORDS
 
 from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED
@@ -66,6 +66,12 @@ class AgentWalk:
         """Where the run began to settle its lines: what comes after it begins another."""
         self._lines, self._beside, self._ends = lines, beside, ends
         self._same: list[object] = []
+        self.is_summarizing = self.only_compacts = self._was_compacted = False
+        """Whether its last request asks for a summary; its run is for that alone; nothing came since it was compacted."""
+        self._first: tuple[str, ...] = ()
+        """What the message has that stands for all before a compaction."""
+        self._said_by_user: list[str] = []
+        """The words of the run that is active."""
         self._last_message = 0
         self._ids: list[list[str]] = []
         """The lines of each message of the history."""
@@ -157,7 +163,9 @@ class AgentWalk:
         assert iterations == self.iteration
         assert [usage["input_tokens"], usage["output_tokens"]] == self.usage, "the usage of the agents below counts too"
         assert not self.history or self.is_answered, "I2: calls are left open"
-        if status == "interrupted" or status.startswith("cancelled"):
+        was_told, self.only_compacts = not self.only_compacts, False
+        self._said_by_user = []
+        if was_told and (status == "interrupted" or status.startswith("cancelled")):
             note = INTERRUPT_NOTE if status == "interrupted" else STOP_NOTE
             assert self.history[-1]["content"] == [{"type": "text", "text": note}], "the model is to know"
         self.iteration, self.usage, self.found = 0, [0, 0], []
@@ -219,8 +227,10 @@ class AgentWalk:
                 self.waiting.remove(line)
                 line.entered = point
                 assert line.is_in(texts)
+                self._said_by_user.append(line.text.strip())
             self._unsent += ids
             self._may_have_tail = self._may_have_tail or point != "start"
+            self._was_compacted = False
             self._held_since = 0 if self.is_held_up else None
         else:
             assert point is None
@@ -243,6 +253,9 @@ class AgentWalk:
         waiting = [line for line in self.waiting if not line.is_follow_up]
         late = [line for line in waiting if line not in lines and line.end > self._last_message]
         waiting = waiting[: len(waiting) - len(late)]
+        if self._was_compacted and point in ("A", "C", "D", "N"):
+            assert lines == waiting
+            return
         match point:
             case "start":
                 assert self.parent_id == "root"
@@ -319,7 +332,7 @@ class AgentWalk:
         gone = self.history[keep:]
         self._is_refusing = True
         assert not any(_is_answer(m) for m in gone)
-        assert not keep or _is_answer(self.history[keep - 1])
+        assert not keep or _is_answer(self.history[keep - 1]) or _is_summary(self.history[keep - 1])
         # What code has carried out stays delivered: sent again, it would be done twice.
         self._withdrawn = {
             id
@@ -388,8 +401,43 @@ class AgentWalk:
         self._plan_changed = self._plan_is_news = by != self.name
         self._plan_is_due = self._plan_is_news and bool(self.history)
 
+    def compact(self, record: dict[str, Any]) -> None:
+        """I10: what begins the conversation now has all that the user said in the run, word for word."""
+        kept = self.history
+        if record["summary"]:
+            kept = self.history[len(self.history) - record.get("kept", 0) :]
+        stubs = set(record.get("stubbed", ()))
+        names = {b["id"]: b["name"] for m in self.history for b in m["content"] if b["type"] == "tool_use"}
+        kept = [{**m, "content": [_stubbed(b, names, stubs) for b in m["content"]]} for m in kept]
+        self._same, self._ids = [], [[] for _ in kept]
+        if record["summary"]:
+            words = record.get("words", "")
+            left = f"({record['left_out']:,} earlier line" if record.get("left_out") else ""
+            text = "\n\n".join(filter(None, [COMPACTED, record["summary"], f"{WORDS}\n\n" if words else ""])).strip()
+            first = {"role": "user", "content": [{"type": "text", "text": text}]}
+            kept, self._ids = [first, *kept], [[], *self._ids]
+            self._first = (record["summary"], words, left)
+            assert all(said in words for said in self._said_by_user), "I10: what the user said is gone"
+        self.history = kept
+        self._plan_is_news, self._plan_is_due = True, False
+        self._was_compacted = True
+
+    def _summary_request(self, request: Request) -> None:
+        assert not request.tail
+        assert request.overrides == Overrides()
+        assert len(request.messages) == len(self.history) + 1
+        assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
+
     def request(self, request: Request, synced: int) -> None:
         assert self.ended is None, f"I4: a model call of {self.name} after {self.ended}"
+        if self.is_summarizing:
+            self._summary_request(request)
+            return
+        if self.history and _is_summary(self.history[0]) and not self._same:
+            said = request.messages[0].text
+            assert all(part in said for part in self._first), "I10"
+            self.history[0] = to_json(request.messages[0])
+        self._was_compacted = False
         assert not self.below, f"{self.name} asks its model while {[each.name for each in self.below]} work for it"
         assert len(request.messages) == len(self.history), "I8: the conversation is not what the journal says"
         for n, (sent, recorded) in enumerate(zip(request.messages, self.history, strict=True)):
@@ -409,6 +457,17 @@ class AgentWalk:
         if self._is_first_try or said != self._said:
             self._plan_changed = False  # what is only said again does not have what changed meanwhile
         self._is_first_try, self._said = False, said
+
+
+def _is_summary(message: dict[str, Any]) -> bool:
+    return bool(message["content"]) and message["content"][0].get("text", "").startswith(COMPACTED)
+
+
+def _stubbed(block: dict[str, Any], names: dict[str, str], stubs: set[str]) -> dict[str, Any]:
+    if block.get("tool_use_id") not in stubs:
+        return block
+    removed = f"{len(block['content']):,} characters removed to make room"
+    return {**block, "content": f"[{names[block['tool_use_id']]}: {removed}]"}
 
 
 def _is_answer(message: dict[str, Any]) -> bool:

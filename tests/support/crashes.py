@@ -79,6 +79,7 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
         *(e.ids, e.message, e.iteration, e.point, e.prompt_source, e.target_agent),
         *(e.parent_id, e.waited_s, e.remaining, e.tools_skipped),
     ),
+    events.Compaction: lambda e: (e.iteration, e.by, e.tokens_before, e.tokens_after, e.summary),
     events.Receipt: lambda e: (e.id, e.text, e.state, e.iteration, e.point, e.waited_s, e.reason),
     events.PlanChanged: lambda e: (e.tasks, e.by),
     events.Question: lambda e: (e.id, e.kind, e.text, e.options, e.tool_call_id, e.name, e.preview),
@@ -124,7 +125,8 @@ def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[
     for event in all_events:
         key = _KEYS.get(type(event))
         if key is not None and not (isinstance(event, events.Receipt) and event.state in _NEVER_RECORDED):
-            found[event.agent, event.type].append(key(event))
+            if not (isinstance(event, events.Compaction) and event.state != "ended"):
+                found[event.agent, event.type].append(key(event))
     return found
 
 

@@ -20,7 +20,7 @@ from chain.app import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.journal.journal import Journal
-from chain.model import Delta, Memory, Model, Reply, Request
+from chain.model import Delta, Memory, Model, Reply, Request, Window, window_of
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.resume import ReadBack
@@ -62,6 +62,10 @@ class Recorder:
         self.requests.append(request)
         self.on_request(request)
         return await self.inner.reply(request, on_delta)
+
+    @property
+    def window(self) -> Window | None:
+        return window_of(self.inner)
 
     async def prepare(self) -> None:
         self.prepared += 1

@@ -64,6 +64,7 @@ class Walk:
         """Who asks its model just now."""
         self._asks: dict[str, str] = {}
         """Who asks, by open questions."""
+        self._is_running = False
 
     def _agent(self, name: str, kind: str) -> AgentWalk:
         limit = self._limits.get(kind, self._max_iterations)
@@ -89,6 +90,13 @@ class Walk:
                     self.deliveries[tuple(item["line_ids"])] = (agent.name, agent.parent_id, agent.iteration, left)
             case "request" if item["phase"] == "sent":
                 self._asking = item["agent"]
+                self._at_work(item["agent"]).is_summarizing = item.get("compacts", False)
+            case "compact":
+                self.main.only_compacts = self.main.only_compacts or not self._is_running
+            case "compacted":
+                self._at_work(item["agent"]).compact(item)
+            case "run":
+                self._is_running = True
             case "request":
                 self._at_work(item["agent"]).reply_came(item)
             case "withdrawn":
@@ -115,6 +123,7 @@ class Walk:
             case "result":
                 self.found.append(self.main.found)
                 self.main.result(item, interactive=self._session.interactive)
+                self._is_running = False
             case _:
                 pass
 

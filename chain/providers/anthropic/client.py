@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -25,7 +25,7 @@ import trio
 
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Message, Usage
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
 from chain.providers.anthropic.encoding import Encoder, set_parameters
@@ -76,15 +76,24 @@ class AnthropicModel:
         self._price = price
         self._failures = failures.Failures(parameters, service)
         self._client: Client | None = None
+        self._context_window = parameters.context_window
+        self._has_asked_window = bool(parameters.context_window)
 
     @property
     def name(self) -> str:
         """What the service calls the model."""
         return self._parameters.model
 
+    @property
+    def window(self) -> Window | None:
+        """The context window: as configured, or as the service says, which is asked beside the first call."""
+        return Window(self._context_window, self._parameters.max_tokens) if self._context_window else None
+
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError``."""
         client = await self.connect()
+        if not self._has_asked_window:
+            return await self._beside_asking_for_window(client, request, on_delta)
         encoder: Encoder = request.memory.setdefault(self, Encoder(self._parameters))
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
@@ -94,13 +103,39 @@ class AnthropicModel:
             except failures.TooLong as error:
                 if refused := error.names([p for p in set_parameters(request.overrides) if p == "max_tokens"]):
                     raise ParameterRefused(str(error), refused) from None
-                return Reply(Message("assistant", ()), "model_context_window_exceeded")
+                self._context_window = self._context_window or error.window
+                return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=error.tokens)
             except failures.RequestRefused as error:
                 if refused := error.names(set_parameters(request.overrides)):
                     raise ParameterRefused(str(error), refused) from None
                 raise
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
+
+    async def _beside_asking_for_window(
+        self, client: Client, request: Request, on_delta: Callable[[Delta], None]
+    ) -> Reply:
+        """Answer a request, and ask the service for the window meanwhile: once, and for no longer than that takes."""
+        self._has_asked_window = True
+        failed: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_window, client)
+            try:
+                reply = await self.reply(request, on_delta)
+            except Exception as error:  # noqa: BLE001 - raised below, as it is and not in a group
+                failed = error
+            nursery.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+        return reply
+
+    async def _ask_window(self, client: Client) -> None:
+        # Whatever goes wrong, the window stays unknown.
+        with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
+            answer = json.loads(await self._get(client, f"/v1/models/{quote(self.name, safe='')}"))
+            tokens = answer["max_input_tokens"]
+            if isinstance(tokens, int) and tokens > 0:
+                self._context_window = tokens
 
     async def prepare(self) -> None:
         """Build the client ahead of the first call, while somebody is typing. Raises ``ModelError``."""

@@ -28,6 +28,19 @@ SHORTEST_SECRET = 4
 _TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
 
+_COUNTS = tuple(
+    map(
+        re.compile,
+        (
+            r"(?P<tokens>\d+) tokens? > (?P<window>\d+) maximum",  # Anthropic
+            r"context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",  # the same, with max_tokens
+            r"\((?P<tokens>\d+) tokens?\) exceeds the available context size \((?P<window>\d+)",  # llama.cpp
+            r"maximum context length is (?P<window>\d+) tokens.*requested (?P<tokens>\d+)",  # vLLM
+        ),
+    )
+)
+"""The numbers in it."""
+
 
 class Unreached(Exception):
     """The service sent no response; the cause says why."""
@@ -56,6 +69,14 @@ class RequestRefused(ModelError):
 
 class TooLong(RequestRefused):
     """The conversation is longer than the model's context."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message, said)
+        found = next(filter(None, (pattern.search(said.replace(",", "")) for pattern in _COUNTS)), None)
+        self.tokens = int(found["tokens"]) if found else 0
+        """How many tokens the request has, as far as the service says."""
+        self.window = int(found["window"]) if found else 0
+        """How many it takes."""
 
 
 class Failures:

@@ -49,7 +49,8 @@ class Service:
 class Parameters:
     """What every request of a model carries. ``None`` is not sent; 0 is a value.
 
-    ``extra_body`` adds fields; it changes none that is set here.
+    ``extra_body`` adds fields; it changes none that is set here. ``context_window``, in tokens, is not sent;
+    0 is unknown.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Parameters:
     stop_sequences: tuple[str, ...] = ()
     system_messages: bool = False
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    context_window: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from chain.provider import RETRY_KEYS, Definition, ModelCheck, ModelSettings, Provider
+from chain.provider import COMMON_KEYS, Definition, ModelCheck, ModelSettings, Provider
 from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
 from chain.values import Values, variables
 from chain.yamlfile import Node
@@ -52,6 +52,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         stop_sequences=values.names(keys.get("stop_sequences")),
         system_messages="system_messages" in keys and values.boolean(keys["system_messages"]),
         extra_body=values.json(keys.get("extra_body")),
+        context_window=definition.context_window,
     )
     price = _price(values, keys["price"]) if "price" in keys else None
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
@@ -100,7 +101,7 @@ def _price(values: Values, node: Node) -> Price:
 
 KEYS = (
     *("model", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"),
-    *("timeout_s", "idle_timeout_s", *RETRY_KEYS, "system_messages", "extra_body", "extra_headers", "price"),
+    *("timeout_s", "idle_timeout_s", *COMMON_KEYS, "system_messages", "extra_body", "extra_headers", "price"),
 )
 
 PROVIDER = Provider(

@@ -23,7 +23,8 @@ def read_scripted(definition: Definition) -> ModelSettings:
 
         try:
             # Its replies come at the pace that the file has for people.
-            return ScriptedModel.load(script, definition.within("script"), at_terminal=interactive)
+            within, window = definition.within("script"), definition.context_window
+            return ScriptedModel.load(script, within, at_terminal=interactive, context_window=window)
         except UnreadableFile as error:
             raise node.error(f"{error.file} {error.message}") from None
 
@@ -32,7 +33,7 @@ def read_scripted(definition: Definition) -> ModelSettings:
         "scripted",
         label=f"rules in {script.name}",
         retries=definition.retries,
-        values={"provider": "scripted", "script": script},
+        values={"provider": "scripted", "script": script, "context_window": definition.context_window},
         open=open_model,
         files={"script": script},
     )

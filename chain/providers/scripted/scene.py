@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
 from chain.text.search import SearchBudget
-from chain.text.wording import STDIN_BEGIN, STDIN_END
+from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, WORDS
+
+_QUERY = re.compile(r"^\[run \d+, (?:query|task)\] (.*(?:\n(?!\[run \d+, ).*)*)", re.MULTILINE)
+"""What a run was started with, among the user's words that a compaction keeps."""
 
 if TYPE_CHECKING:
     from chain.text.search import Match, Pattern
@@ -129,6 +133,10 @@ class Scene:
             self.lines = []  # they belong to a run that is over
         elif self.search(self._marks.resume, text.strip()):
             self._nudged = True
+        elif text.startswith(COMPACTED):
+            # What it stands for is gone but for the words; the latest query is the task that is at work.
+            for query in _QUERY.findall(text.partition(WORDS)[2]):
+                self._begin(query)
         elif text.startswith(mark):
             for line in text.removeprefix(mark).split(f"\n\n{mark}"):
                 query = self._task_in(line)

@@ -19,7 +19,7 @@ import trio
 
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
-from chain.model import Delta, Model, Reply, Request
+from chain.model import Delta, Model, Reply, Request, Window
 from chain.providers.scripted import reader, rules
 from chain.providers.scripted.rules import Collection, Failure, Pace, RuleFile, ScriptedCall, ScriptRule
 from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent, chars_of
@@ -32,18 +32,27 @@ CHARS_PER_TOKEN = 4
 class ScriptedModel(Model):
     """A ``Model`` that answers from rules."""
 
-    def __init__(self, script: RuleFile) -> None:
+    def __init__(self, script: RuleFile, context_window: int = 0) -> None:
+        """``context_window`` is how many tokens a request and its reply may have together; 0: as many as you like."""
         self._script = script
+        self._context_window = context_window
+
+    @property
+    def window(self) -> Window | None:
+        """The window, if there is one."""
+        return Window(self._context_window) if self._context_window else None
 
     @classmethod
-    def load(cls, path: Path, within: Path | None = None, *, at_terminal: bool = False) -> ScriptedModel:
+    def load(
+        cls, path: Path, within: Path | None = None, *, at_terminal: bool = False, context_window: int = 0
+    ) -> ScriptedModel:
         """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
-        return cls(reader.load(path, within, at_terminal=at_terminal))
+        return cls(reader.load(path, within, at_terminal=at_terminal), context_window)
 
     @classmethod
-    def parse(cls, text: str, file: str = "rules") -> ScriptedModel:
+    def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
         """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
-        return cls(reader.parse_rules(text, file))
+        return cls(reader.parse_rules(text, file), context_window)
 
     @property
     def name(self) -> str:
@@ -54,6 +63,9 @@ class ScriptedModel(Model):
         """Answer one request. Raises ``ModelError`` where a rule says so."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
         answer = dialogue.answer(request)
+        tokens = answer.reply.usage.total_tokens
+        if self._context_window and tokens > self._context_window:
+            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=tokens)
         said = 0
         try:
             if answer.pace.think_s:

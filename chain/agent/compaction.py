@@ -1,0 +1,234 @@
+"""Makes room in a conversation (SPEC section 15): by a summary, or where there is none by stubs for the oldest results.
+
+It comes between two iterations, before a model call. The model is asked for the summary with the conversation as it
+stands, so that a cache is used. Until the record of the compaction is written the conversation stays as it was: a stop,
+an interrupt or a crash loses nothing. The user's words are never left to the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from chain import events
+from chain.agent.model_call import BudgetSpent, ModelCalls
+from chain.agent.spec import AgentContext
+from chain.agent.state import Run
+from chain.agent.window import (
+    WORDS_SHARE,
+    CompactionRules,
+    WindowView,
+    latest_that_fit,
+    length_of,
+    messages_after,
+    oldest_results,
+    view_of,
+    with_stubs,
+)
+from chain.errors import ModelError
+from chain.events import CompactedBy
+from chain.journal.records import Compacted
+from chain.messages import Message, user_text
+from chain.model import Reply, Window
+
+SUMMARY_ATTEMPTS = 4
+"""How often a summary is asked for that the service finds too long, each time with more stubs."""
+
+STUBBED_SHARE = 0.5
+"""How much of the results' text is left out more each time, where nobody knows how much would be enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What came of a compaction; ``cut``: a stop or a now line did it. The ``sentence`` says what else there is."""
+
+    what: Literal["done", "failed", "cut"]
+    sentence: str = ""
+
+
+class Compaction:
+    """Compacts the conversation of one agent."""
+
+    def __init__(self, context: AgentContext, model: ModelCalls) -> None:
+        self._context = context
+        self._model = model
+
+    @property
+    def _rules(self) -> CompactionRules:
+        return self._context.spec.compaction
+
+    @property
+    def window(self) -> Window | None:
+        """The window of the agent's model, as far as it is known."""
+        return self._model.window
+
+    def due(self, run: Run) -> CompactedBy | None:
+        """Why the conversation is to be compacted before the next call, if it is. Never twice without an iteration."""
+        if run.compacted_at == run.iteration:
+            return None
+        if run.focus is not None:
+            return "user"
+        has_past = any(message.role == "assistant" for message in self._context.conversation.messages)
+        is_due = self._rules.at is not None and has_past and self._is_over(self._context.fill.tokens)
+        return "fill" if is_due else None
+
+    def may_help(self, run: Run) -> bool:
+        """Whether the conversation may be compacted since the service found it too long."""
+        return self._rules.at is not None and run.compacted_at != run.iteration
+
+    async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
+        """Compact the conversation, if that is possible. Raises ``JournalError`` and ``BudgetSpent``."""
+        context, fill = self._context, self._context.fill
+        focus, run.focus = run.focus or "", None
+        before, was_at = fill.tokens, run.compacted_at
+        run.compacted_at = run.iteration
+        self._tell(run, "started", by, before)
+        reply: Reply | None = None
+        summary, why = "", ""
+        try:
+            reply = await self._ask(run, self._rules.prompt_for(focus))
+        except ModelError as error:
+            why = str(error)
+        except BudgetSpent:
+            self._tell(run, "failed", by, before)
+            raise
+        else:
+            context.look()
+            if reply is None:
+                run.compacted_at = was_at  # a line cut it, so it may be due once more
+                self._tell(run, "failed", by, before)
+                return Attempted("cut")
+            summary, why = _usable(reply)
+        # No await from here on.
+        record = self._with_summary(run, by, summary) if summary else None
+        if record is not None and record.tokens_after >= before:
+            record, why = None, "the summary is no shorter than what it stands for"
+        if reply is not None:
+            self._model.summary_came(run, reply, is_used=record is not None)
+        if record is None:
+            self._notice(run, f"The conversation could not be summarized: {why}.")
+            record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
+        if record is None:
+            self._tell(run, "failed", by, before)
+            return Attempted("failed", f"The conversation was not compacted: {why}.")
+        told = context.compact(record)
+        if record.left_out:
+            self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
+        told.emit()
+        context.look()
+        return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
+
+    def too_full(self) -> str:
+        """What fills the window of a conversation that is too long for it, as a sentence."""
+        view = self.view()
+        window = f" of {view.window:,} tokens" if view.window else ""
+        return f"The conversation has outgrown the model's window{window}: {view.sentence}. /new starts afresh."
+
+    def is_hopeless(self) -> bool:
+        """Whether the next request would not fit the window, by our estimate."""
+        return self.window is not None and self._context.fill.tokens > self.window.tokens
+
+    def view(self) -> WindowView:
+        """What fills the window."""
+        spec, fill = self._context.spec, self._context.fill
+        beside = [("system prompt", len(spec.system)), ("tools", max(fill.beside - len(spec.system), 0))]
+        return view_of(self._context.conversation.messages, fill, self.window, beside)
+
+    # --------------------------------------------------------------------------------------------------- the summary
+
+    async def _ask(self, run: Run, prompt: str) -> Reply | None:
+        """The reply to the prompt; where the service finds that too long, with stubs for the oldest results."""
+        messages, window = [*self._context.conversation.messages, user_text(prompt)], self.window
+        reply: Reply | None = None
+        fill = self._context.fill
+        if window is not None:
+            messages = self._fitting(messages, self._rules.room_for_reply(window), window.tokens)
+        for attempt in range(SUMMARY_ATTEMPTS):
+            reply = await self._model.summary(run, messages)
+            is_last = attempt == SUMMARY_ATTEMPTS - 1
+            if reply is None or reply.stop_reason != "model_context_window_exceeded" or is_last:
+                return reply
+            if reply.asked_tokens:
+                fill.calibrate(reply.asked_tokens, sum(map(length_of, messages)) + fill.beside)
+            chars = sum(len(result.text) for message in messages for result in message.results)
+            over = int((reply.asked_tokens - self._limit) * fill.ratio)
+            ids = oldest_results(messages, max(over, int(chars * STUBBED_SHARE), 1))
+            if not ids:
+                break
+            self._model.summary_came(run, reply, is_used=False)
+            messages = with_stubs(messages, ids)
+        return reply
+
+    def _fitting(self, messages: Sequence[Message], reply: int, tokens: int) -> list[Message]:
+        """The messages, with as many stubs as they need to fit, by our estimate."""
+        fill = self._context.fill
+        over = fill.tokens + fill.estimate(length_of(messages[-1])) + reply - tokens
+        return with_stubs(messages, oldest_results(messages, int(over * fill.ratio)) if over > 0 else ())
+
+    # ------------------------------------------------------------------------------------------------- what is kept
+
+    def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
+        context, fill = self._context, self._context.fill
+        chars = self._tokens * fill.ratio
+        words, left_out = context.words.kept(int(chars * WORDS_SHARE))
+        # Of a conversation that is far from full less is kept, or nothing would be gained.
+        share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
+        kept = latest_that_fit(context.conversation.messages, int(share))
+        return self._measured(
+            Compacted(context.name, run.iteration, by, summary, words, left_out, kept, tokens_before=fill.tokens)
+        )
+
+    def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
+        """A compaction by stubs alone; ``None`` where there are no results to make room with."""
+        context, fill, messages = self._context, self._context.fill, self._context.conversation.messages
+        over = fill.tokens - self._limit
+        if by == "service":
+            over = max(over, int(fill.tokens * STUBBED_SHARE))
+        ids = oldest_results(messages, int(over * fill.ratio))
+        record = Compacted(context.name, run.iteration, by, stubbed=ids, tokens_before=fill.tokens)
+        return self._measured(record) if ids else None
+
+    def _measured(self, record: Compacted) -> Compacted:
+        """The record with as many stubs as it still needs to be below the limit, and what it comes to."""
+        fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
+        chars = sum(map(length_of, messages)) + fill.beside
+        if (over := fill.estimate(chars) - self._limit) > 0 and record.summary:
+            stubbed = oldest_results(messages, int(over * fill.ratio))
+            record = replace(record, stubbed=stubbed)
+            chars = sum(map(length_of, with_stubs(messages, stubbed))) + fill.beside
+        return replace(record, tokens_after=fill.estimate(chars))
+
+    @property
+    def _tokens(self) -> int:
+        """The tokens of the window; where it is not known, those that were too many."""
+        return self._context.fill.tokens if self.window is None else self.window.tokens
+
+    @property
+    def _limit(self) -> int:
+        window = self.window
+        return int(self._tokens * (self._rules.at or 1.0)) if window is None else self._rules.limit(window)
+
+    def _is_over(self, tokens: int) -> bool:
+        return self.window is not None and tokens > self._limit
+
+    # ------------------------------------------------------------------------------------------------- what is told
+
+    def _tell(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
+        name, iteration = self._context.name, run.iteration
+        told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
+        self._context.shared.emit(told)
+        self._context.look()
+
+    def _notice(self, run: Run, message: str) -> None:
+        self._context.shared.emit(events.Notice(agent=self._context.name, iteration=run.iteration, message=message))
+
+
+def _usable(reply: Reply) -> tuple[str, str]:
+    """The summary in a reply, and why there is none. Calls in it are not run; one that was cut off is one as well."""
+    text = reply.message.text.strip()
+    if reply.stop_reason == "refusal":
+        return "", "the model refused"
+    if reply.stop_reason == "model_context_window_exceeded":
+        return "", "the service found it too long"
+    return text, "" if text else "the model said nothing"

@@ -1,0 +1,277 @@
+"""How full a model's window is, and what a conversation keeps when it is compacted. Pure.
+
+What the user said is kept beside the conversation, word for word, so that no summary has to keep it (SPEC, I10).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from string import Template
+
+from chain.journal.records import Compacted
+from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
+from chain.model import Window
+from chain.text.wording import COMPACTED, WORDS, counted
+
+FIRST_RATIO = 3.5
+"""Characters a token, until a service has said how many tokens a request came to."""
+
+RATIOS = 1.0, 10.0
+"""The least and the most that is believed: some servers leave out of their count what a cache held."""
+
+WORDS_SHARE = 0.25
+"""How much of the window the user's words of earlier runs may have."""
+
+LONGEST_REPLY_SHARE = 0.5
+"""How much of what may be full is kept free for a reply at most: a model whose longest reply is as long as its window
+would be compacted at every call."""
+
+LEAST_STUBBED = 400
+"""Characters of a result that is worth a stub."""
+
+PROMPT = """\
+The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
+alone, in this order: the goal; what was decided, and why; facts that were found, with their files and lines; what was
+tried and did not work; what is open, and the next step. What the user said is kept word for word beside it, and the
+plan is sent again, so repeat neither. Call no tools now.
+
+${focus}"""
+
+FOCUS = "What matters most to the user: "
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """When and how a conversation is compacted.
+
+    ``at`` is the share of the window that may be full, ``None`` for no compaction but what the user asks for. ``keep``
+    is the share that the latest messages may have afterwards. ``prompt`` may hold ``${focus}``, what the user said
+    matters.
+    """
+
+    at: float | None = 0.9
+    keep: float = 0.2
+    prompt: str = PROMPT
+
+    def prompt_for(self, focus: str) -> str:
+        """The message that asks for a summary."""
+        return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
+
+    def room_for_reply(self, window: Window) -> int:
+        """How many tokens of the window are kept free for a reply."""
+        return min(window.longest_reply, int((self.at or 1.0) * window.tokens * LONGEST_REPLY_SHARE))
+
+    def limit(self, window: Window) -> int:
+        """How many tokens a conversation may fill."""
+        return int((self.at or 1.0) * window.tokens) - self.room_for_reply(window)
+
+
+class Fill:
+    """How many tokens one conversation fills: as the last reply reported, and an estimate of what came since."""
+
+    def __init__(self) -> None:
+        self.ratio = FIRST_RATIO
+        """Characters a token, as the service has counted them last."""
+        self.beside = 0
+        """Characters of the system prompt and the tools."""
+        self._chars = 0
+        self._known = 0
+        self._since = 0
+        self._counts_reply = False
+        """Whether the reply that comes next is among the known tokens."""
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the next request would have."""
+        if not self._known:
+            return self.estimate(self._chars + self.beside)
+        return self._known + self.estimate(self._since)
+
+    def estimate(self, chars: int) -> int:
+        """How many tokens so many characters are."""
+        return math.ceil(chars / self.ratio)
+
+    def add(self, message: Message) -> None:
+        """Count a message that was appended."""
+        chars = length_of(message)
+        self._chars += chars
+        if not (message.role == "assistant" and self._counts_reply):
+            self._since += chars
+        self._counts_reply = False
+
+    def report(self, usage: Usage) -> None:
+        """Note what a reply to the whole conversation reports."""
+        asked = usage.total_tokens - usage.output_tokens
+        if asked > 0:
+            self.calibrate(asked, self._chars + self.beside)
+            self._known, self._since, self._counts_reply = usage.total_tokens, 0, True
+
+    def refuse(self, tokens: int, window: Window | None) -> None:
+        """Note that a service found the conversation too long; ``tokens`` is how long, 0 where it did not say."""
+        least = tokens or (0 if window is None else max(window.tokens, self.tokens))
+        if least:
+            self.calibrate(least, self._chars + self.beside)
+            self._known = self._since = 0
+
+    def calibrate(self, tokens: int, chars: int) -> None:
+        """Note that a service counted so many tokens for so many characters."""
+        self.ratio = min(max(chars / tokens, RATIOS[0]), RATIOS[1])
+
+    def begin_anew(self, messages: Iterable[Message]) -> None:
+        """Count these messages alone."""
+        self._chars = sum(map(length_of, messages))
+        self._known = self._since = 0
+        self._counts_reply = False
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the user said: a line, or the query of a run; of an agent below main also its ``task``.
+
+    ``iteration`` is 0 for what a run was started with. ``line_id`` is empty for a task.
+    """
+
+    text: str
+    run: int
+    iteration: int = 0
+    line_id: str = ""
+
+    @property
+    def row(self) -> str:
+        """The words, with when they came."""
+        when = f"iteration {self.iteration}" if self.iteration else "query" if self.line_id else "task"
+        return f"[run {self.run}, {when}] {self.text}"
+
+
+class Words:
+    """All that the user said to one agent, in order."""
+
+    def __init__(self) -> None:
+        self.run = 0
+        """The number of the run that is active, or of the last one."""
+        self._words: list[Word] = []
+
+    def __iter__(self) -> Iterable[Word]:
+        return iter(self._words)
+
+    def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
+        """Add what was delivered in this run."""
+        self._words.append(Word(text, self.run, iteration, line_id))
+
+    def remove(self, line_ids: Collection[str]) -> None:
+        """Take out lines that have left the conversation."""
+        self._words = [word for word in self._words if word.line_id not in line_ids]
+
+    def kept(self, chars: int) -> tuple[str, int]:
+        """The rows of this run, with as many of the earlier ones, latest first, as fit; and how many are left out."""
+        rows: list[str] = []
+        for word in reversed(self._words):
+            if word.run != self.run:
+                chars -= len(word.row) + 1
+                if chars < 0:
+                    break
+            rows.append(word.row)
+        return "\n".join(reversed(rows)), len(self._words) - len(rows)
+
+
+def length_of(message: Message) -> int:
+    """How many characters of a message count for the window."""
+    chars = 0
+    for block in message.blocks:
+        match block:
+            case Text(text) | Thinking(text) | ToolResult(_, text):
+                chars += len(text)
+            case ToolCall(_, name, input):
+                chars += len(name) + len(json.dumps(dict(input), default=str))
+            case Opaque(raw):
+                chars += len(json.dumps(dict(raw), default=str))
+    return chars
+
+
+def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
+    """How many of the latest messages fit; the first of them answers no call, since its calls would be gone."""
+    kept = 0
+    for n, message in enumerate(reversed(messages), 1):
+        chars -= length_of(message)
+        if chars < 0:
+            break
+        if not message.results:
+            kept = n
+    return kept
+
+
+def oldest_results(messages: Sequence[Message], chars: int, *, spared: Collection[str] = ()) -> tuple[str, ...]:
+    """The ids of the oldest results whose texts come to as many characters, as far as there are any."""
+    found: list[str] = []
+    for result in (result for message in messages for result in message.results):
+        if chars <= 0:
+            break
+        if result.id not in spared and len(result.text) >= LEAST_STUBBED:
+            found.append(result.id)
+            chars -= len(result.text)
+    return tuple(found)
+
+
+def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
+    """The messages, with a stub for each of these results."""
+    if not ids:
+        return list(messages)
+    names = {call.id: call.name for message in messages for call in message.calls}
+
+    def stub(result: ToolResult) -> ToolResult:
+        removed = f"{len(result.text):,} characters removed to make room"
+        return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]")
+
+    return [
+        Message(m.role, tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
+        if any(result.id in ids for result in m.results)
+        else m
+        for m in messages
+    ]
+
+
+def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
+    """The conversation after it was compacted."""
+    if not record.summary:
+        return with_stubs(messages, record.stubbed)
+    left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
+    words = "\n".join(filter(None, [left_out, record.words]))
+    parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else ""]
+    first = user_text("\n\n".join(filter(None, parts)))
+    return [first, *with_stubs(messages[max(len(messages) - record.kept, 0) :], record.stubbed)]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """What fills a window, in tokens, with its ``parts`` by name. An unknown window is 0."""
+
+    window: int
+    tokens: int
+    parts: tuple[tuple[str, int], ...]
+
+    @property
+    def sentence(self) -> str:
+        """What fills it, the largest first."""
+        rows = sorted(self.parts, key=lambda part: -part[1])
+        return ", ".join(f"{name} {tokens:,}" for name, tokens in rows if tokens)
+
+
+def view_of(
+    messages: Sequence[Message], fill: Fill, window: Window | None, beside: Sequence[tuple[str, int]]
+) -> WindowView:
+    """What fills a window; ``beside`` are the characters of what comes before the conversation, by name."""
+    chars: Counter[str] = Counter(dict(beside))
+    names = {call.id: call.name for message in messages for call in message.calls}
+    for message in messages:
+        if message.role == "assistant":
+            chars["replies"] += length_of(message)
+        elif not message.results:
+            chars["user's words"] += length_of(message)
+        for result in message.results:
+            chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text)
+    parts = tuple((name, fill.estimate(n)) for name, n in chars.items())
+    return WindowView(0 if window is None else window.tokens, fill.tokens, parts)

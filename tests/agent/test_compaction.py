@@ -1,0 +1,243 @@
+"""A conversation that outgrows its window is shortened, and what the user said stands in it, word for word (I10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+import trio
+from support.checks import check_invariants
+from support.sessions import open_session, settings, wait_quiet
+
+from chain import events
+from chain.errors import ModelError
+from chain.messages import Message, Text, ToolCall, Usage, assistant
+from chain.model import Delta, Reply, Request, Window
+from chain.tools.tool import ToolContext, tool
+
+SUMMARY = "The goal is to count. Two files were read."
+ASKS = "The conversation is about to be shortened"
+
+
+def chars_in(request: Request) -> int:
+    """The characters of a request."""
+    texts = (b.text if not isinstance(b, ToolCall) else b.name for m in request.messages for b in m.blocks)
+    beside = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
+    return sum(map(len, texts)) + beside
+
+
+def is_asked_for_summary(request: Request) -> bool:
+    return request.messages[-1].text.startswith(ASKS)
+
+
+@dataclass
+class SmallModel:
+    """A model with a window, which counts four characters a token, and refuses what is longer.
+
+    ``acts`` makes its replies, in turn; ``summary`` the text of one that is asked for, ``None`` for a refusal.
+    """
+
+    acts: list[Callable[[Request], Message]]
+    window_tokens: int | None = 2_200
+    summary: str | None = SUMMARY
+    refused: int = 0
+    gate: trio.Event | None = None
+    """Whoever waits for a summary waits for this."""
+    asked: trio.Event = field(default_factory=trio.Event)
+    limit: int = 2_200
+    fails: int = 0
+    name: str = "small"
+
+    @property
+    def window(self) -> Window | None:
+        return None if self.window_tokens is None else Window(self.window_tokens)
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        await trio.lowlevel.checkpoint()
+        tokens = chars_in(request) // 4
+        if tokens > self.limit:
+            self.refused += 1
+            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=tokens)
+        if is_asked_for_summary(request):
+            self.asked.set()
+            if self.gate is not None:
+                await self.gate.wait()
+            if self.fails:
+                raise ModelError("no summary today")
+            if self.summary is None:
+                return Reply(assistant([Text("no")]), "refusal", Usage(tokens, 5))
+            return Reply(assistant([Text(self.summary)]), "end_turn", Usage(tokens, len(self.summary) // 4))
+        message = self.acts.pop(0)(request)
+        reason = "tool_use" if message.calls else "end_turn"
+        return Reply(
+            message, reason, Usage(tokens, sum(len(b.text) for b in message.blocks if isinstance(b, Text)) // 4)
+        )
+
+    async def prepare(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+def reads(n: int) -> Callable[[Request], Message]:
+    return lambda request: assistant([ToolCall(f"c{n}", "read", {"n": n})])
+
+
+def says(text: str) -> Callable[[Request], Message]:
+    return lambda request: assistant([Text(text)])
+
+
+@tool
+async def read(context: ToolContext, n: int) -> str:
+    """Read something long."""
+    return f"row {n} " * 300
+
+
+async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")])
+    async with open_session(model, tools=[read]) as session:
+        result = await session.run("count the rows")
+        check_invariants(session, one_in=1)
+    assert (result.status, result.result) == ("done", "done")
+    assert model.refused == 0
+    told = session.of(events.Compaction)
+    assert [(e.state, e.by) for e in told][:2] == [("started", "fill"), ("ended", "fill")]
+    assert told[1].summary == SUMMARY
+    assert told[1].tokens_after < told[1].tokens_before
+    first = session.model.requests[-1].messages[0].text
+    assert SUMMARY in first
+    assert "[run 1, query] count the rows" in first
+    assert result.iterations == 5
+
+
+async def test_what_was_said_stands_after_many_compactions() -> None:
+    lines = ["no, this year's folder", "todo: add check the SKU", "why so long?"]
+    model = SmallModel([reads(n) for n in range(1, 130)] + [says("done")])
+
+    async with open_session(model, tools=[read], use=settings(max_iterations=200)) as session:
+
+        def on_event(event: events.Event) -> None:
+            if isinstance(event, events.IterationStarted) and event.iteration in (2, 3, 4):
+                session.chain.submit(lines[event.iteration - 2])
+
+        session.chain.listen(on_event)
+        await session.run("count the rows of all files, and mind the SKU")
+        check_invariants(session, max_iterations=200, one_in=1)
+    assert sum(e.state == "ended" for e in session.of(events.Compaction)) >= 30
+    last = session.sent()
+    for words in ["count the rows of all files, and mind the SKU", *lines]:
+        assert words in last
+    assert model.refused <= 2
+
+
+async def test_the_service_that_finds_it_too_long_is_asked_once_more_after_a_compaction() -> None:
+    model = SmallModel([reads(n) for n in range(1, 6)] + [says("done")], window_tokens=None)
+    async with open_session(model, tools=[read]) as session:
+        result = await session.run("count the rows")
+        check_invariants(session, one_in=1)
+    assert result.status == "done"
+    assert {e.by for e in session.of(events.Compaction)} == {"service"}
+    assert model.refused >= 1
+
+
+async def test_without_a_summary_the_oldest_results_become_stubs() -> None:
+    for summary in ("", None, "x" * 20_000):
+        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], summary=summary)
+        async with open_session(model, tools=[read]) as session:
+            result = await session.run("count the rows")
+            check_invariants(session, one_in=1)
+        assert result.status == "done"
+        assert "characters removed to make room]" in session.sent()
+        assert any("could not be summarized" in e.message for e in session.of(events.Notice))
+
+
+async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
+    model = SmallModel([says("hm"), says("hm")])
+    async with open_session(model) as session:
+        await session.run("short")
+        result = await session.run("x" * 12_000)
+        check_invariants(session, one_in=1)
+    assert result.status == "context_full"
+    assert "user's words" in result.result
+    assert "2,200 tokens" in result.result
+
+
+async def test_lines_that_come_meanwhile_are_delivered_right_after_it() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done"), says("done")], gate=trio.Event())
+    async with open_session(model, tools=[read]) as session:
+        session.chain.submit("count the rows")
+        await model.asked.wait()
+        session.chain.submit("mind the empty ones")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not session.of(events.UserInterruption)
+        assert model.gate is not None
+        model.gate.set()
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+    assert session.of(events.UserInterruption)[0].message == "mind the empty ones"
+    compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
+    assert "mind the empty ones" in session.sent(compacted + 1)
+
+
+async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> None:
+    for is_stop in (True, False):
+        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done"), says("done")], gate=trio.Event())
+        async with open_session(model, tools=[read]) as session:
+            session.chain.submit("count the rows")
+            await model.asked.wait()
+            if is_stop:
+                session.chain.submit("stop")
+            else:
+                session.interrupt()
+            await wait_quiet(session)
+            before = session.model.requests[-1].messages[:-1]
+            assert session.result.status == ("cancelled_with_partial" if is_stop else "interrupted")
+            assert [r["type"] for r in session.records].count("compacted") == 0
+            model.gate = None
+            await session.run("and now?")
+            check_invariants(session, one_in=1)
+        asked = next(r for r in session.model.requests[::-1] if is_asked_for_summary(r))
+        assert list(asked.messages[: len(before)]) == list(before)
+
+
+async def test_a_now_line_cuts_it_and_it_is_done_once_more() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done"), says("done")], gate=trio.Event())
+    async with open_session(model, tools=[read]) as session:
+        session.chain.submit("count the rows")
+        await model.asked.wait()
+        model.asked = trio.Event()
+        gate, model.gate = model.gate, None
+        session.chain.submit("!!only the first file")
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+    assert gate is not None
+    assert session.result.status == "done"
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "failed", "started", "ended"]
+    assert "only the first file" in session.sent()
+    assert session.of(events.UserInterruption)[0].point == "N"
+
+
+async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
+    model = SmallModel([says("x" * 3_000), reads(1), says("y" * 3_000), says("done")], window_tokens=200_000, limit=200_000)
+    async with open_session(model, tools=[read], interactive=True) as session:
+        await session.run("tell me much")
+        session.chain.compact("the   SKU numbers")
+        await session.chain.wait_idle()
+        assert "What matters most to the user: the SKU numbers" in session.model.requests[-1].messages[-1].text
+        assert session.result.status == "done"
+        assert session.result.iterations == 0
+        session.chain.submit("go on")
+        session.chain.compact()
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended", "started", "ended"]
+    assert "tell me much" in session.sent()
+
+
+async def test_an_error_of_the_service_is_told_and_the_run_goes_on_with_stubs() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], fails=1)
+    async with open_session(model, tools=[read]) as session:
+        result = await session.run("count the rows")
+        check_invariants(session, one_in=1)
+    assert result.status == "done"
+    assert any("no summary today" in e.message for e in session.of(events.Notice))
