@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.subject": set(),
     "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.subject", "chain.tools.tool"},
     "chain.tools.research.course": {"chain.lines.parse"},
-    "chain.tools.research.ranking": {"chain.tools.grep"},
+    "chain.tools.research.ranking": {"chain.tools.file_tree"},
     "chain.tools.research.page_text": {"chain.tools.processes.lifeline", "selectolax"},  # runs as a program of its own
     "chain.tools.research.addresses": {"chain.tools.research.hosts", "httpx2"},
     "chain.tools.research.pages": TOOLS | {"chain.version", "httpx2"},
