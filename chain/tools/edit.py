@@ -100,7 +100,7 @@ class _Edits:
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
         async with ctx.seen.editing:
             plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
-            ctx.seen.note(plan.root.joinpath(*plan.parts), digest(plan.change.content))
+            ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         if plan.status is None:
             return f"Created {plan.change.diff.head}."
         return (
@@ -169,7 +169,7 @@ def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
         status, raw = _content(root, parts, shown)
-        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.get(real)
+        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:

@@ -90,7 +90,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     text, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
-        ctx.seen.note(real, read_digest)
+        ctx.seen.digests[real] = read_digest
     return text
 
 

@@ -120,7 +120,10 @@ class Places:
         outside = (each for each in self._closed if not _is_in(each, own.kept))
         self.closed = () if self.is_exposed else tuple(sorted(each for each in outside if _is_in(each, chosen)))
         """The folders in which no command makes, moves or removes anything."""
-        self._descriptors = [*_opened((*chosen, *fence.DEVICES))]
+        self._descriptors: list[int] = []
+        for each in (*chosen, *fence.DEVICES):
+            with suppress(OSError):
+                self._descriptors.append(os.open(each, os.O_PATH | os.O_CLOEXEC))
 
     def rules(self, temporary: int, *, signals: bool) -> int:
         """The descriptor of the rules for a command (``fence.rules``), which may write these and one folder more.
@@ -140,12 +143,6 @@ class Places:
 def _is_in(place: str, folders: Iterable[str]) -> bool:
     """Whether it is one of the folders, or in one."""
     return any(place == each or place.startswith(each.rstrip("/") + "/") for each in folders)
-
-
-def _opened(paths: Iterable[str]) -> Iterator[int]:
-    for path in paths:
-        with suppress(OSError):
-            yield os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _ids(places: Iterable[str]) -> set[Id]:
