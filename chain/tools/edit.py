@@ -1,8 +1,8 @@
 """The tools that change files of the workspace: write and edit.
 
-A file that exists must have been read or written before, by any agent of the session, and be unchanged since: no agent
-overwrites what it does not know. What is shown before and what is written are made by the same function (``diff``), and
-the file is replaced in one step (``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
+A file that exists must have been read or written before, by any agent of the session, and be unchanged since. What is
+shown before and what is written are made by the same function (``diff``), and the file is replaced in one step
+(``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
 
 Unlike reading, writing is not left behind by an interrupt: nothing changes once a call has ended. It looks for the
 interrupt once more before the step that counts.

@@ -1,8 +1,7 @@
 """The files under a folder of the workspace, in a fixed order, and their text.
 
-Whatever looks at many files walks the same way: no link leads out, not even one that is put in the way meanwhile, and
-the number of files is bounded. All of it reads the disk, so it belongs in a worker thread; it ends when its caller is
-cancelled.
+No link leads out, not even one that is put in the way meanwhile, and the number of files is bounded. It reads the
+disk, so it belongs in a worker thread; it ends when its caller is cancelled.
 """
 
 from __future__ import annotations

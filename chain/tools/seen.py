@@ -14,9 +14,8 @@ class Seen:
     They are noted in the thread of trio only, by calls that were not given up: a thread that was left behind would note
     what has long been otherwise.
 
-    ``editing`` is held from the look at a file to the note of what was written: two agents that edit the same file at
-    the same time both go through, and neither overwrites what the other wrote. One lock for all files, since an edit
-    takes milliseconds.
+    ``editing`` is held from the look at a file to the note of what was written, so that of two agents that edit it at
+    the same time neither overwrites what the other wrote. One lock for all files: an edit takes milliseconds.
     """
 
     def __init__(self) -> None:

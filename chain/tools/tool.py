@@ -174,11 +174,7 @@ PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
 
 
 class Tool(Protocol):
-    """A tool, as the agent knows it.
-
-    ``timeout_s`` is in seconds, ``None`` for the configured default. A tool that is ``read_only`` has no effects and
-    may run beside its neighbours; one that ``needs_approval`` runs only if the user allows it.
-    """
+    """A tool, as the agent knows it."""
 
     @property
     def name(self) -> str:
@@ -194,15 +190,15 @@ class Tool(Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds until a call is stopped."""
+        """Seconds until a call is stopped; ``None`` for the configured default."""
 
     @property
     def read_only(self) -> bool:
-        """Whether it has no effects."""
+        """Whether it has no effects, and may run beside its neighbours."""
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the user has to allow it."""
+        """Whether it runs only if the user allows it."""
 
     def check(self, input: Mapping[str, Any]) -> object:
         """Raises ``ToolError`` for input that does not fit the schema."""

@@ -126,10 +126,7 @@ class Places:
                 self._descriptors.append(os.open(each, os.O_PATH | os.O_CLOEXEC))
 
     def rules(self, temporary: int, *, signals: bool) -> int:
-        """The descriptor of the rules for a command (``fence.rules``), which may write these and one folder more.
-
-        It looks at what is in the folders that hold something of this program, so it blocks. Raises ``OSError``.
-        """
+        """The ``fence.rules`` of a command that may write these and one folder more. It blocks. Raises ``OSError``."""
         kept, closed = (set(), set()) if self.is_exposed else (_ids(self._kept), _ids(self._closed))
         parts = (_parts(each, kept, closed) for each in self._descriptors)
         return fence.rules(chain([temporary], *parts), signals=signals)
