@@ -91,8 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
-    "chain.tools.subject": set(),
-    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.subject", "chain.tools.tool"},
+    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
     "chain.tools.research.course": {"chain.lines.parse"},
     "chain.tools.research.ranking": {"chain.tools.file_tree"},
     "chain.tools.research.page_text": {"chain.tools.processes.lifeline", "selectolax"},  # runs as a program of its own

@@ -19,8 +19,7 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.subject import Subject
-from chain.tools.tool import Preview
+from chain.tools.tool import Preview, Subject
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 

@@ -27,8 +27,7 @@ from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
-from chain.tools.subject import Subject
-from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
 

@@ -33,8 +33,7 @@ from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.seen import digest
-from chain.tools.subject import Subject
-from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
