@@ -286,7 +286,6 @@ checkpoint_restore.
 
 
 def _drop_powers() -> None:
-    """Give them up, for this process and for what it will start."""
     header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     _checked(_LIBC.capget(header, sets), "capget")
     dropped = sum(1 << power for power in _POWERS)

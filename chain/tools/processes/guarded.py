@@ -62,13 +62,11 @@ class Ended:
 
 
 class Guard:
-    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed.
-
-    ``folder`` is where the programs may have temporary files. It exists while the process does.
-    """
+    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
+        """Where the programs may have temporary files. It exists while the process does."""
         self._process: _Process | None = None
         self._starting = trio.Lock()
         self._parent: int | None = None
