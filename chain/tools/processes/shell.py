@@ -83,9 +83,10 @@ COMMANDS = _CommandSubject()
 def shell_tools(
     guard: Guard, rules: ShellRules, environ: Mapping[str, str], found: Protections | None = None
 ) -> tuple[Tool, ...]:
-    """The tool ``shell``; nothing but on Linux, where alone there is a guard.
+    """The tool ``shell``, or nothing on other systems than Linux, which have no guard.
 
-    Commands get ``environ`` but for the secrets. Without ``found`` the machine is probed for what it can refuse.
+    Commands get ``environ`` but for the secrets. ``found`` is what the machine can refuse to a command; without it the
+    machine is probed when that is first asked for.
     """
     if sys.platform != "linux":
         return ()
