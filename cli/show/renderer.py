@@ -21,7 +21,7 @@ from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
-from cli.show.rows import at_limit, painted_preview, rows
+from cli.show.rows import at_limit, rows
 from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -95,7 +95,7 @@ class Renderer:
         """Whether thoughts are shown whole; one that is already goes on so."""
         self._collapses = collapses
         self._unsettled = Unsettled() if updates else None
-        self._air = Air() if updates else None
+        self._air = Air()
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
@@ -110,17 +110,17 @@ class Renderer:
         self._owe_reply = set[str]()
         """The children that have read a line and not replied yet."""
 
-    def lines(self, event: Event) -> list[str]:
-        """The rows to show for this event, and those that have waited for it, without newlines; often none."""
-        return self.lines_of(event, self._contexts.of(event))
+    def lines(self, event: Event, context: Context | None = None) -> list[str]:
+        """The rows to show for this event, and those that have waited for it, without newlines; often none.
 
-    def lines_of(self, event: Event, context: Context) -> list[str]:
-        """The same for an event whose context is known otherwise."""
+        The context is that of the main agent's view, unless it is known otherwise.
+        """
+        context = self._contexts.of(event) if context is None else context
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:
             self._hint = ("", [])
         shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
-        if self._air is not None and isinstance(event, events.Reply):
+        if isinstance(event, events.Reply):
             # A reply with calls says what they are for, so they follow it at once.
             self._air.join(ANSWER, WORK) if event.tool_calls else self._air.part(ANSWER)
         return shown
@@ -204,8 +204,9 @@ class Renderer:
         for kind, found in groups:
             if not found:
                 continue
-            is_apart = bool(rows) or (self._air is not None and self._air.is_apart(kind))
-            rows += [*([""] if is_apart and found[0] else []), *found]
+            if found[0] and (rows or self._air.is_apart(kind)):
+                rows.append("")
+            rows += found
         return "\n".join(rows)
 
     @property
@@ -223,18 +224,13 @@ class Renderer:
         self._hint = (event.id, rows)  # of use until the answer
         return self._shown(self._unheld())
 
-    def preview(self, text: str) -> list[str]:
-        """The rows of all that a call would do."""
-        return painted_preview(text, self.place, whole=True)
-
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         place = self.place
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
         found = piece(COMMAND if typed else START, [*typed, *in_rows(text, place.room), *rows])
         shown = self._shown(self._replies.aside(found))
-        if self._air is not None:
-            self._air.part(COMMAND)
+        self._air.part(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
@@ -262,24 +258,26 @@ class Renderer:
         return isinstance(event, WORK_OF_CHILDREN)
 
     def _shown(self, pieces: Iterable[Piece]) -> list[str]:
-        if self._air is None:
+        if self._unsettled is None:
             return [row for _, rows in pieces for row in rows]
         return self._air.rows(pieces)
 
     def _unheld(self, event: Event | None = None) -> list[Piece]:
         """The question that was held back, if the event does not answer it at once."""
         held = self._unsettled.unheld(event) if self._unsettled is not None else None
-        return (
-            []
-            if held is None
-            else self._replies.aside(piece(WORK, _indented(rows(held[0], held[1], Context()), held[1])))
-        )
+        if held is None:
+            return []
+        question, place = held
+        return self._replies.aside(piece(WORK, _indented(rows(question, place, Context()), place)))
+
+    def _place_of(self, context: Context) -> RowPlace:
+        return self.place.below(context.depth, context.agent) if context.depth else self.place
 
     def _before(self, event: Event, context: Context) -> list[Piece]:
         """What was held back or repeated, and is settled by this event."""
         if self._unsettled is None:
             return []
-        place = self.place.below(context.depth, context.agent) if context.depth else self.place
+        place = self._place_of(context)
         went_on = _indented(self._unsettled.went_on(event, place), place)
         return [*self._unheld(event), *self._replies.aside(piece(WORK, went_on))]
 
@@ -287,7 +285,7 @@ class Renderer:
         if context.depth:
             if self._is_left_out(event):
                 return []
-            place = self.place.below(context.depth, context.agent)
+            place = self._place_of(context)
             return self._replies.aside(piece(WORK, _indented(self._rows(event, place, context), place)))
         released = self._released(event, context)
         match event:

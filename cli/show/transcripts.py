@@ -118,7 +118,7 @@ class _Transcript:
         count = self._dropped
         rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
-            rows += renderer.lines_of(entry.whole(), entry.context)
+            rows += renderer.lines(entry.whole(), entry.context)
         return rows + (renderer.tail.split("\n") if renderer.tail else [])
 
 

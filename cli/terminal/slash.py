@@ -227,8 +227,7 @@ class Commands:
 
     def _help(self, name: str) -> CommandAnswer:
         if not name:
-            commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
-            return CommandAnswer("\n".join(overview(commands, self._width, has_keys=self._has_keys)))
+            return CommandAnswer("\n".join(overview(self.menu("/"), self._width, has_keys=self._has_keys)))
         if name.casefold() not in TOPICS:
             return _not_understood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "

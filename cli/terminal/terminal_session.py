@@ -27,6 +27,7 @@ from cli.show import question_rows
 from cli.show.bare_words import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.renderer import Renderer
+from cli.show.rows import painted_preview
 from cli.show.toolbar import Toolbar, answers_question
 from cli.show.tour import Tour
 from cli.show.transcripts import Transcripts
@@ -283,7 +284,7 @@ class TerminalSession:
         if answer.thinking is not None:
             self._renderer.shows_thinking = answer.thinking
         self._update_queue()
-        rows = self._renderer.preview(answer.preview)
+        rows = painted_preview(answer.preview, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
             width, looks = self._screen.width, self._looks
             rows += self._transcripts.rows(answer.agent, width, color=looks.color, ascii=looks.ascii)
