@@ -74,7 +74,8 @@ class Toolbar:
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
-        self._tokens = 0
+        self.tokens = 0
+        """What the session has used; of a resumed one not all events are told again."""
         self._plan = plan
         self.is_running = False
         """Whether a run has begun whose result has not come yet."""
@@ -87,16 +88,12 @@ class Toolbar:
         self.asked: events.Question | None = None
         """The question that is open."""
 
-    def resumed(self, tokens: int) -> None:
-        """Begin with what the session had used before, of which not all events are told again."""
-        self._tokens = tokens
-
     def update(self, event: Event) -> None:
         """Update the row for an event."""
         match event:
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
-                self._tokens += event.input_tokens + event.output_tokens + cached
+                self.tokens += event.input_tokens + event.output_tokens + cached
             case events.PlanChanged():
                 closed = sum(task.state != "PENDING" for task in event.tasks)
                 self._plan = closed, len(event.tasks)
@@ -208,7 +205,7 @@ class Toolbar:
 
     def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
         """The possible left sides, the longest first."""
-        tokens = counted(self._tokens, "token") if self._tokens else ""
+        tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         closed, tasks = self._plan

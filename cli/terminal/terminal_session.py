@@ -176,7 +176,7 @@ class TerminalSession:
                     self._transcripts.update(event)
                     rows += self._renderer.lines(event)
             if not self.chain.is_running:
-                self._toolbar.resumed(self.chain.usage.total_tokens)
+                self._toolbar.tokens = self.chain.usage.total_tokens
         self._screen.show(rows, self._renderer.tail_at(time.time()))
         self._update_queue()
 
@@ -244,11 +244,9 @@ class TerminalSession:
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
-        id = self.chain.last_waiting()
-        text = None
-        if id is not None:
-            with suppress(UserError):
-                text = take_back(self.chain, id, TAKEN_BACK)
+        id, text = self.chain.last_waiting(), None
+        with suppress(UserError):
+            text = None if id is None else take_back(self.chain, id, TAKEN_BACK)
         self._update_queue()
         return text
 
