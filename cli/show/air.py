@@ -29,8 +29,6 @@ class Air:
         """The rows of pieces, with the blank ones between them."""
         found: list[str] = []
         for kind, rows in pieces:
-            if not rows:
-                continue
             if self.is_apart(kind):
                 found.append("")
             found += rows if kind == self._last else dropwhile(lambda row: not row, rows)

@@ -132,7 +132,6 @@ class MarkdownPage:
             self._row(row)
 
     def _put_marker(self) -> None:
-        """A row with the markers that wait for one."""
         if any(indent.marker is not None for indent in self._indents if not indent.is_quote):
             self._row([])
 

@@ -147,8 +147,6 @@ class Renderer:
         found = [*self._unheld(), *piece(ANSWER, unfinished), *piece(WORK, self._unsettled.rest(self.place))]
         return self._shown(found)
 
-    # ------------------------------------------------------------------------------------------------ beside events
-
     @property
     def tail(self) -> str:
         """What may still change, as it was at the last event."""
@@ -243,8 +241,6 @@ class Renderer:
                 found += in_rows("\n".join(text for text in group if isinstance(text, str)), place.width - 2)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
         return self._shown(self._replies.aside(piece(BESIDE, said)))
-
-    # --------------------------------------------------------------------------------------------- the rows of events
 
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:

@@ -2,9 +2,6 @@
 
 The left side is about the run, the right end about the next line. On a narrow terminal the left side loses its parts
 one by one, the least important first; the right end stays, since the user is about to act on it.
-
-Names of tools and agents are the only texts here that others write. Characters that a terminal would obey are removed
-from them, and characters without a column, as terminals do not agree on their width.
 """
 
 from __future__ import annotations
@@ -286,6 +283,7 @@ class Toolbar:
         return f"{'' if goes_to == 'plan' else signs.wait}{goes_to}, next safe point"
 
     def _name(self, name: str) -> str:
+        # Terminals do not agree on the width of characters without a column.
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
         if self._ascii:
             shown = shown.encode("ascii", "replace").decode()

@@ -58,8 +58,6 @@ class _TranscriptEntry:
 
 
 class _Transcript:
-    """What one agent did, the latest of it."""
-
     def __init__(self) -> None:
         self._entries: deque[_TranscriptEntry] = deque()
         self._open: dict[str, _TranscriptEntry] = {}

@@ -80,8 +80,6 @@ class Unsettled:
         """Whether the rows change as time passes."""
         return bool(self._calls or self._retries)
 
-    # ------------------------------------------------------------------------------------------------ as events come
-
     def unheld(self, event: Event | None = None) -> tuple[events.Question, RowPlace] | None:
         """The question that was held back and has to be shown, before this event if there is one."""
         held, self._held = self._held, None
@@ -213,8 +211,6 @@ class Unsettled:
         text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
         return [place.paint("yellow", place.cut(text))]
 
-    # --------------------------------------------------------------------------------------------- what is unsettled
-
     def running(self, place: RowPlace, now: float, most: int = MOST_CALLS) -> list[str]:
         """At most so many rows of the calls that run, but for those that an agent at work does."""
         calls, most = [call for call in self._calls.values() if call.id not in self._delegated], min(most, MOST_CALLS)
@@ -285,5 +281,4 @@ def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
 
 
 def _cause(event: events.Retry) -> str:
-    """The short cause at the beginning of a reason."""
     return _CLAUSE.split(flat(event.reason), maxsplit=1)[0]

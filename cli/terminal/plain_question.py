@@ -70,24 +70,18 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 def _ask(asking: str) -> str | None:
     """What is typed after the text ``asking``; ``None`` at the end of input. Raises ``KeyboardInterrupt``."""
+    line = b""
     try:
         _write(asking)
-        answer = _read_line()
+        with suppress(OSError):
+            while not line.endswith(b"\n") and (piece := os.read(0, 4096)):
+                line += piece
     except KeyboardInterrupt:
         _write("\n")
         raise
-    if answer is None:
-        _write("\n")
-    return answer
-
-
-def _read_line() -> str | None:
-    line = b""
-    with suppress(OSError):
-        while piece := os.read(0, 4096):
-            line += piece
-            if line.endswith(b"\n"):
-                return line.decode(errors="replace")
+    if line.endswith(b"\n"):
+        return line.decode(errors="replace")
+    _write("\n")
     return None
 
 

@@ -277,7 +277,6 @@ class Commands:
         return CommandAnswer("\n".join([self._chain.plan.render(), *self._waiting_for_the_plan()]))
 
     def _waiting_for_the_plan(self) -> list[str]:
-        """A row for each plan command that waits for a safe point."""
         rows = []
         for accepted in self._chain.waiting:
             match accepted.line.command:
@@ -426,7 +425,6 @@ class Commands:
         return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:
-        """A row for each definition, with the reason for one that cannot be used."""
         rows = []
         for name in self._settings.model_names:
             try:
