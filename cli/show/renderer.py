@@ -366,25 +366,25 @@ class _Progress:
 
     def __init__(self) -> None:
         self._count = 0
-        self.held = ""
+        self._held: list[str] = []
         self._last: deque[str] = deque(maxlen=LAST)
 
     @property
     def last(self) -> list[str]:
         """The latest of the rows that are not shown yet."""
-        return [*([self.held] if self.held else []), *self._last]
+        return [*self._held, *self._last]
 
     def add(self, rows: Sequence[str], *, holds: bool) -> Sequence[str]:
+        if not rows:
+            return []
         room = max(FIRST - self._count, 0)
         self._count += len(rows)
         self._last.extend(rows[room:])
-        shown = [*([self.held] if self.held and rows else []), *rows[:room]]
-        if not rows or not holds:
-            return shown
-        self.held = "" if self._last else shown.pop()
+        shown = [*self._held, *rows[:room]]
+        self._held = [shown.pop()] if holds and not self._last else []
         return shown
 
     def end(self, mark: str) -> list[str]:
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
-        return [*([self.held] if self.held else []), *note, *self._last]
+        return [*self._held, *note, *self._last]

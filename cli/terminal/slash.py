@@ -49,20 +49,14 @@ _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 OTHER_NAMES = {
-    "/?": "/help",
-    "/bye": "/quit",
-    "/clear": "/new",
-    "/commands": "/help",
-    "/cost": "/status",
-    "/exit": "/quit",
-    "/models": "/model",
+    **dict.fromkeys(("/?", "/commands"), "/help"),
+    **dict.fromkeys(("/cost", "/tokens", "/usage"), "/status"),
+    **dict.fromkeys(("/plan", "/todos"), "/todo"),
     "/permissions": "/tools",
-    "/plan": "/todo",
-    "/reset": "/new",
+    "/models": "/model",
     "/sessions": "/resume",
-    "/todos": "/todo",
-    "/tokens": "/status",
-    "/usage": "/status",
+    **dict.fromkeys(("/clear", "/reset"), "/new"),
+    **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
 """Names that other programs have for a command: they do the same."""
 
