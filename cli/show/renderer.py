@@ -264,25 +264,22 @@ class Renderer:
         if held is None:
             return []
         question, place = held
-        return self._replies.aside(piece(WORK, _indented(rows(question, place, Context()), place)))
-
-    def _place_of(self, context: Context) -> RowPlace:
-        return self.place.below(context.depth, context.agent) if context.depth else self.place
+        return self._work(rows(question, place, Context()), place)
 
     def _before(self, event: Event, context: Context) -> list[Piece]:
         """What was held back or repeated, and is settled by this event."""
         if self._unsettled is None:
             return []
-        place = self._place_of(context)
-        went_on = _indented(self._unsettled.went_on(event, place), place)
-        return [*self._unheld(event), *self._replies.aside(piece(WORK, went_on))]
+        place = self.place.below(context.depth, context.agent)
+        went_on = self._unsettled.went_on(event, place)
+        return [*self._unheld(event), *self._work(went_on, place)]
 
     def _pieces(self, event: Event, context: Context) -> list[Piece]:
         if context.depth:
             if self._is_left_out(event):
                 return []
-            place = self._place_of(context)
-            return self._replies.aside(piece(WORK, _indented(self._rows(event, place, context), place)))
+            place = self.place.below(context.depth, context.agent)
+            return self._work(self._rows(event, place, context), place)
         released = self._released(event, context)
         match event:
             case events.TextDelta():
@@ -295,6 +292,10 @@ class Renderer:
             case _:
                 kind = _KINDS.get(type(event), WORK)
                 return self._replies.aside([*released, *piece(kind, self._rows(event, self.place, context))])
+
+    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Piece]:
+        indented = [f"{place.indent}{row}" if row else row for row in rows]
+        return self._replies.aside(piece(WORK, indented))
 
     def _released(self, event: Event, context: Context) -> list[Piece]:
         """What was held back, or is unfinished, and is settled by this event."""
@@ -351,10 +352,6 @@ class Renderer:
 
     def _dim(self, rows: Sequence[str]) -> list[str]:
         return [self.place.paint("dim", row) for row in rows if row]
-
-
-def _indented(rows: Sequence[str], place: RowPlace) -> list[str]:
-    return [f"{place.indent}{row}" if row else row for row in rows]
 
 
 def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
