@@ -254,7 +254,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
     if args.resume == "":
-        from cli.terminal.session_question import ask_which
+        from cli.terminal.plain_question import ask_which
 
         args.resume = ask_which(state, Path(args.workspace or "."), ascii=args.ascii or not tty.is_utf8(os.environ))
         if args.resume is None:
@@ -275,14 +275,14 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
     """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
-    from cli.terminal import trust_question
+    from cli.terminal.plain_question import ask_for_trust, say_declined
 
     ascii = args.ascii or not tty.is_utf8(os.environ)
-    is_trusted, typed = trust_question.ask(settings, ascii=ascii)
+    is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
         return remember_trust(settings, state), typed
     instead = arguments.read_settings(args, skip_here=True)
-    trust_question.say_declined(settings, instead, ascii=ascii)
+    say_declined(settings, instead, ascii=ascii)
     return instead, typed
 
 

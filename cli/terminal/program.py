@@ -287,7 +287,6 @@ class _Program:
         exit_at_once(code)
 
     async def _finish(self) -> int:
-        """Interrupt what runs, show how it ended, and return the exit code."""
         returned = self._session.returned
         self._sender.discard(NO_ROOM)
         await self._session.finish()
