@@ -10,9 +10,12 @@ what it still would do. One whose question was withdrawn never started.
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
 
-An interrupt (Esc) cancels the scope of the run, and so the tools that run, and a now line those of the batch. A result
-that is there is kept. Each call that has none then gets one in ``answer_open``, outside of the cancelled scope:
-"[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc) cancels it with the scope of the run,
+a now line with the scope of its batch. A result that is there is kept. Each call that has none then gets one in
+``answer_open``, outside of the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+
+Where the disk is full: a tool whose start cannot be recorded does not run. A result is emitted in any case, and one
+that cannot be recorded ends the run, whose open calls the next run answers.
 """
 
 from __future__ import annotations
@@ -53,6 +56,10 @@ def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple
             yield tuple(group)
         else:
             yield from ((call,) for call in group)
+
+
+class _QuestionWithdrawn(Exception):
+    """The question whether a call may run was withdrawn."""
 
 
 _Planned: TypeAlias = tuple[ToolCall, Tool | str]
@@ -224,17 +231,11 @@ class ToolCalls:
         self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
-        shared, agent, iteration = self._shared, self._context.name, run.iteration
+        shared, agent, n = self._shared, self._context.name, run.iteration
+        clocks, look = run.clocks_of(call.id), self._context.look
 
         def report(text: str) -> None:
-            event = events.ToolProgress(agent=agent, iteration=iteration, id=call.id, name=call.name, text=text)
-            shared.emit(event)
-
-        def notice(text: str) -> None:
-            shared.emit(events.Notice(agent=agent, iteration=iteration, message=text))
-
-        def may_ask() -> bool:
-            return not self._is_held_up(run)
+            shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
         return ToolContext(
             shared.workspace,
@@ -243,10 +244,10 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, run.clocks_of(call.id), may_ask, self._context.look),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look),
             agent=agent,
             delegating=run.delegating,
-            notice=notice,
+            notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),
             result_limit=shared.tool_rules.result_limit,
         )
 
@@ -257,10 +258,6 @@ def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]
     return run.step.children_findings.get(call.id, [])
-
-
-class _QuestionWithdrawn(Exception):
-    """The question whether a call may run was withdrawn."""
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
