@@ -181,9 +181,9 @@ class Children:
     def _begin(self, node: AgentNode, parent: AgentNode) -> None:
         spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        told = self._shared.journal.record(record)
+        projected = self._shared.journal.record(record)
         parent.below.append(node)
-        self._shared.journal.in_order(told.emit)
+        self._shared.journal.in_order(projected.emit)
         node.agent.check_prompt(node.iteration)
         node.agent.look()
         node.inbox.room.set()

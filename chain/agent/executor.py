@@ -309,7 +309,7 @@ class Executor:
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
-        told = self.context.append(message, is_cut=not is_whole)
+        projected = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()
@@ -320,7 +320,7 @@ class Executor:
             run.last_reply = text
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
-        told.emit()
+        projected.emit()
         self.context.look()
 
     # --------------------------------------------------------------------------------------------------- endings

@@ -116,9 +116,9 @@ class AgentContext:
         Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
         after = self.conversation.check(record.message)
-        told = self.shared.journal.record(record)
+        projected = self.shared.journal.record(record)
         self.conversation.append_checked(record.message, after)
-        return told
+        return projected
 
     def look(self) -> None:
         """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""

@@ -158,12 +158,12 @@ class ToolCalls:
             await trio.lowlevel.checkpoint_if_cancelled()
         started = records.ToolStarted(call.id, call.name, self._context.name)
         if isinstance(tool, str):
-            told = self._shared.journal.unrecorded(started)
+            projected = self._shared.journal.unrecorded(started)
         else:
-            told = self._shared.journal.record(started)
-            run.step.started.add(call.id)
+            projected = self._shared.journal.record(started)
+            run.step.started.add(call.id)  # what cuts the call from here on is answered with "[Interrupted: ...]"
         run.step.tools = "running"
-        told.emit()
+        projected.emit()
         self._context.look()
         on_start()
         if isinstance(tool, str):
@@ -197,12 +197,12 @@ class ToolCalls:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
         finished = records.ToolFinished(call.id, self._context.name, result.is_error, seconds, result.text)
-        told: Projected | None = None
+        projected: Projected | None = None
         try:
             if call.id in run.step.started:
-                told = self._record_finished(run, finished)
+                projected = self._record_finished(run, finished)
         finally:
-            (told or self._shared.journal.unrecorded(finished)).emit()
+            (projected or self._shared.journal.unrecorded(finished)).emit()
             self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
