@@ -128,10 +128,6 @@ class Executor:
         self._finish(run, outcome)
         return outcome
 
-    def _emit(self, event: events.Event) -> None:
-        self._shared.emit(event)
-        self.context.look()
-
     async def _run(self, run: Run) -> Outcome | None:
         """How the loop ends by itself; ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
@@ -192,7 +188,7 @@ class Executor:
                 return self._limit_reached(run, spent)
             run.iteration += 1
             most = limits.max_iterations
-            self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
+            self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
             except BudgetSpent as spent_now:
@@ -330,17 +326,17 @@ class Executor:
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
-        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
-        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
     def _failed(self, run: Run, kind: str, message: str) -> Outcome:
-        self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
+        self.context.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:

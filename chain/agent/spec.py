@@ -120,6 +120,11 @@ class AgentContext:
         self.conversation.append_checked(record.message, after)
         return projected
 
+    def emit(self, event: events.Event) -> None:
+        """Emits an event of the agent's own, on which others may act at once."""
+        self.shared.emit(event)
+        self.look()
+
     def look(self) -> None:
         """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
         self.shared.journal.look(self.name)
