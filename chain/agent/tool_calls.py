@@ -38,7 +38,7 @@ from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Preview, Tool, ToolContext, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -56,10 +56,6 @@ def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple
             yield tuple(group)
         else:
             yield from ((call,) for call in group)
-
-
-class _QuestionWithdrawn(Exception):
-    """The question whether a call may run was withdrawn."""
 
 
 _Planned: TypeAlias = tuple[ToolCall, Tool | str]
@@ -144,18 +140,10 @@ class ToolCalls:
         run.step.clocks[call.id] = Clock(limit)
         context = self._tool_context(run, call)
         if not isinstance(tool, str) and tool.needs_approval:
-            try:
-                context = replace(context, approved=await self._approved(tool, call, context))
-            except _QuestionWithdrawn:
-                return  # it never started, and is answered as all that was skipped
-            except ToolError as error:
-                self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
+            approved = await self._approved(run, call, tool, context)
+            if approved is None:
                 return
-            # A stop or an urgent line may have come since the answer.
-            self._context.look()
-            if self._is_held_up(run):
-                return
-            await trio.lowlevel.checkpoint_if_cancelled()
+            context = approved
         started = records.ToolStarted(call.id, call.name, self._context.name)
         if isinstance(tool, str):
             projected = self._shared.journal.unrecorded(started)
@@ -176,19 +164,28 @@ class ToolCalls:
         result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
         self._ended(run, call, result, trio.current_time() - begun)
 
-    async def _approved(self, tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
-        """What the user approved, if anything. Raises ``ToolError`` if it may not start, and ``_QuestionWithdrawn``."""
-        shown = await calling.preview(tool, call, context, self._shared.tool_rules)
-        if shown is None:
+    async def _approved(self, run: Run, call: ToolCall, tool: Tool, context: ToolContext) -> ToolContext | None:
+        """The context with what the user approved; ``None`` if the call does not start."""
+        rules = self._shared.tool_rules
+        try:
+            shown = await calling.preview(tool, call, context, rules)
+            if shown is not None:
+                verdict = await context.asking.approve(shown)
+                if verdict.withdrawn:
+                    return None  # it is answered as all that was skipped
+                if not verdict.allowed:
+                    raise ToolError(verdict.reason)
+                if await calling.preview(tool, call, context, rules) != shown:
+                    raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
+        except ToolError as error:
+            self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
             return None
-        verdict = await context.asking.approve(shown)
-        if verdict.withdrawn:
-            raise _QuestionWithdrawn
-        if not verdict.allowed:
-            raise ToolError(verdict.reason)
-        if await calling.preview(tool, call, context, self._shared.tool_rules) != shown:
-            raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
-        return shown
+        # A stop or an urgent line may have come since the answer.
+        self._context.look()
+        if self._is_held_up(run):
+            return None
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return replace(context, approved=shown)
 
     def _shortened(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
