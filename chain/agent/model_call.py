@@ -164,8 +164,7 @@ class ModelCalls:
             raise error
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
-        self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
-        self._context.look()
+        self._context.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
@@ -174,8 +173,7 @@ class ModelCalls:
         if spent := self._spec.limits.spent(run.used):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
         agent, n = self._spec.name, run.iteration
-        self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
-        self._context.look()
+        self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
         run.step.is_asking = False
         await trio.sleep(delay_s)
         self._context.look()

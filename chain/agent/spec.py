@@ -116,9 +116,14 @@ class AgentContext:
         Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
         after = self.conversation.check(record.message)
-        told = self.shared.journal.record(record)
+        projected = self.shared.journal.record(record)
         self.conversation.append_checked(record.message, after)
-        return told
+        return projected
+
+    def emit(self, event: events.Event) -> None:
+        """Emits an event of the agent's own, on which others may act at once."""
+        self.shared.emit(event)
+        self.look()
 
     def look(self) -> None:
         """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""

@@ -297,10 +297,6 @@ class RequestEnded(_Typed):
     cause: str = field(default="", metadata=BRIEF)
 
 
-Request: TypeAlias = RequestSent | RequestEnded
-"""The two records of a model call."""
-
-
 @_record("interrupted")
 class Interrupted(_Typed):
     """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
@@ -335,7 +331,7 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Request | ToolStarted | ToolFinished | Interrupted
+_OfCalls: TypeAlias = Message | Withdrawn | RequestSent | RequestEnded | ToolStarted | ToolFinished | Interrupted
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model
 
 Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
