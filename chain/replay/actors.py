@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Protocol
 
 import trio
 
-from chain.agent.spec import AgentSpec
+from chain.agent.spec import AgentSpec, Ask
 from chain.agent.tree import AgentNode, AgentTree
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
@@ -61,9 +61,9 @@ class Actors:
 
     # ------------------------------------------------------------------------------------------------- for the wiring
 
-    def traced(self, agent: str, model: Model) -> Model:
-        """The model of an agent, whatever it asks."""
-        return RecordedModel(model.name, agent, self)
+    def traced(self, agent: str, model: Model) -> Ask:
+        """What answers an agent, whatever it asks."""
+        return partial(self._reply, agent)
 
     def open_model(self, definition: Named) -> Model:
         """What stands in for the model of a definition; no key is needed for it."""
@@ -150,6 +150,24 @@ class Actors:
             finally:
                 del self.waits[turn]
 
+    async def _reply(self, agent: str, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """What was replied to the request that the agent has just sent. Raises ``ModelError`` as it did."""
+        sent = self.tape.sent.get(agent)
+        if sent is None or self.tape.is_over:
+            await trio.sleep_forever()  # whatever this is, it is not on record
+        assert sent is not None
+        call = self.script.call(sent)
+        is_sure = call.end is not None
+        try:
+            if call.shown and call.silent_until is not None:
+                await self.turn(call.silent_until + 1, is_sure=is_sure)
+        finally:  # also if it is cut just then
+            if call.shown:
+                on_delta(Delta("text", call.shown))
+        await self.turn(call.end, is_sure=is_sure)
+        assert call.ended is not None
+        return _ended(call.ended, call.message)
+
 
 def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
     """The reply of a call. Raises ``ModelError`` for one that failed."""
@@ -171,33 +189,14 @@ def patient(retries: Retries) -> Retries:
 
 
 class RecordedModel:
-    """What one agent's model replied."""
+    """The name of a model that is on record."""
 
-    def __init__(self, name: str, agent: str = "", actors: Actors | None = None) -> None:
-        """Without ``actors`` it is a name alone."""
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._agent = agent
-        self._actors = actors
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """What was replied to the request that the agent has just sent. Raises ``ModelError`` as it did."""
-        actors = self._actors
-        assert actors is not None
-        sent = actors.tape.sent.get(self._agent)
-        if sent is None or actors.tape.is_over:
-            await trio.sleep_forever()  # whatever this is, it is not on record
-        assert sent is not None
-        call = actors.script.call(sent)
-        is_sure = call.end is not None
-        try:
-            if call.shown and call.silent_until is not None:
-                await actors.turn(call.silent_until + 1, is_sure=is_sure)
-        finally:  # also if it is cut just then
-            if call.shown:
-                on_delta(Delta("text", call.shown))
-        await actors.turn(call.end, is_sure=is_sure)
-        assert call.ended is not None
-        return _ended(call.ended, call.message)
+        """Nobody asks it: what an agent asks is answered by ``Actors.traced``."""
+        raise NotImplementedError
 
     async def prepare(self) -> None:
         """There is nothing to prepare."""

@@ -30,8 +30,8 @@ LEAST_END = 4
 _ROW = re.compile(rb'\{"type":"([^"\\]{1,80})","seq":\d{1,19},"time":(\d[\d.e+-]{0,30}),')
 _BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|returned|dropped)",|"text":")')
 """How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
-_SESSION = b'\n{"type":"session","seq":'
-"""How a row begins, after the end of the one before it, that tells in which folder a session was opened."""
+_SESSION = b'{"type":"session","seq":'
+"""How a row begins that tells in which folder a session was opened."""
 _NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result"})
 
 HEAD = 65_536
@@ -165,42 +165,38 @@ def _latest_first(folder: Path, workspace: Path | None) -> Iterator[tuple[float,
 def _last_workspace(path: Path) -> str:
     """The folder that a session was opened in last; empty if that is not on record. Raises ``OSError``."""
     with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        after = b""
-        while end:
-            start = max(end - STRIDE, 0)
-            file.seek(start)
-            # A row begins after the end of another one, or the file with it.
-            part = (b"" if start else b"\n") + file.read(end - start) + after
-            at = part.rfind(_SESSION)
-            while at >= 0:
-                file.seek(start + at + (1 if start else 0))
-                entry = _entry(file.readline(MAX_ROW))
-                if entry is not None and isinstance(entry.record, records.Session):
-                    return entry.record.workspace
-                at = part.rfind(_SESSION, 0, at)
-            # What the next part may end in the middle of.
-            end, after = start, part[: len(_SESSION) - 1]
+        for row in _rows_from_end(file):
+            entry = _entry(row) if row.startswith(_SESSION) else None
+            if entry is not None and isinstance(entry.record, records.Session):
+                return entry.record.workspace
     return ""
 
 
 def _last_time(path: Path) -> float:
-    """The time of the last whole row, which is looked for from the end. Raises ``OSError``."""
+    """The time of the last whole row. Raises ``OSError``."""
     with path.open("rb") as file:
-        size = end = file.seek(0, os.SEEK_END)
-        reach = HEAD
-        while end and reach <= 2 * MAX_ROW:
-            start = max(size - reach, 0)
-            file.seek(start)
-            rows = file.read(size - start).split(b"\n")
-            # The last one is torn or empty, and the first is cut unless it begins the file.
-            for row in reversed(rows[1 if start else 0 : -1]):
-                if (found := _ROW.match(row)) is not None:
-                    return _time(found[2])
-            # Twice as far each time: all that is read is at most four times the journal.
-            end, reach = start, 2 * reach
+        for row in _rows_from_end(file):
+            if found := _ROW.match(row):
+                return _time(found[2])
         file.seek(0)
         return _first_time(file) or 0.0
+
+
+def _rows_from_end(file: BinaryIO) -> Iterator[bytes]:
+    """The whole rows, the last one first; of one longer than ``MAX_ROW`` the beginning. Raises ``OSError``."""
+    end, size, after = file.seek(0, os.SEEK_END), HEAD, b""
+    is_whole = False  # what stands after the last end of a row is empty or torn
+    while end:
+        start = max(end - size, 0)
+        file.seek(start)
+        first, *rows = (file.read(end - start) + after).split(b"\n")
+        for row in reversed(rows):
+            if is_whole:
+                yield row
+            is_whole = True
+        end, size, after = start, STRIDE, first[:MAX_ROW]
+    if is_whole:
+        yield after
 
 
 def _time(written: bytes) -> float:
