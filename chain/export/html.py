@@ -91,7 +91,7 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
     init = session.init
     if began := session.times[0] if session.times else init.time if init else None:
-        lasted = sum((run.main.ended - run.main.time for run in session.runs), 0.0)
+        lasted = sum((run.seconds for run in session.runs), 0.0)
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
         yield "At work for", phrases.duration(lasted)
     if init is not None:
@@ -145,8 +145,9 @@ def _timeline(session: outline.Outline) -> Iterator[str]:
 
 def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
     name = escaped(lane.first.agent)
+    levels = max((pin.level + 1 for pin in lane.pins), default=0)
     yield (
-        f'<div class="lane" style="--depth:{lane.first.depth};--levels:{lane.levels}">\n'
+        f'<div class="lane" style="--depth:{lane.first.depth};--levels:{levels}">\n'
         f'<div class="agent"><a href="#{lane.first.anchor}" title="{name}">{name}</a></div>\n<div class="track">\n'
     )
     for left, run in drawn.starts if len(drawn.starts) > 1 else ():
@@ -175,7 +176,7 @@ def _link(kind: str, bar: Bar, about: str) -> str:
 
 def _iterations(bar: Bar, agent: str) -> str:
     steps = [part for part in bar.parts if isinstance(part, outline.Iteration)]
-    took = phrases.duration(sum(step.ended - step.time for step in steps))
+    took = phrases.duration(sum(step.seconds for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
@@ -227,24 +228,24 @@ class _Record:
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
         """A run from its query to its result."""
-        main, answer = run.main, run.main.answer
-        facts = [counted(main.iterations, "iteration"), phrases.duration(main.ended - main.time)]
+        answer = run.answer
+        facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
-            f'<section class="run">\n<h2 id="{main.anchor}"><a href="#{main.anchor}">Run {run.number}</a> '
-            f"<small>{phrases.when(main.time)} · {' · '.join(facts)}</small></h2>\n"
+            f'<section class="run">\n<h2 id="{run.anchor}"><a href="#{run.anchor}">Run {run.number}</a> '
+            f"<small>{phrases.when(run.time)} · {' · '.join(facts)}</small></h2>\n"
         )
-        if main.task.strip():
-            words = shown(main.task.strip())
+        if run.task.strip():
+            words = shown(run.task.strip())
             yield f'<div class="query"><p class="by">The user</p><p class="words">{words}</p></div>\n'
-        for step in main.steps:
+        for step in run.steps:
             yield from self._step(step, 0, answer)
         status = "good" if run.status == "done" else "bad"
-        yield f'<div class="ending" id="{main.anchor}-end"><p><strong class="{status}">'
+        yield f'<div class="ending" id="{run.anchor}-end"><p><strong class="{status}">'
         yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
         text = "" if run.result is None else phrases.beyond_replies(run.result)
         # The result of most runs is what the main agent said last.
-        said = [item.text.strip() for item in main.items() if isinstance(item, outline.ReplyItem)]
+        said = [item.text.strip() for item in run.items() if isinstance(item, outline.ReplyItem)]
         if text and not (said and text in said[-1]):
             yield f'<p class="words">{shown(text)}</p>'
         yield "</div>\n</section>\n"
@@ -258,7 +259,7 @@ class _Record:
         yield (
             f'<section class="step" id="{step.anchor}">\n<h{level}>'
             f'<a href="#{step.anchor}">Iteration {step.number}</a> '
-            f"<small>{phrases.duration(step.ended - step.time)}{tokens}</small></h{level}>\n"
+            f"<small>{phrases.duration(step.seconds)}{tokens}</small></h{level}>\n"
         )
         yield from self.items(step.items, depth, answer)
         yield "</section>\n"
@@ -313,7 +314,7 @@ class _Record:
         yield "</div>\n"
 
     def _agent(self, agent: outline.AgentRun, depth: int) -> Iterator[str]:
-        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.ended - agent.time)}"
+        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.seconds)}"
         good, answer = "good" if agent.status == "done" else "bad", agent.answer
         yield (
             f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'

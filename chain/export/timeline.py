@@ -65,11 +65,6 @@ class Lane:
     left_out: int
     """Pins that are not drawn."""
 
-    @property
-    def levels(self) -> int:
-        """How many levels of pins it has."""
-        return max((pin.level + 1 for pin in self.pins), default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class Silence:
@@ -105,7 +100,7 @@ def draw(outline: Outline) -> Timeline:
     runs = outline.runs if len(outline.runs) <= MOST_RUN_STARTS else ()
     return Timeline(
         lanes=tuple(lanes),
-        starts=tuple((axis.percent(run.main.at), run) for run in runs),
+        starts=tuple((axis.percent(run.at), run) for run in runs),
         silences=tuple(axis.silences()),
         left_out=len(agents) - len(drawn),
         is_timed=axis.is_timed,

@@ -141,7 +141,7 @@ class Player:
         looks = self._actors.journal.looks
         is_there = all(
             self._tape.head(each) >= n
-            and (looks.get(each, 0) >= entry.looks.get(each, 0) - early or self._tape.is_behind(each, n))
+            and (looks.get(each, 0) >= entry.looks.get(each, 0) - early or self._tape.latest.get(each, -1) > n)
             for each in self._script.concerned[n]
         )
         return is_there and self._can_be_done(n)

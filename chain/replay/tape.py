@@ -68,7 +68,7 @@ class Tape:
         """Of each entry, whether it was written, or what it tells of was done."""
         self._all = deque(range(len(entries)))
         self._courses = {agent: deque(course) for agent, course in script.courses.items()}
-        self._latest: dict[str, int] = {}
+        self.latest: dict[str, int] = {}
         """Of each agent, the last entry of what it did by itself that was written."""
         self._extra: Record | Unknown | None = None
         self.is_slow = False
@@ -94,10 +94,6 @@ class Tape:
             some.popleft()
         return (n for n in some if not self._is_past[n])
 
-    def is_behind(self, agent: str, n: int) -> bool:
-        """Whether an agent has done something by itself that comes after an entry."""
-        return self._latest.get(agent, -1) > n
-
     def mark(self, n: int) -> None:
         """Note that what an entry tells of was done, whether or not that is written."""
         self._is_past[n] = True
@@ -120,7 +116,7 @@ class Tape:
         del self._missing[n]
         self._is_past[n] = True
         if isinstance(record, records.COURSE):
-            self._latest[record.agent] = n
+            self.latest[record.agent] = n
         self._note(n, record)
 
     async def sync(self) -> None:

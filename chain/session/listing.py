@@ -68,7 +68,7 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
     found = []
     for changed, path in islice(_latest_first(folder, workspace), latest):
         with suppress(OSError):
-            found.append(_summary(path, changed))
+            found.append(summary(path, changed))
     return found
 
 
@@ -112,11 +112,6 @@ def is_open(path: Path) -> bool:
             return has_writer(file.fileno())
     except OSError:
         return False
-
-
-def summary(path: Path) -> Summary:
-    """The summary of one session. Raises ``OSError``."""
-    return _summary(path, _last_time(path))
 
 
 def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator[Path]:
@@ -261,7 +256,8 @@ class _Tally:
                 pass
 
 
-def _summary(path: Path, changed: float) -> Summary:
+def summary(path: Path, changed: float | None = None) -> Summary:
+    """The summary of one session, which has ``changed`` then if that is known. Raises ``OSError``."""
     tally = _Tally()
     with path.open("rb") as file:
         for row, body in _needed_rows(file):
@@ -271,7 +267,7 @@ def _summary(path: Path, changed: float) -> Summary:
     return Summary(
         id=path.stem,
         path=path,
-        changed=changed,
+        changed=_last_time(path) if changed is None else changed,
         workspace=tally.workspace,
         model=tally.model,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),
