@@ -65,11 +65,8 @@ def recorded(state: Path, id: str) -> list[bytes]:
         if os.path.isfile(id):
             raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None
         raise
-    try:
-        with path.open("rb") as rows:
-            return list(rows)
-    except OSError as error:
-        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None
+    with listing.readable(path), path.open("rb") as rows:
+        return list(rows)
 
 
 async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Tool]) -> Replayed:

@@ -11,7 +11,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import assert_never
 
@@ -52,7 +51,7 @@ _KEY = (
 
 def html(session: outline.Outline) -> Iterator[str]:
     """The page, in pieces."""
-    style, script = _file("page.css"), _file("page.js")
+    style, script = (Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -114,11 +113,6 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-@cache
-def _file(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------------------- the timeline

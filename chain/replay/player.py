@@ -7,7 +7,7 @@ An act that came in the very step of what an agent did is done in that step: bef
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import get_args
 
@@ -47,11 +47,6 @@ class Player:
         self._clock = clock
         self._retries = retries
         self._acts = deque(script.concerned)
-        self._acts_for: defaultdict[str, deque[int]] = defaultdict(deque)
-        """The acts by the agents that they concern."""
-        for n, agents in script.concerned.items():
-            for agent in agents:
-                self._acts_for[agent].append(n)
         self._answerer: Answerer | None = None
         self._presences = deque(script.presences)
         self._is_acting = False
@@ -63,8 +58,10 @@ class Player:
         self._tape.is_slow = True  # so that what came while an agent waited for the disk finds it there again
         self._actors.before_asking = self._be_there_for_questions
         try:
-            while not self._tape.is_over:
+            while True:
                 await wait_all_tasks_blocked()
+                if self._tape.is_over:
+                    break
                 self._go_on()
         finally:
             self._actors.leave()
@@ -73,8 +70,6 @@ class Player:
 
     def _go_on(self) -> None:
         """Let the first thing happen of those that can happen now."""
-        if self._tape.is_over:
-            return
         self._be_there_for_questions()
         act, synced = self._next_act(), self._tape.synced
         wait = min(self._actors.waits.values(), default=math.inf)
@@ -129,7 +124,8 @@ class Player:
 
     def _due(self, agent: str) -> int | None:
         """The next act for an agent, or one before it, if its moment has come."""
-        last = next(self._tape.left(self._acts_for[agent]), None)
+        concerned = self._script.concerned
+        last = next((n for n in self._tape.left(self._acts) if agent in concerned[n]), None)
         if last is None or not self._has_come(last):
             return None
         return next(n for n in self._tape.left(self._acts) if n == last or self._has_come(n))
@@ -237,13 +233,13 @@ class Player:
         return f"The line is not accepted: {said.message}." if said.what in ("refused", "nothing") else ""
 
     def _answer(self, record: records.Answer) -> None:
-        question = self._script.question(record.id)
+        options = self._script.question(record.id).options
         if record.by == "nobody":
             self._leave()
         elif record.decision == "allowed":
             self._chain.answer(record.id, "a" if record.is_for_always else "y")
-        elif record.text in question.options:
-            self._chain.answer(record.id, str(question.options.index(record.text) + 1))
+        elif record.text in options:
+            self._chain.answer(record.id, str(options.index(record.text) + 1))
         else:
             self._chain.answer(record.id, record.text or "n")
 

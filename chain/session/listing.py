@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -103,6 +103,15 @@ def delete_journal(folder: Path, id: str) -> None:
         raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
     except OSError as error:
         raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Says of a journal that cannot be read in the block why. Raises ``SessionError``."""
+    try:
+        yield
+    except OSError as error:
+        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None
 
 
 def is_open(path: Path) -> bool:
