@@ -78,7 +78,7 @@ def html(session: outline.Outline) -> Iterator[str]:
     plans = (item for agent in session.agents() for item in agent.items() if isinstance(item, outline.PlanItem))
     record = _Record(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
     if session.before is not None:
-        yield from record.items(session.before.items, depth=0)
+        yield from record.items(session.before.items)
     for run in session.runs:
         yield from record.run(run)
     yield "</main>\n"
@@ -222,7 +222,6 @@ class _Record:
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
         """A run from its query to its result."""
-        answer = run.answer
         facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
@@ -232,8 +231,7 @@ class _Record:
         if run.task.strip():
             words = shown(run.task.strip())
             yield f'<div class="query"><p class="by">The user</p><p class="words">{words}</p></div>\n'
-        for step in run.steps:
-            yield from self._step(step, 0, answer)
+        yield from self._steps(run)
         status = "good" if run.status == "done" else "bad"
         yield f'<div class="ending" id="{run.anchor}-end"><p><strong class="{status}">'
         yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
@@ -244,23 +242,22 @@ class _Record:
             yield f'<p class="words">{shown(text)}</p>'
         yield "</div>\n</section>\n"
 
-    def _step(self, step: outline.Iteration, depth: int, answer: outline.ReplyItem | None) -> Iterator[str]:
-        if not step.number:
-            yield from self.items(step.items, depth)
-            return
-        level = min(3 + depth, 6)
-        tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
-        yield (
-            f'<section class="step" id="{step.anchor}">\n<h{level}>'
-            f'<a href="#{step.anchor}">Iteration {step.number}</a> '
-            f"<small>{phrases.duration(step.seconds)}{tokens}</small></h{level}>\n"
-        )
-        yield from self.items(step.items, depth, answer)
-        yield "</section>\n"
+    def _steps(self, work: outline.AgentRun) -> Iterator[str]:
+        answer, level = work.answer, min(3 + work.depth, 6)
+        for step in work.steps:
+            if not step.number:
+                yield from self.items(step.items)
+                continue
+            tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
+            yield (
+                f'<section class="step" id="{step.anchor}">\n<h{level}>'
+                f'<a href="#{step.anchor}">Iteration {step.number}</a> '
+                f"<small>{phrases.duration(step.seconds)}{tokens}</small></h{level}>\n"
+            )
+            yield from self.items(step.items, answer)
+            yield "</section>\n"
 
-    def items(
-        self, items: Iterable[outline.Item], depth: int, answer: outline.ReplyItem | None = None
-    ) -> Iterator[str]:
+    def items(self, items: Iterable[outline.Item], answer: outline.ReplyItem | None = None) -> Iterator[str]:
         """What is in an iteration."""
         for item in items:
             match item:
@@ -283,13 +280,13 @@ class _Record:
                     kind, text = phrases.remark(item.event)
                     yield f'<p class="told {kind}" id="{item.anchor}"><span class="words">{shown(text)}</span></p>\n'
                 case outline.CallItem():
-                    yield from self._call(item, depth)
+                    yield from self._call(item)
                 case outline.AgentRun():
-                    yield from self._agent(item, depth)
+                    yield from self._agent(item)
                 case _:
                     assert_never(item)
 
-    def _call(self, call: outline.CallItem, depth: int) -> Iterator[str]:
+    def _call(self, call: outline.CallItem) -> Iterator[str]:
         is_bad = call.input is not None and (call.result is None or call.result.is_error)
         kind = " unstarted" if call.input is None else " failed" if is_bad else ""
         short = phrases.short_input(call.input or {})
@@ -302,22 +299,21 @@ class _Record:
             body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.input))}</pre>'
             yield f'<details class="more"><summary>input</summary>{body}</details>\n'
         for agent in call.agents:
-            yield from self._agent(agent, depth)
+            yield from self._agent(agent)
         if call.result is not None and not call.repeats:
             yield _folded(call.result.text)
         yield "</div>\n"
 
-    def _agent(self, agent: outline.AgentRun, depth: int) -> Iterator[str]:
+    def _agent(self, agent: outline.AgentRun) -> Iterator[str]:
         facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.seconds)}"
-        good, answer = "good" if agent.status == "done" else "bad", agent.answer
+        good = "good" if agent.status == "done" else "bad"
         yield (
             f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'
             f"<summary><strong>{escaped(agent.agent)}</strong> {shown(agent.task)} "
             f'<small id="{agent.anchor}-end"><span class="{good}">{escaped(phrases.outcome(agent.status))}</span>'
             f" · {facts}</small></summary>\n"
         )
-        for step in agent.steps:
-            yield from self._step(step, depth + 1, answer)
+        yield from self._steps(agent)
         yield "</details>\n"
 
 

@@ -48,7 +48,6 @@ class ReadBack:
     restored: Restored
     projection: Projection
     past: deque[events.Event]
-    faults: tuple[str, ...]
     complaints: tuple[str, ...]
     seq: int
 
@@ -76,7 +75,7 @@ def read_back(rows: Iterable[bytes]) -> ReadBack:
     for entry in reading:
         restored.add(entry)
         past.extend(projection.reading(entry))
-    return ReadBack(restored, projection, past, tuple(reading.faults), reading.complaints, reading.seq)
+    return ReadBack(restored, projection, past, reading.complaints, reading.seq)
 
 
 class Resuming:
