@@ -77,8 +77,7 @@ def html(session: outline.Outline) -> Iterator[str]:
     few = sum(agent.iterations for agent in session.agents()) <= FEW_ITERATIONS
     plans = (item for agent in session.agents() for item in agent.items() if isinstance(item, outline.PlanItem))
     record = _Record(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
-    if session.before is not None:
-        yield from record.items(session.before.items)
+    yield from record.items(session.before)
     for run in session.runs:
         yield from record.run(run)
     yield "</main>\n"

@@ -52,8 +52,7 @@ def _rows(session: outline.Outline) -> Iterator[str]:
     if session.cost_usd is not None:
         yield f"- Cost: {phrases.cost(session.cost_usd)}"
     yield ""
-    if session.before is not None:
-        yield from _items(session.before.items)
+    yield from _items(session.before)
     for run in session.runs:
         yield from _run(run)
 

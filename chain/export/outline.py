@@ -181,7 +181,7 @@ class Outline:
     """A whole session."""
 
     init: events.Init | None = None
-    before: Iteration | None = None
+    before: list[Item] = field(default_factory=list)
     """What was before the first run."""
     runs: list[SessionRun] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -352,12 +352,8 @@ class _OutlineBuilder:
                 run.cost_usd = (run.cost_usd or 0.0) + event.cost_usd
 
     def _put(self, event: Event, item: Item) -> None:
-        if self.outline.runs:
-            self._agent(event).last_step.items.append(item)
-            return
-        if self.outline.before is None:
-            self.outline.before = Iteration(at=item.at, time=event.time)
-        self.outline.before.items.append(item)
+        items = self._agent(event).last_step.items if self.outline.runs else self.outline.before
+        items.append(item)
 
     def _agent(self, event: Event) -> AgentRun:
         """The agent that an event belongs to; for one that nobody told of, the run's."""

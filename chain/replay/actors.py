@@ -111,12 +111,6 @@ class Actors:
         """An agent that is at work."""
         return next((node for node in self.tree.main.all() if node.name == agent), None)
 
-    def release(self, at: int) -> None:
-        """Let those go on who wait for the turn of an entry."""
-        for turn, its in self.waits.items():
-            if its == at:
-                turn.set()
-
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
         self.tape.is_off = True

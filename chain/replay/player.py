@@ -81,7 +81,9 @@ class Player:
         elif self._act(min(wait, pause)):
             pass
         elif wait < math.inf and wait <= pause:
-            self._actors.release(int(wait))
+            for turn, at in self._actors.waits.items():
+                if at == wait:
+                    turn.set()
             self._jumps = 0
         elif pause == math.inf or not self._let_time_pass():
             self._tape.part()

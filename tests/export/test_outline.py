@@ -180,7 +180,7 @@ def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events
     works = list(story.agents())
     assert len({id(work) for work in works}) == len(works)
     replies = [e.text for e in told if isinstance(e, events.Reply)]
-    items = [item for work in works for item in work.items()] + (story.before.items if story.before else [])
+    items = [item for work in works for item in work.items()] + story.before
     assert sorted(item.text for item in items if isinstance(item, ReplyItem)) == sorted(replies)
     calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)
