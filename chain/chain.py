@@ -115,7 +115,7 @@ class Chain:
             return self._intake.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
-        if problem := self._intake.problem(sent):
+        if problem := self._ledger.problem(line, id):
             return self._intake.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._intake.carry_out(sent, self.status())
@@ -152,7 +152,7 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         sent = Sent(line, id, origin)
-        problem = "a run is active; wait for it to end" if self._session.active else self._intake.problem(sent)
+        problem = "a run is active; wait for it to end" if self._session.active else self._ledger.problem(line, id)
         if self._session.is_closing:
             problem = "the chain is closing"
         if not line.message:

@@ -51,7 +51,7 @@ class ModelCalls:
         """Prepare what is the same in all requests of a spec."""
         trace = self._shared.trace
         self._spec = spec
-        self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
+        self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
         self._system_digest = records.text_digest(spec.system)
         self._tools_digest = records.text_digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
@@ -130,13 +130,13 @@ class ModelCalls:
     async def _reply(self, run: Run, request: Request) -> Reply:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
         try:
-            return await self._model.reply(request, lambda delta: self._show(run, delta))
+            return await self._ask_model(request, lambda delta: self._show(run, delta))
         except ModelError:
             raise
         except BaseException as error:
             if calling.holds_cancelled(error):
                 await trio.lowlevel.checkpoint_if_cancelled()  # as for tools
-            raise ModelError(calling.failure(f"the model {self._model.name}", error)) from error
+            raise ModelError(calling.failure(f"the model {self._spec.model.name}", error)) from error
 
     def _sound(self, reply: Reply) -> Reply:
         """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""

@@ -6,9 +6,10 @@ conversation never holds what the record does not.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
@@ -20,7 +21,7 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Model
+from chain.model import Delta, Model, Reply, Request
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
@@ -60,6 +61,10 @@ class AgentSpec:
     prompts: PromptFile
 
 
+Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
+"""Asks a model (``Model.reply``)."""
+
+
 class TraceFile(Protocol):
     """The debug trace, as events name it."""
 
@@ -67,8 +72,8 @@ class TraceFile(Protocol):
     def path(self) -> str | None:
         """The file of the run that is active, or of the last one."""
 
-    def traced(self, agent: str, model: Model) -> Model:
-        """The model, with its calls for this agent traced."""
+    def traced(self, agent: str, model: Model) -> Ask:
+        """Asks the model for this agent, and traces that."""
 
 
 @dataclass(frozen=True, slots=True)

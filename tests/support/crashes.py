@@ -68,7 +68,7 @@ def check_damaged(rows: list[bytes]) -> None:
         why = str(error)
     else:
         check_conversations(read)
-        (why,) = read.faults
+        (why,) = read.complaints
     assert "record " in why
 
 
@@ -168,4 +168,4 @@ def check_same_again(session: Session) -> None:
     assert not read.restored.is_running
     assert read.restored.open_question is None
     assert not any(agent.is_at_work for agent in read.restored.agents.values())
-    assert read.faults == ()
+    assert read.complaints == ()
