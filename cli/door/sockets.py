@@ -76,15 +76,12 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
     try:
         with _short(path) as name:
             found.connect(name)
-    except ConnectionRefusedError:
+    except OSError as error:
         found.close()
-        with suppress(OSError):
-            # Not if the session was opened again meanwhile.
-            if removes and stat.S_ISSOCK(about.st_mode) and os.path.samestat(path.stat(), about):
-                path.unlink()
-        raise
-    except OSError:
-        found.close()
+        if removes and isinstance(error, ConnectionRefusedError) and stat.S_ISSOCK(about.st_mode):
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), about):  # not if the session was opened again meanwhile
+                    path.unlink()
         raise
     return found
 

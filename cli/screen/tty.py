@@ -159,10 +159,15 @@ def keep_title() -> str:
 
 def _is_in_background(fd: int) -> bool:
     """Whether the shell has the terminal, and has set it as it wants it."""
+    return _foreground(fd) not in (None, os.getpgrp())
+
+
+def _foreground(fd: int) -> int | None:
+    """The group of processes that has the terminal; ``None`` if it controls no session, so that nobody else has it."""
     try:
-        return os.tcgetpgrp(fd) != os.getpgrp()
+        return os.tcgetpgrp(fd)
     except OSError:
-        return False  # it controls no session: nobody else has it
+        return None
 
 
 def is_shared(fd: int) -> bool:
@@ -202,7 +207,7 @@ def lent(fd: int = 0) -> Iterator[bool]:
     if _before is not None:
         termios.tcsetattr(fd, termios.TCSANOW, _before)
     try:
-        yield _is_foreground(fd)
+        yield _foreground(fd) == os.getpgrp()
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, now)
         if _asked_for_keys:
@@ -217,13 +222,6 @@ def put_in_foreground(group: int, fd: int = 0) -> None:
             os.tcsetpgrp(fd, group)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _is_foreground(fd: int) -> bool:
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        return False
 
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
