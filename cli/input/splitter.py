@@ -64,11 +64,11 @@ class Splitter:
         self._is_cut = False
         if not is_cut:
             raw = raw.removesuffix(b"\r")
-        text, replaced = decoded(raw, at_start=self._number == 1, is_cut=is_cut)
+        text, replaced = utf8_text(raw, at_start=self._number == 1, is_cut=is_cut)
         return RawLine(text, self._number, replaced, is_cut)
 
 
-def decoded(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
+def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
     """The text of bytes, without the mark that an input may begin with, and whether some were replaced: no UTF-8."""
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)

@@ -18,7 +18,7 @@ from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.threads import Threads
-from cli.input.splitter import TEXT_BYTES, RawLine, Splitter, decoded
+from cli.input.splitter import TEXT_BYTES, RawLine, Splitter, utf8_text
 
 _THREADS = Threads("input")
 
@@ -103,7 +103,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
         if not chunk:
-            text, replaced = decoded(bytes(held))
+            text, replaced = utf8_text(bytes(held))
             return Piped(text.rstrip("\r\n"), replaced)
         held += chunk
         if len(held) > TEXT_BYTES:

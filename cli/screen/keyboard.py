@@ -54,9 +54,9 @@ class Keyboard:
         self.outside = OutsideEditor()
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
-        self._is_after_ctrl_x = self._was_ctrl_x = False
-        self._is_after_cut_search = self._was_search_cut = False
-        """Whether a line that came back has just ended a search: the next key, if it is Ctrl-G, was meant for that."""
+        self._before = self._last = ""
+        """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
+        came back has ended was meant for the search."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
@@ -107,8 +107,7 @@ class Keyboard:
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
     def _on_change(self, buffer: Buffer) -> None:
-        separated = self._draft.changed(buffer.text)
-        if separated is not None:
+        if (separated := self._draft.changed(buffer.text)) is not None:
             self._set_text(separated)
 
     def _submit(self) -> bool:
@@ -195,11 +194,11 @@ class Keyboard:
         for key in ("c-u", "c-k"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
-        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: not self._is_after_cut_search))
+        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
         # Two keys that come one by one are no sequence here: it would make Esc wait.
         bind("c-x", to=lambda _: self._note_ctrl_x())
-        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._is_after_ctrl_x))
+        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before == "ctrl-x"))
         keys.add("c-z")(lambda _: self._suspend())
         return keys
 
@@ -230,11 +229,10 @@ class Keyboard:
         self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
-        self._is_after_ctrl_x, self._was_ctrl_x = self._was_ctrl_x, False
-        self._is_after_cut_search, self._was_search_cut = self._was_search_cut, False
+        self._before, self._last = self._last, ""
 
     def _note_ctrl_x(self) -> None:
-        self._was_ctrl_x = True
+        self._last = "ctrl-x"
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -263,8 +261,6 @@ class Keyboard:
             if text is not None:
                 self.put_to_edit(text)
                 return
-        elif self.pastes.has_any(buffer.text):
-            pass
         elif (at := self._column_above()) is not None and not self._is_from_history:
             buffer.cursor_position = at
             return
@@ -280,8 +276,9 @@ class Keyboard:
             self._buffer.cursor_position += at - document.cursor_position_col
 
     def _column_above(self) -> int | None:
-        """The place one row above the cursor, in the whole text."""
         document, room = self._buffer.document, self._room
+        if self.pastes.has_any(document.text):
+            return None
         column, start = document.cursor_position_col, document.cursor_position - document.cursor_position_col
         at = a_row_away(document.current_line, column, room, -1)
         if at is not None:
@@ -300,7 +297,6 @@ class Keyboard:
 
     @property
     def _room(self) -> int:
-        """The columns beside the sign."""
         return max(screen_size().columns - columns(self.sign), 1)
 
     @property
@@ -323,8 +319,9 @@ class Keyboard:
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def _cut_search(self) -> None:
-        self._was_search_cut |= self._app.layout.is_searching
-        self._leave_search()
+        if self._app.layout.is_searching:
+            self._last = "cut search"
+            self._leave_search()
 
     def _leave_search(self) -> None:
         """End the search, and restore what was in the editor before it."""
