@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -44,7 +44,7 @@ class Job:
     """
 
     query: str | None = None
-    scheduled: tuple[ScheduledLine, ...] = ()
+    scheduled: Sequence[ScheduledLine] = ()
     reads_stdin: bool = False
     output: Format = "text"
     input: Literal["text", "stream-json"] = "text"
