@@ -76,14 +76,13 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
         if not _is_in_background(fd):
             termios.tcsetattr(fd, termios.TCSANOW, hidden)
 
-    keys = (signal.SIGTSTP, signal.SIGQUIT)
-    handlers = [signal.signal(number, give_way) for number in keys]
+    handlers = {number: signal.signal(number, give_way) for number in (signal.SIGTSTP, signal.SIGQUIT)}
     try:
         termios.tcsetattr(fd, termios.TCSANOW, hidden)
         yield
     finally:
         restore(fd)
-        for number, handler in zip(keys, handlers, strict=True):
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -121,8 +120,8 @@ def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
     try:
         yield lambda: _typed_ahead(fd)
     finally:
-        if settings is not None:
-            with suppress(termios.error):
+        with suppress(termios.error):
+            if settings is not None:
                 termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
