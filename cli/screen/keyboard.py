@@ -255,15 +255,17 @@ class Keyboard:
 
     def _up(self) -> None:
         """Go to the row above; from the first one, to a waiting line or to the history."""
-        buffer = self._buffer
-        if not buffer.text:
+        buffer, typed = self._buffer, self._buffer.text
+        if not typed:
             text = self.ask(lambda listener: listener.take_back())
             if text is not None:
                 self.put_to_edit(text)
                 return
-        elif (at := self._column_above()) is not None and not self._is_from_history:
-            buffer.cursor_position = at
-            return
+        elif not (self.pastes.has_any(typed) or self._is_from_history):
+            at = a_row_away(typed, buffer.cursor_position, self._room, -1)
+            if at is not None:
+                buffer.cursor_position = at
+                return
         buffer.auto_up()
 
     def _down(self) -> None:
@@ -274,19 +276,6 @@ class Keyboard:
             self._buffer.auto_down()
         else:
             self._buffer.cursor_position += at - document.cursor_position_col
-
-    def _column_above(self) -> int | None:
-        document, room = self._buffer.document, self._room
-        if self.pastes.has_any(document.text):
-            return None
-        column, start = document.cursor_position_col, document.cursor_position - document.cursor_position_col
-        at = a_row_away(document.current_line, column, room, -1)
-        if at is not None:
-            return start + at
-        if document.cursor_position_row == 0:
-            return None
-        before = document.lines[document.cursor_position_row - 1]
-        return start - 1 - len(before) + in_last_row(before, columns(document.current_line[:column]), room)
 
     @property
     def sign(self) -> str:
@@ -344,26 +333,21 @@ class Keyboard:
         self._app._redraw()
 
 
-def a_row_away(line: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """The place one row above or below the place ``at`` of a line; ``None`` if that is in its first or last row.
+def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
+    """The place one row above or below the place ``at`` of a text; ``None`` if that is in its first or last row.
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """
-    starts = row_starts(line, width)
+    starts, begin = [], 0
+    for line in text.split("\n"):
+        starts += [begin + start for start in row_starts(line, width)]
+        begin += len(line) + 1
     row = bisect_right(starts, at) - 1
     if not 0 <= row + by < len(starts):
         return None
-    return _place(line, starts, row + by, columns(line[starts[row] : at]))
-
-
-def in_last_row(line: str, column: int, width: int) -> int:
-    """The place in the last row of a line that is nearest to a column."""
-    starts = row_starts(line, width)
-    return _place(line, starts, len(starts) - 1, column)
-
-
-def _place(line: str, starts: Sequence[int], row: int, column: int) -> int:
-    at, end = starts[row], starts[row + 1] - 1 if row + 1 < len(starts) else len(line)
-    while at < end and columns(line[starts[row] : at + 1]) <= column:
-        at += 1
-    return at
+    column = columns(text[starts[row] : at])
+    start, next_start = [*starts, begin][row + by : row + by + 2]
+    place = start
+    while place < next_start - 1 and columns(text[start : place + 1]) <= column:
+        place += 1
+    return place
