@@ -15,7 +15,7 @@ import trio
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_session import EditorSession
-from cli.acp.host import Host, Opener, SessionRequest
+from cli.acp.host import Host, Opener
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 
@@ -113,7 +113,7 @@ class EditorAgent:
             raise params.wrong(f"cwd is not a folder: {workspace}")
         if id == "":
             raise params.wrong("sessionId is empty")
-        self._host.open(SessionRequest(call, workspace, id, _notes(call)))
+        self._host.open(call, workspace, id, _notes(call))
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
