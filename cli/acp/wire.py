@@ -175,7 +175,6 @@ class Wire:
 
     def _begin(self, request: RpcRequest, server: Server) -> None:
         id, params = request.id, request.params
-        refusal = None
         if _key(id) in self._calls:
             refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
         elif len(self._calls) >= MAX_REQUESTS:
@@ -188,8 +187,8 @@ class Wire:
                 server.on_request(call)
             except RpcError as error:
                 call.fail(error)
-        if refusal is not None:
-            self._outbox.put(rpc.error_response_row(id, refusal))
+            return
+        self._outbox.put(rpc.error_response_row(id, refusal))
 
     def _hear(self, method: str, params: object, server: Server) -> None:
         if not isinstance(params, dict):

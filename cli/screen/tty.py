@@ -89,18 +89,17 @@ def hidden_typing() -> Iterator[None]:
 @contextmanager
 def noted_return() -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether the program was suspended since it was asked last. Only in the main thread."""
-    has_returned = False
+    returns: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal has_returned
-        has_returned = True
+        returns.append(number)
         if callable(before):
             before(number, frame)
 
     def ask() -> bool:
-        nonlocal has_returned
-        said, has_returned = has_returned, False
-        return said
+        has_returned = bool(returns)
+        returns.clear()
+        return has_returned
 
     before = signal.getsignal(signal.SIGCONT)
     signal.signal(signal.SIGCONT, note)
