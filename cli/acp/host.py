@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from chain import Tool
 from chain.app import open_chain, sessions, whereabouts
 from chain.chain import CLOSING_S
 from chain.config.load import Settings, require_trust
@@ -29,9 +30,6 @@ from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, R
 from cli.acp.shown_calls import as_title
 from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
-
-if TYPE_CHECKING:
-    from chain import Tool
 
 MAX_SESSIONS = 50
 """Sessions that may be open: each has files, tasks and, once it runs a command, processes."""

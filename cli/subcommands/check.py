@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
+from chain import Tool
 from chain.app import build_model, check_state
-from chain.config.load import defaults_folder, load_settings, require_trust
+from chain.config.load import Settings, defaults_folder, load_settings, require_trust
+from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError
 from chain.prompt_files import handler_of, prompt_file, system_prompt
 from chain.text.wording import counted
@@ -23,13 +26,6 @@ from chain.toolbox import (
     tool_groups,
 )
 from cli.show.text_rows import flat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from chain import Tool
-    from chain.config.load import Settings
-    from chain.config.settings import ChainSettings
 
 _CHAIN = (
     *("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s"),
