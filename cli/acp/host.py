@@ -167,9 +167,8 @@ class Host:
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):
                         kinds = tool_kinds(settings, opener.tools)
-                        session = EditorSession(
-                            chain, self._wire, kinds, self._notify, tells_receipts=self.tells_receipts
-                        )
+                        receipts = self.tells_receipts
+                        session = EditorSession(chain, self._wire, kinds, self._notify, tells_receipts=receipts)
                         if kept is not None and call.method == "session/load":
                             await session.tell_past(sessions.told_again(kept))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])

@@ -30,8 +30,7 @@ def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
     for folder in (runtime, f"/run/user/{os.getuid()}"):
         if os.path.isabs(folder) and os.path.isdir(folder) and Path(folder, NAME) not in found:
             found.append(Path(folder, NAME))
-    own = found if runtime and found else []
-    return [*own, state / FALLBACK, *(folder for folder in found if folder not in own)]
+    return [*found, state / FALLBACK] if runtime else [state / FALLBACK, *found]
 
 
 def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.socket, Path]:
