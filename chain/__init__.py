@@ -31,32 +31,10 @@ if TYPE_CHECKING:
     from chain.session.feed import Feed
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
-__all__ = [
-    "AgentView",
-    "Chain",
-    "ChainError",
-    "ConfigError",
-    "Event",
-    "Feed",
-    "FunctionTool",
-    "Guidance",
-    "Message",
-    "Model",
-    "ModelError",
-    "Reply",
-    "Request",
-    "Settings",
-    "Submitted",
-    "Task",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "UserError",
-    "__version__",
-    "load_settings",
-    "open_chain",
-    "tool",
-]
+__all__ = ["AgentView", "Chain", "Feed", "Settings", "Submitted", "__version__", "load_settings", "open_chain"]
+__all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
+__all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
+__all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "tool"]
 
 _HOMES = {
     "agent.tree": ("AgentView",),

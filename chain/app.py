@@ -143,7 +143,10 @@ async def open_chain(
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
-            await _bring_to_disk(journal)
+            # A crash may have left lines unsynced that will be shown as safe.
+            await journal.sync()
+            if journal.failure is not None:
+                raise SessionError(f"{journal.failure}; chain sessions show reads it")
         chain = Chain(session, shared, audience, projection, resumed)
 
         def interrupt() -> None:
@@ -202,13 +205,6 @@ def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:
     before = Path(session.workspace) if session is not None and session.workspace else workspace
     if before.is_dir() and before.resolve() != workspace:
         raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
-
-
-async def _bring_to_disk(journal: Journal) -> None:
-    """Sync what a crash may have left unsynced: the lines in it will be shown as safe. Raises ``SessionError``."""
-    await journal.sync()
-    if journal.failure is not None:
-        raise SessionError(f"{journal.failure}; chain sessions show reads it")
 
 
 def _main_agent(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from chain import yamlfile
 from chain.config import trust
@@ -27,8 +28,8 @@ from chain.config.settings import (
     ShellSettings,
     read_chain,
     read_kind,
-    read_notify,
     read_shell,
+    read_word,
 )
 from chain.config.system_prompt import AgentPrompt, read_agent_prompt
 from chain.config.trust import Sensitive, is_trusted
@@ -276,7 +277,7 @@ def load_settings(
         default_model=given["model"].text() if "model" in given else values.text(models["default"]),
         default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
-        notify=read_notify(values, top["notify"]),
+        notify=read_word(values, top["notify"], get_args(Notify)),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),

@@ -30,7 +30,7 @@ from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
 from chain.providers.anthropic.encoding import Encoder, set_parameters
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
-from chain.providers.anthropic.stream import ReplyReader, ServiceError
+from chain.providers.anthropic.stream import ReplyReader
 from chain.threads import Threads
 
 if TYPE_CHECKING:
@@ -178,14 +178,6 @@ class AnthropicModel:
             return reader.reply()
         except failures.BadStatus as answer:
             raise self._failures.of_status(answer) from None
-        except ServiceError as error:
-            problem = self._failures.of_event(error)
-            problem.usage = astuple(self._priced(reader.usage))
-            raise problem from None
-        except ModelError as error:
-            error.args = (self._failures.redacted(str(error)),)
-            error.usage = astuple(self._priced(reader.usage))
-            raise
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             problem = self._failures.of_exception(error, has_begun=reader.has_begun)
             problem.usage = astuple(self._priced(reader.usage))

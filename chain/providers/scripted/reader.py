@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from chain import yamlfile
 from chain.errors import nearest
 from chain.messages import StopReason
 from chain.providers.scripted import rules
@@ -25,23 +24,15 @@ _NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
 _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
-def load(path: Path, within: Path | None = None, *, at_terminal: bool = False) -> RuleFile:
-    """Read a rule file, which must be in the folder ``within``. Raises ``ConfigError`` with file, line and key.
+def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
+    """Read the content of a rule file. Raises ``ConfigError`` with file, line and key.
 
     ``at_terminal`` chooses the pace for somebody who sits at a terminal.
     """
-    return _read(yamlfile.read(path, within), "terminal_pace" if at_terminal else "pace")
-
-
-def parse_rules(text: str, file: str) -> RuleFile:
-    """Read rules from text; ``file`` is its name in errors. Raises ``ConfigError``."""
-    return _read(yamlfile.parse(text, file), "pace")
-
-
-def _read(top: Node, pace_key: str) -> RuleFile:
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
+    pace_key = "terminal_pace" if at_terminal else "pace"
     reader = _Reader(keys, pace_key)
     return RuleFile(
         file=top.file,
