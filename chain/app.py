@@ -108,7 +108,10 @@ async def open_chain(
         if isinstance(resume, str) and resume:
             old = await stack.enter_async_context(old_journal(sessions_folder(state), resume))
             journal, read = old
-            _check_workspace(journal.id, read, workspace)
+            id, opened = journal.id, read.restored.session
+            before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
+            if before.is_dir() and before.resolve() != workspace:
+                raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         if read is not None:
@@ -197,14 +200,6 @@ async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callabl
     except BaseExceptionGroup as group:
         raised = group
     raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
-
-
-def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:
-    """Raises ``SessionError`` if the session works in another folder, which is still there."""
-    session = read.restored.session
-    before = Path(session.workspace) if session is not None and session.workspace else workspace
-    if before.is_dir() and before.resolve() != workspace:
-        raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
 
 
 def _main_agent(

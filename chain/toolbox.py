@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, nearest
-from chain.tools import allowances, calling
+from chain.tools import calling
 from chain.tools.agents import ASK
-from chain.tools.allowances import Allowance, Subjects
+from chain.tools.allowances import Allowance, Subjects, parse_allowance
+from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
@@ -157,10 +158,9 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     found = []
     for n, text in enumerate(settings.allow):
         try:
-            allowance = allowances.parse_allowance(text, subjects)
-            if groups.get(allowance.tool) != ():  # a group of one tool, which this system lacks
+            allowance = parse_allowance(text, subjects)
+            if groups.get(name := allowance.tool) != ():  # a group of one tool, which this system lacks
                 # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
-                name = allowance.tool
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:
@@ -178,8 +178,3 @@ def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bo
     has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask
     if found.pattern is not None and not has_subject:
         raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
-
-
-def explain_allowance(text: str, groups: ToolGroups) -> str:
-    """What an allowance means. Raises ``UserError`` for one that means nothing."""
-    return allowances.allowance_meaning(allowances.parse_allowance(text, subjects_of(groups)))

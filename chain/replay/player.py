@@ -246,7 +246,7 @@ class Player:
             # Without an address it is for all, and on record as one for the main agent.
             if record.agent != MAIN:
                 return record.agent
-            return "" if chain.needs_no_room(text, urgency=urgency, local=False, to="") == "stop" else MAIN
+            return "" if chain.needs_no_room(text, urgency=urgency, to="") == "stop" else MAIN
         return "" if chain.target(text, to="") == record.agent else record.agent
 
     def _answer(self, record: records.Answer) -> None:

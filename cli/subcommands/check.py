@@ -14,9 +14,9 @@ from chain.errors import ConfigError, SessionError
 from chain.prompt_files import handler_of, prompt_file, system_prompt
 from chain.text.wording import counted
 from chain.toolbox import (
+    allowance_meaning,
     check_kind_name,
     configured_tools,
-    explain_allowance,
     named_tools,
     read_allowances,
     shell_protections,
@@ -171,11 +171,11 @@ def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]
             _check_chain(settings, chain, found, tools, groups)
     for text in settings.allow:
         try:
-            read_allowances(replace(settings, allow=(text,), research_hosts=()), tools, groups)
+            (allowed,) = read_allowances(replace(settings, allow=(text,), research_hosts=()), tools, groups)
         except ConfigError as error:
             found.problem("tools.allow", str(error))
         else:
-            found.rows["tools.allow"].append(f"  {text}: {explain_allowance(text, groups)}")
+            found.rows["tools.allow"].append(f"  {text}: {allowance_meaning(allowed)}")
     for host in settings.research_hosts:
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
