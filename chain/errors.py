@@ -19,13 +19,8 @@ An exception of any other type that leaves this package is our bug, and keeps it
 
 from __future__ import annotations
 
-from pathlib import PurePath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
 """How a message begins that has its file as the subject."""

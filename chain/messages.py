@@ -6,11 +6,9 @@ unknown types are kept as they came (``Opaque``): dropping them could make a rep
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""

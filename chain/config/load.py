@@ -31,8 +31,8 @@ from chain.config.settings import (
     read_shell,
     read_word,
 )
-from chain.config.system_prompt import AgentPrompt, read_agent_prompt
-from chain.config.trust import Sensitive, is_trusted
+from chain.config.system_prompt import KEYS, AgentPrompt, system_text
+from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
 from chain.errors import ConfigError, UnreadableFile, nearest
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
@@ -200,21 +200,24 @@ class Settings:
             return AgentPrompt()
         key = f"agents.{kind.name}.prompt"
         try:
-            prompt = read_agent_prompt(kind.prompt, self.within(key), self._values)
+            root = yamlfile.read(kind.prompt, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
-        is_judged = trust.named_value(key, prompt.written) in (self._judged or ())
-        return replace(prompt, within=None if is_judged else self._folder(key))
+        system, handler = system_text(root, (*KEYS, HANDLER)), root.entries().get(HANDLER)
+        if handler is None:
+            return AgentPrompt(system)
+        within = self.within(key, trust.named_value(key, as_written(handler)))
+        return AgentPrompt(system, self._values.path(handler), within, f"{handler.file}:{handler.line}")
 
-    def within(self, key: str) -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed."""
-        return None if key in (self._judged or ()) else self._folder(key)
+    def within(self, key: str, judged: str = "") -> Path | None:
+        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed.
 
-    def _folder(self, key: str) -> Path | None:
-        """The folder of a file that was merely found, if the value at a dotted key is from it."""
+        ``judged`` is what trust would hold for, if not for the key itself.
+        """
+        if self.file is None or self._judged is None or (judged or key) in self._judged:
+            return None
         node = _find(self._root, key)
-        is_found = self._judged is not None and node is not None and node.file == str(self.file)
-        return self.file.parent if is_found and self.file is not None else None
+        return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
         """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
