@@ -112,3 +112,9 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # only for a mistake, and the prompt waits for every import
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """The hint for a name that is unknown: the nearest of the names, or ``otherwise`` if none is like it."""
+    near = nearest(name, names, cutoff)
+    return f"did you mean {near}?" if near else otherwise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.errors import ConfigError, ToolError, UserError, nearest
+from chain.errors import ConfigError, ToolError, UserError, did_you_mean
 from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, parse_allowance
@@ -104,8 +104,7 @@ def named_tools(
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
         if name not in known:
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"the groups are {', '.join(groups)}"
+            hint = did_you_mean(name, known, f"the groups are {', '.join(groups)}")
             raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
         found |= {tool.name: tool for tool in known[name]}
     return list(found.values())
@@ -171,8 +170,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
     """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
     if found.tool not in known:
-        near = nearest(found.tool, known)
-        hint = f"did you mean {near}?" if near else f"the tools are {', '.join(sorted(known))}"
+        hint = did_you_mean(found.tool, known, f"the tools are {', '.join(sorted(known))}")
         raise UserError(f"there is no tool {found.tool!r}; {hint}")
     tool = known[found.tool]
     has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask

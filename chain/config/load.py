@@ -33,7 +33,7 @@ from chain.config.settings import (
 )
 from chain.config.system_prompt import KEYS, AgentPrompt, system_text
 from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
-from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
 from chain.values import MissingVariable, Values, variables, variables_within
@@ -42,7 +42,6 @@ from chain.yamlfile import Node
 _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
 end a line or steer a terminal."""
-
 
 _VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
 """What a flag may set, with the environment variable that may set it as well."""
@@ -382,10 +381,8 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node, a
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     known = list(names)
-    near = nearest(name, known, 0.5)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    hint = f"did you mean {near}?" if near else all_known
-    return f"there is no {kind} {name!r:.60}: {hint}"
+    return f"there is no {kind} {name!r:.60}: {did_you_mean(name, known, all_known, 0.5)}"
 
 
 def _find(node: Node, key: str) -> Node | None:

@@ -138,10 +138,7 @@ def _told(found: Explanation) -> Iterator[str]:
         yield ""
         yield "Its instructions for the one call that answers, beside the system prompt:"
         yield from _indented(composed.post_prompt)
-    overrides = composed.overrides
-    given = {"max_tokens": overrides.max_tokens, "temperature": overrides.temperature, "effort": overrides.effort}
-    set_here = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
-    if set_here:
+    if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
         yield ""
         yield f"Settings of that call: {set_here}"
     yield ""

@@ -166,7 +166,7 @@ class _Dialogue:
             return None
         if not failure.refuses:
             return failure
-        refused = tuple(n for n in failure.refuses if getattr(request.overrides, n) is not None)
+        refused = tuple(name for name in failure.refuses if name in request.overrides.given)
         return replace(failure, refuses=refused) if refused else None
 
     def _nothing_fits(self) -> str:
