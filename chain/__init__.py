@@ -20,7 +20,7 @@ from chain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from chain.agent.tree import AgentView
-    from chain.app import open_chain
+    from chain.app.open import open_chain
     from chain.chain import Chain, Submitted
     from chain.config.load import Settings, load_settings
     from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
@@ -38,7 +38,7 @@ __all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "tool"]
 
 _HOMES = {
     "agent.tree": ("AgentView",),
-    "app": ("open_chain",),
+    "app.open": ("open_chain",),
     "chain": ("Chain", "Submitted"),
     "config.load": ("Settings", "load_settings"),
     "errors": ("ChainError", "ConfigError", "ModelError", "ToolError", "UserError"),

@@ -128,7 +128,7 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
     given = Path(args.workspace or ".")
     if not _resumes(args):
         return Place(given)
-    from chain.app import sessions
+    from chain import sessions
 
     is_latest = vars(args)["continue"]
     if is_latest and args.resume is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from chain.app import check_state
+from chain.app.open import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.text.plain import sanitize

@@ -8,12 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from chain.app import build_model, check_state
-from chain.config.load import defaults_folder, load_settings, require_trust
-from chain.errors import ConfigError, SessionError
-from chain.prompt_files import handler_of, prompt_file, system_prompt
-from chain.text.wording import counted
-from chain.toolbox import (
+from chain.app.open import build_model, check_state
+from chain.app.prompt_files import handler_of, prompt_file, system_prompt
+from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
     configured_tools,
@@ -22,15 +19,18 @@ from chain.toolbox import (
     shell_protections,
     tool_groups,
 )
+from chain.config.load import defaults_folder, load_settings, require_trust
+from chain.errors import ConfigError, SessionError
+from chain.text.wording import counted
 from cli.show.text_rows import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chain import Tool
+    from chain.app.toolbox import ToolGroups
     from chain.config.load import Settings
     from chain.config.settings import ChainSettings
-    from chain.toolbox import ToolGroups
 
 _CHAIN = (
     *("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from chain.app import sessions
+from chain import sessions
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.arguments import COMMANDS

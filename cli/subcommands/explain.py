@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chain.app import Explanation, explain_line
+from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address

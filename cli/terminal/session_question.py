@@ -6,7 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from chain.app import sessions
+from chain import sessions
 from chain.errors import SessionError, UserError
 from cli.screen import tty
 from cli.show.session_list import chosen, session_rows

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from chain.agent.spec import AgentSpec
+from chain.app.prompt_files import handler_of
+from chain.app.toolbox import ToolGroups, named_tools
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
-from chain.prompt_files import handler_of
 from chain.provider import ModelSettings
-from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 
