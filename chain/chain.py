@@ -121,16 +121,14 @@ class Chain:
             return self._intake.carry_out(sent, self.status())
         return self._intake.start(sent)
 
-    def needs_no_room(
-        self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = ""
-    ) -> Literal["stop", "now"] | None:
+    def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
         """Whether a line would be accepted by the run that is active also if the channel is full, and as what.
 
         ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
         """
         if self._session.active is None:
             return None
-        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local), to=to))
+        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=False), to=to))
         return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import trio
 from trio.testing import MockClock
 
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.journal import records

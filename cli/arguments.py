@@ -129,7 +129,7 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
     given = Path(args.workspace or ".")
     if not _resumes(args):
         return Place(given)
-    from chain.app import sessions
+    from chain import sessions
 
     if vars(args)["continue"]:
         if args.resume is not None:

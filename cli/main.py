@@ -206,7 +206,8 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
-    from chain.app import open_chain, whereabouts
+    from chain.app.open import open_chain
+    from chain.app.whereabouts import whereabouts
     from cli import headless
     from cli.door.server import side_door
 

@@ -101,7 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.agent": AGENT,
     "chain.session": SESSION,
     "chain.export": SESSION | {"chain.export", "chain.text", "chain.version", "markdown_it"},
-    "chain.whereabouts": {"chain.tools.paths"},
+    "chain.app.whereabouts": {"chain.tools.paths"},
     "chain.values": {"chain.errors", "chain.yamlfile"},
     "chain.retries": set(),
     # Providers are found by name.
@@ -121,15 +121,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"chain.model", "chain.provider", "chain.providers.anthropic", "chain.threads"}
     | {"anthropic", "httpx2", "trio"},
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
-    "chain.explain": PURE | {"chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
+    "chain.app.explain": PURE
+    | {"chain.app.prompt_files", "chain.config", "chain.interruption", "chain.lines.parse", "chain.plan"},
+    "chain.app.prompt_files": {"chain.config", "chain.errors", "chain.interruption"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.toolbox": TOOLS | {"chain.config", "chain.values"},
+    "chain.app.toolbox": TOOLS | {"chain.config", "chain.values"},
     "chain.sessions": SESSION | {"chain.export"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},
-    "chain.kinds": AGENT | {"chain.config", "chain.prompt_files", "chain.provider", "chain.toolbox"},
+    "chain.app.kinds": AGENT | {"chain.config", "chain.app.prompt_files", "chain.provider", "chain.app.toolbox"},
     "chain.app": {"chain", "trio"},
 }
 
@@ -142,11 +143,10 @@ PUBLIC |= {
     "chain.lines.parse",
     "chain.text.phrases",
     "chain.text.plain",
-    "chain.prompt_files",
     "chain.replaying",
+    "chain.sessions",
     "chain.signal",
     "chain.threads",
-    "chain.toolbox",
     "chain.version",
     "chain.text.wording",
 }

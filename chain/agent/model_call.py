@@ -159,7 +159,7 @@ class ModelCalls:
         """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
-        ours = [p for p in error.parameters if asdict(overrides).get(p) is not None]
+        ours = [p for p in error.parameters if p in overrides.given]
         if not ours:
             raise error
         source = run.expectation.source.removeprefix("yaml:")

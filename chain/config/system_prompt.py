@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from chain import yamlfile
-from chain.config.trust import HANDLER, as_written
 from chain.errors import ConfigError
-from chain.values import Values
 from chain.yamlfile import Node
 
 KEYS = ("version", "description", "messages")
@@ -19,16 +17,14 @@ KEYS = ("version", "description", "messages")
 class AgentPrompt:
     """What an agent of a kind is told.
 
-    ``interruption_prompt`` is its handler prompt, ``None`` for the chain's, ``written`` how the file has it,
-    ``named_at`` the place that names it. It must be in the folder ``within`` whenever it is read, ``None`` for
-    anywhere.
+    ``interruption_prompt`` is its handler prompt, ``None`` for the chain's, ``named_at`` the place that names it. It
+    must be in the folder ``within`` whenever it is read, ``None`` for anywhere.
     """
 
     system: str = ""
     interruption_prompt: Path | None = None
     within: Path | None = None
     named_at: str = ""
-    written: str = field(default="", repr=False)
 
 
 def read_system_prompt(path: Path, within: Path | None = None) -> str:
@@ -53,13 +49,3 @@ def system_text(root: Node, known: Sequence[str] = KEYS) -> str:
     if not text:
         raise keys["messages"].error("the system prompt is empty")
     return text
-
-
-def read_agent_prompt(path: Path, within: Path | None, values: Values) -> AgentPrompt:
-    """The content of a prompt file in ``within``, which its handler prompt must be in, too. Raises ``ConfigError``."""
-    root = yamlfile.read(path, within)
-    system = system_text(root, (*KEYS, HANDLER))
-    handler = root.entries().get(HANDLER)
-    if handler is None:
-        return AgentPrompt(system)
-    return AgentPrompt(system, values.path(handler), within, f"{handler.file}:{handler.line}", as_written(handler))

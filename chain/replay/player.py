@@ -222,7 +222,7 @@ class Player:
         # What made it urgent was a rule, which does so again, or its sender, by its text or by other means.
         urgency = "next" if record.by_rule else _URGENCIES.get(record.urgency, "next")
         to = record.agent
-        if record.kind == "stop" and to == MAIN and chain.needs_no_room(text, urgency=urgency, local=False) == "stop":
+        if record.kind == "stop" and to == MAIN and chain.needs_no_room(text, urgency=urgency, to="") == "stop":
             to = ""  # it was for all, and whosever rule made it a stop, it is on record as one for the main agent
         if record.kind == "verbatim" and not text.startswith(" "):
             said = chain.start(text, id=id, origin=origin)

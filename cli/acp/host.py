@@ -16,14 +16,15 @@ from typing import Any
 
 import trio
 
-from chain import Tool
-from chain.app import open_chain, sessions, whereabouts
+from chain import Tool, sessions
+from chain.app.open import open_chain
+from chain.app.toolbox import tool_kinds
+from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
 from chain.text.phrases import iso
 from chain.threads import Threads
-from chain.toolbox import tool_kinds
 from cli.acp import params
 from cli.acp.editor_session import EditorSession
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, RpcError

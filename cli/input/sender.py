@@ -235,7 +235,7 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
-        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False, to=line.to)
+        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, to=line.to)
         if passes == "stop" and line.is_for_all:
             overtaken, self._held, self._held_chars = self._held, deque(), 0
             for each in overtaken:

@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from chain import Tool
-from chain.app import check_state
+from chain.app.open import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.text.plain import sanitize

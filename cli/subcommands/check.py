@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from chain import Tool
-from chain.app import build_model, check_state
-from chain.config.load import Settings, defaults_folder, load_settings, require_trust
-from chain.config.settings import ChainSettings
-from chain.errors import ConfigError, SessionError
-from chain.prompt_files import handler_of, prompt_file, system_prompt
-from chain.text.wording import counted
-from chain.toolbox import (
+from chain.app.open import build_model, check_state
+from chain.app.prompt_files import handler_of, prompt_file, system_prompt
+from chain.app.toolbox import (
+    allowance_meaning,
     check_kind_name,
     configured_tools,
-    explain_allowance,
     named_tools,
     read_allowances,
     shell_protections,
     tool_groups,
 )
+from chain.config.load import Settings, defaults_folder, load_settings, require_trust
+from chain.config.settings import ChainSettings
+from chain.errors import ConfigError, SessionError
+from chain.text.wording import counted
 from cli.show.text_rows import flat
 
 _CHAIN = (
@@ -81,11 +81,12 @@ class _CheckResult:
                 self.check_chain(chain)
         for text in settings.allow:
             try:
-                read_allowances(replace(settings, allow=(text,), research_hosts=()), self.tools, self.groups)
+                alone = replace(settings, allow=(text,), research_hosts=())
+                (allowed,) = read_allowances(alone, self.tools, self.groups)
             except ConfigError as error:
                 self.problem("tools.allow", str(error))
             else:
-                self.rows["tools.allow"].append(f"  {text}: {explain_allowance(text, self.groups)}")
+                self.rows["tools.allow"].append(f"  {text}: {allowance_meaning(allowed)}")
         for host in settings.research_hosts:
             alone = replace(settings, allow=(), research_hosts=(host,))
             self.attempt("tools.research.hosts", read_allowances, alone, self.tools, self.groups)

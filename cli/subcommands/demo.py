@@ -73,7 +73,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
     import trio
 
     async def work() -> int:
-        from chain.app import open_chain
+        from chain.app.open import open_chain
         from cli import headless
         from cli.headless import Job
         from cli.input.moments import parse_moment
@@ -100,7 +100,7 @@ def at_terminal(
     def prepare() -> Iterator[Invocation]:
         import trio
 
-        from chain.toolbox import tool_groups
+        from chain.app.toolbox import tool_groups
         from cli.show.tour import Tour
 
         with _folder() as folder:

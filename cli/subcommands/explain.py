@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chain.app import Explanation, explain_line
+from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
@@ -137,8 +137,7 @@ def _told(found: Explanation) -> Iterator[str]:
         yield ""
         yield "Its instructions for the one call that answers, beside the system prompt:"
         yield from _indented(composed.post_prompt)
-    given = ((name, getattr(composed.overrides, name)) for name in ("max_tokens", "temperature", "effort"))
-    if set_here := ", ".join(f"{name} {value}" for name, value in given if value is not None):
+    if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
         yield ""
         yield f"Settings of that call: {set_here}"
     yield ""

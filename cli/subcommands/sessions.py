@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from chain.app import sessions
+from chain import sessions
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.nearest import nearest_command

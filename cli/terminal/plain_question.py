@@ -22,7 +22,7 @@ ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter
 
 def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
     """The id of the session that the user chose, ``None`` for none. Raises ``UserError`` where there is no session."""
-    from chain.app import sessions  # a question of trust does without it
+    from chain import sessions  # a question of trust does without it
 
     here = workspace.resolve()
     found = sessions.resumable(state, here)

@@ -15,7 +15,9 @@ from typing import NoReturn
 
 import trio
 
-from chain.app import open_chain, sessions, whereabouts
+from chain import sessions
+from chain.app.open import open_chain
+from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE

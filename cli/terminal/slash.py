@@ -30,7 +30,7 @@ from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
-    from chain.app import sessions as kept
+    from chain import sessions as kept
     from chain.chain import AgentView
 
 MOST_SHOWN = 200
@@ -345,7 +345,7 @@ class Commands:
         except UserError as error:
             return CommandAnswer(str(error), keeps=name not in self._settings.model_names)
         # Imported late, since the first prompt does not need it.
-        from chain.app import build_model
+        from chain.app.open import build_model
 
         self._chain.use_model(build_model(definition, interactive=True), retries=definition.retries)
         self.model = name

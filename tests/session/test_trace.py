@@ -14,7 +14,7 @@ import pytest
 from support import MemoryFile, Recorder, Session, check_invariants, settings
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
